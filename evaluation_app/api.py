@@ -8,22 +8,30 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
-from collections_app.errors import ServiceError
-from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.auth import BearerAuth
 from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.analysis.sweeps.api import router as sweeps_router
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api.sets import router as golden_router
+from evaluation_app.reviews.api import router as reviews_router
 from evaluation_app.runs.api import router as evaluation_runs_router
 from evaluation_app.scoring.api import router as scoring_router
 from evaluation_app.spans.search.api import router as spans_router
 from evaluation_app.spans.search.schemas import SpanList
 from evaluation_app.spans.store.span_reads import flush_pending, run_spans
-from retrieval_app.models import QueryRun
+from retrieval_app.api.queries import find_run
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 router.add_router("", spans_router)
-for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_router, curation_router, scoring_router):
+for part in (
+    golden_router,
+    evaluation_runs_router,
+    comparison_router,
+    sweeps_router,
+    curation_router,
+    scoring_router,
+    reviews_router,
+):
     router.add_router("", part)
 
 
@@ -34,13 +42,8 @@ for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_ro
     summary="The spans of a run, by start",
 )
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """Spans are written in batches: a run that has just ended may be without them for a second."""
-    run = QueryRun.objects.visible_to(request_key(request).visible).filter(pk=run_id).first()
-    if run is None:
-        raise ServiceError(
-            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
-            type="unknown_run",
-            status=404,
-        )
+    """Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
+    ended may be without them for a second."""
+    run = find_run(request, run_id)
     flush_pending(run)
     return {"spans": run_spans(run)}

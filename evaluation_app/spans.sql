@@ -36,6 +36,7 @@ ALTER TABLE spans ADD COLUMN IF NOT EXISTS output_tokens bigint;
 ALTER TABLE spans ADD COLUMN IF NOT EXISTS cost_usd double precision;
 ALTER TABLE spans ADD COLUMN IF NOT EXISTS risk_score double precision;
 ALTER TABLE spans ADD COLUMN IF NOT EXISTS words tsvector;                     -- without places
+ALTER TABLE spans ADD COLUMN IF NOT EXISTS environment text NOT NULL DEFAULT 'production';
 
 -- The newest first, and retention by age: the primary key, read backwards.
 DROP INDEX IF EXISTS spans_started_idx;
@@ -53,6 +54,7 @@ CREATE INDEX IF NOT EXISTS spans_kind_idx ON spans (oi_kind, duration_ms) WHERE 
 CREATE INDEX IF NOT EXISTS spans_collection_idx ON spans (collection) WHERE collection <> '';
 CREATE INDEX IF NOT EXISTS spans_model_idx ON spans (model) WHERE model <> '';
 CREATE INDEX IF NOT EXISTS spans_key_idx ON spans (api_key) WHERE api_key <> '';
+CREATE INDEX IF NOT EXISTS spans_environment_idx ON spans (environment);
 CREATE INDEX IF NOT EXISTS spans_error_idx ON spans (started_at DESC, id DESC) WHERE status_code = 'ERROR';
 -- the slowest
 CREATE INDEX IF NOT EXISTS spans_duration_idx ON spans (duration_ms DESC);

@@ -1,18 +1,22 @@
 """A judge that asks no language model: sentences are weighed by a small model fitted on labelled rows.
 
-Its figures are expectations over its probabilities P per sentence, where Len is words (or 1, with unit "sentences"):
+It marks sentences of the context as relevant and utilized and sentences of the answer as supported (see `marks`), and
+the five figures of TRACe are counted over these marks by `trace_scores`, as for every judge. Beside them are estimates,
+what its probabilities P make it expect, where Len is words (or 1, with unit "sentences"):
 
     context relevance    sum of Len * P(relevant) / sum of Len, over the sentences of the context
     context utilization  sum of Len * P(utilized) / sum of Len
     completeness         what a model of the whole case expects, which reads the means of P(relevant), P(utilized) and
                          P(relevant and utilized) over its sentences, sizes, and how near the best sentences come;
                          of sentences, whatever the unit
-    adherence            1.0 when no sentence of the answer has P(unsupported) from the stored threshold on, else 0.0
+    adherence            what a model of the whole answer expects, which reads P(unsupported) of its sentences
     faithfulness         mean of 1 - P(unsupported) over the sentences of the answer
-    answer relevance     0.7 * highest cosine of a sentence of the answer with the question
-                         + 0.3 * share of the question's content words that the answer holds
 
-The same case gets the same judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
+    answer relevance     0.7 * highest cosine of a sentence of the answer with the question
+                         + 0.3 * share of the question's content words that the answer holds; no estimate
+
+A sentence of the answer is supported when its P(unsupported) is below the stored threshold. The same case gets the same
+judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
 """
 
 from __future__ import annotations
@@ -25,14 +29,27 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.feature_model import JudgeModel, stored_model
-from evaluation_app.judges.features import Features, measure_case
+from evaluation_app.judges.features import measure_case
+from evaluation_app.judges.marks import Marks, Mask, mark_case
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, Numbers, is_refusal, texts_of
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, UNITS, Annotation, Sentence, Support, Unit
+from evaluation_app.measures.trace import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
+    UNITS,
+    Annotation,
+    Sentence,
+    Support,
+    Unit,
+    trace_scores,
+)
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 
 VECTORS_KEPT = 50_000  # some 90 MB with their texts; golden questions over one collection meet the same sentences again
+NEED_ANSWER = ("context_utilization", "completeness", "adherence", "faithfulness")
+NO_CLAIM = "general"  # of `SUPPORTED_WITHOUT`
 
 Vectors = Mapping[str, npt.NDArray[np.float32]]
 
@@ -77,67 +94,45 @@ class EmbeddedJudge:
 
     def _judge(self, case: Case, vectors: Vectors) -> Judgement:
         features = measure_case(case, vectors)
-        likely = {name: head.predict(features.context, features.documents) for name, head in self.model.heads.items()}
         sentences = [sentence for document in case.context for sentence in document]
-        unsupported = self.model.unsupported.predict(features.answer) if sentences else np.ones(len(case.answer))
+        is_blank = np.array([not sentence.text.strip() for sentence in case.answer], dtype=np.bool_)
+        marks = mark_case(self.model, features, self._lengths(sentences), is_blank)
+        annotation = _annotation(sentences, case.answer, marks, features.nearest)
         refused = is_refusal(case)
+        scores = self._scores(case, annotation, features.addressed, has_context=bool(marks.expected), refused=refused)
         return Judgement(
-            scores=self._scores(case, features, likely, unsupported, refused=refused),
-            annotation=self._annotation(case, features, likely, unsupported),
+            scores=scores,
+            annotation=annotation,
             refused=refused,
+            estimates={
+                name: self.model.spreads[name].around(value)
+                for name, value in marks.expected.items()
+                if scores[name].is_scored
+            },
             likely={
-                "relevant": _by_key(sentences, likely["relevant"]),
-                "utilized": _by_key(sentences, likely["utilized"]),
-                "unsupported": _by_key(case.answer, unsupported),
+                "relevant": _by_key(sentences, marks.likely["relevant"]),
+                "utilized": _by_key(sentences, marks.likely["utilized"]),
+                "unsupported": _by_key(case.answer, marks.unsupported),
             },
         )
 
     def _scores(
-        self,
-        case: Case,
-        features: Features,
-        likely: Mapping[str, Numbers],
-        unsupported: Numbers,
-        *,
-        refused: bool,
+        self, case: Case, annotation: Annotation, addressed: float, *, has_context: bool, refused: bool
     ) -> dict[str, Score]:
-        lengths = self._lengths([sentence for document in case.context for sentence in document])
-        total = float(lengths.sum())
+        """`trace_scores`, less what this judge cannot tell: all five without words of context, and without a question
+        relevance and completeness."""
         no_question = None if case.question.strip() else unscorable(NO_QUESTION)
         silent = unscorable(REFUSED) if refused else None if case.answer_text.strip() else unscorable(NO_ANSWER)
-        answer_relevance = silent or no_question or scored(features.addressed)
-        if not total:
+        answer_relevance = silent or no_question or scored(addressed)
+        if not has_context:
             return dict.fromkeys(MEASURES, unscorable(NO_CONTEXT)) | {"answer_relevance": answer_relevance}
-        relevant, utilized = (float(lengths @ likely[name]) for name in ("relevant", "utilized"))
-        # a blank sentence of the answer says nothing that would need support
-        message = unsupported[[bool(sentence.text.strip()) for sentence in case.answer]]
-        highest = float(message.max(initial=0.0))
-        return {
-            "context_relevance": no_question or scored(relevant / total),
-            "context_utilization": silent or scored(utilized / total),
-            "completeness": silent or no_question or scored(self.model.complete(likely, features.context)),
-            "adherence": silent or scored(float(highest < self.model.thresholds["adherence"])),
-            "faithfulness": silent or scored(float(1 - message.mean())),
-            "answer_relevance": answer_relevance,
-        }
-
-    def _annotation(
-        self, case: Case, features: Features, likely: Mapping[str, Numbers], unsupported: Numbers
-    ) -> Annotation:
-        """What the probabilities call relevant, utilized and supported by the stored thresholds. A supported sentence
-        names the one sentence of the context that is nearest to it by meaning."""
-        limits = self.model.thresholds
-        keys = [sentence.key for document in case.context for sentence in document]
-        support = []
-        for index, sentence in enumerate(case.answer):
-            supported = bool(keys) and float(unsupported[index]) < limits["unsupported"]
-            nearest = (keys[features.nearest[index]],) if supported else ()
-            support.append(Support(sentence.key, nearest, supported))
-        return Annotation(
-            tuple(key for key, chance in zip(keys, likely["relevant"], strict=True) if chance >= limits["relevant"]),
-            tuple(key for key, chance in zip(keys, likely["utilized"], strict=True) if chance >= limits["utilized"]),
-            tuple(support),
-        )
+        scores = trace_scores(case.context, case.answer, annotation, unit=self.unit, refused=refused).by_name()
+        if silent:
+            scores |= dict.fromkeys(NEED_ANSWER, silent)
+        if no_question:
+            scores["context_relevance"] = no_question
+            scores["completeness"] = silent or no_question
+        return scores | {"answer_relevance": answer_relevance}
 
     def _lengths(self, sentences: Sequence[Sentence]) -> Numbers:
         words = np.array([len(sentence.text.split()) for sentence in sentences], dtype=np.float64)
@@ -157,6 +152,25 @@ class EmbeddedJudge:
             while len(self._kept) > VECTORS_KEPT:
                 self._kept.popitem(last=False)
         return known | added
+
+
+def _annotation(
+    context: Sequence[Sentence], answer: Sequence[Sentence], marks: Marks, nearest: npt.NDArray[np.int64]
+) -> Annotation:
+    """The marks by key. A supported sentence names the one sentence of the context that is nearest by meaning."""
+    support = []
+    for index, sentence in enumerate(answer):
+        supported = bool(marks.supported[index])
+        if not sentence.text.strip():
+            keys: tuple[str, ...] = (NO_CLAIM,)
+        else:
+            keys = (context[nearest[index]].key,) if supported else ()
+        support.append(Support(sentence.key, keys, supported))
+    return Annotation(_marked(context, marks.relevant), _marked(context, marks.utilized), tuple(support))
+
+
+def _marked(sentences: Sequence[Sentence], mask: Mask) -> tuple[str, ...]:
+    return tuple(sentence.key for sentence, is_marked in zip(sentences, mask, strict=True) if is_marked)
 
 
 def _by_key(sentences: Sequence[Sentence], chances: Numbers) -> dict[str, float]:

@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.estimates import Spread
 from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic
 from evaluation_app.judges.protocol import Numbers
 
 FILE = Path(__file__).with_name("embedded.json")
 HEADS = ("relevant", "utilized", "both")
-THRESHOLDS = ("relevant", "utilized", "unsupported", "adherence")
 SURE = 1e-4  # probabilities are kept this far from 0 and 1 before their logit is taken
 LIKELY = 0.3
 SECOND_NAMES = (
@@ -52,6 +52,8 @@ OF_CASE = (
     "answer_question_cosine",
 )
 CASE_NAMES = ("both_of_relevant", "relevant_mean", "utilized_mean", *OF_CASE)
+ADHERENCE_NAMES = ("highest", "mean", "sentences")
+ESTIMATED = ("context_relevance", "context_utilization", "completeness", "adherence", "faithfulness")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """unsupported: over ANSWER_NAMES. completeness: over CASE_NAMES. thresholds: from which probability on a sentence
-    is called relevant, utilized, unsupported, and from which highest one on an answer is called not adherent.
-    fitted_on: what the file says of it."""
+    """unsupported: over ANSWER_NAMES. completeness: over CASE_NAMES. adherence: over ADHERENCE_NAMES, that an answer is
+    adherent. threshold: from which probability on a sentence of the answer is marked unsupported. spreads: how far
+    labels lay from the estimates of ESTIMATED, in shares of sentences. fitted_on: what the file says of it."""
 
     heads: Mapping[str, Head]
     unsupported: Logistic
     completeness: Logistic
-    thresholds: Mapping[str, float]
+    adherence: Logistic
+    threshold: float
+    spreads: Mapping[str, Spread]
     version: str
     embedder: str
     fitted_on: Any
@@ -87,13 +91,15 @@ class JudgeModel:
             "version": self.version,
             "embedder": self.embedder,
             "fitted_on": self.fitted_on,
-            "thresholds": dict(self.thresholds),
+            "threshold": self.threshold,
             "heads": {
                 name: {"first": head.first.as_dict(), "second": head.second.as_dict()}
                 for name, head in self.heads.items()
             },
             "unsupported": self.unsupported.as_dict(),
             "completeness": self.completeness.as_dict(),
+            "adherence": self.adherence.as_dict(),
+            "spreads": {name: spread.as_dict() for name, spread in self.spreads.items()},
         }
 
     @classmethod
@@ -105,17 +111,28 @@ class JudgeModel:
             _check_names(first, CONTEXT_NAMES)
             _check_names(second, SECOND_NAMES)
             heads[name] = Head(first, second)
-        unsupported = Logistic.from_dict(data["unsupported"])
-        _check_names(unsupported, ANSWER_NAMES)
-        completeness = Logistic.from_dict(data["completeness"])
-        _check_names(completeness, CASE_NAMES)
-        thresholds = {name: float(data["thresholds"][name]) for name in THRESHOLDS}
-        version, embedder, fitted_on = data["version"], data["embedder"], data["fitted_on"]
-        return cls(heads, unsupported, completeness, thresholds, version, embedder, fitted_on)
+        whole = {}
+        names = {"unsupported": ANSWER_NAMES, "completeness": CASE_NAMES, "adherence": ADHERENCE_NAMES}
+        for name, features in names.items():
+            whole[name] = Logistic.from_dict(data[name])
+            _check_names(whole[name], features)
+        return cls(
+            heads,
+            **whole,
+            threshold=float(data["threshold"]),
+            spreads={name: Spread.from_dict(data["spreads"][name]) for name in ESTIMATED},
+            version=data["version"],
+            embedder=data["embedder"],
+            fitted_on=data["fitted_on"],
+        )
 
     def complete(self, likely: Mapping[str, Numbers], table: Numbers) -> float:
         """The expected completeness of a case with at least one sentence of context. likely: as for `case_row`."""
         return float(self.completeness.predict(case_row(likely, table))[0])
+
+    def adhere(self, unsupported: Numbers) -> float:
+        """The probability that an answer of at least one sentence is adherent. unsupported: of each sentence."""
+        return float(self.adherence.predict(adherence_row(unsupported))[0])
 
 
 @cache
@@ -152,6 +169,12 @@ def case_row(likely: Mapping[str, Numbers], table: Numbers) -> Numbers:
     means = {name: float(likely[name].mean()) for name in HEADS}
     shares = np.array([means["both"] / means["relevant"], means["relevant"], means["utilized"]])
     return np.concatenate([_logit(shares), table[0, [CONTEXT_NAMES.index(name) for name in OF_CASE]]])[np.newaxis]
+
+
+def adherence_row(unsupported: Numbers) -> Numbers:
+    """(1, ADHERENCE_NAMES) of at least one sentence. unsupported: its probability."""
+    highest, mean = _logit(np.array([unsupported.max(), unsupported.mean()]))
+    return np.array([[highest, mean, math.log(len(unsupported))]])
 
 
 def _logit(likely: Numbers) -> Numbers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from collections_app.errors import ServiceError
@@ -211,8 +211,7 @@ def _accepted(value: Mapping[str, Any], case: Case) -> JudgedAnswer | None:
 
 
 def _trace(case: Case, annotation: Annotation, unit: Unit, *, refused: bool) -> dict[str, Score]:
-    scores = trace_scores(case.context, case.answer, annotation, unit=unit, refused=refused)
-    return {item.name: getattr(scores, item.name) for item in fields(scores)}
+    return trace_scores(case.context, case.answer, annotation, unit=unit, refused=refused).by_name()
 
 
 def _unscorables(case: Case, unit: Unit) -> dict[str, Score]:

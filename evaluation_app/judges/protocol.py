@@ -56,19 +56,33 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a figure is expected to be, 0 to 1, and between which values 95 % of the labels of held-out rows lay."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, float]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What a judge says of one case.
 
-    scores: context_relevance, context_utilization, completeness, adherence, faithfulness, answer_relevance. annotation:
-    which sentences are relevant, utilized and supported, for marks in texts; None when the judge could not give one.
-    refused: the answer declines to answer. likely: probabilities by sentence key, {"relevant", "utilized",
-    "unsupported"}, where the judge has them. usage: what the judging took, {"input_tokens", "output_tokens",
+    scores: context_relevance, context_utilization, completeness, adherence, faithfulness, answer_relevance; the first
+    five are `trace_scores` of the annotation, where they are scored. annotation: which sentences are relevant, utilized
+    and supported; None when the judge could not give one. refused: the answer declines to answer. estimates: of scored
+    measures, what the judge expects the figure to be, where it has probabilities. likely: those, by sentence key,
+    {"relevant", "utilized", "unsupported"}. usage: what the judging took, {"input_tokens", "output_tokens",
     "cost_usd", "cached"}; {} for a judge that asks no model.
     """
 
     scores: Mapping[str, Score]
     annotation: Annotation | None
     refused: bool = False
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
     likely: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
     explanation: str = ""

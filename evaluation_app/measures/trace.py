@@ -132,8 +132,11 @@ class TraceScores:
     adherence: Score
     faithfulness: Score
 
+    def by_name(self) -> dict[str, Score]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
     def as_dict(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name).as_dict() for item in fields(self)}
+        return {name: score.as_dict() for name, score in self.by_name().items()}
 
 
 def trace_scores(

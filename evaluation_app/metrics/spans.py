@@ -78,7 +78,7 @@ class SpanMeter(SpanProcessor):
         elif kind == telemetry.INGEST:
             self._count_ingest(span, values, duration_ms)
         elif kind in STAGES:
-            self.instruments.observe(metrics.STAGE_DURATION, duration_ms, {metrics.STAGE: kind})
+            self._count_stage(kind, values, duration_ms)
         for event in span.events:
             self._count_finding(event.name, event.attributes or {})
 
@@ -114,7 +114,7 @@ class SpanMeter(SpanProcessor):
             self.instruments.add(metrics.UNPRICED, 1, call)
 
     def _count_retrieval(self, values: Values, duration_ms: float, error: str | None) -> None:
-        database = {telemetry.RETRIEVE_DATABASE: values.get(telemetry.RETRIEVE_DATABASE)}
+        database = {name: values.get(name) for name in metrics.RETRIEVAL}
         pipeline = database | {telemetry.PIPELINE_NAME: values.get(telemetry.COLLECTION)}
         self.instruments.add(metrics.RETRIEVALS, 1, pipeline | {telemetry.ERROR_TYPE: error})
         self.instruments.observe(metrics.RETRIEVAL_DURATION, duration_ms, database | {telemetry.ERROR_TYPE: error})
@@ -124,16 +124,20 @@ class SpanMeter(SpanProcessor):
             )
 
     def _count_query(self, span: ReadableSpan, values: Values, duration_ms: float) -> None:
-        whose = {telemetry.COLLECTION: values.get(telemetry.COLLECTION), telemetry.DOOR: values.get(telemetry.DOOR)}
-        self.instruments.add(metrics.QUERIES, 1, whose | {metrics.STATUS: _status(span)})
-        self.instruments.observe(metrics.QUERY_DURATION, duration_ms, whose | {metrics.STATUS: _status(span)})
+        labels = {name: values.get(name) for name in metrics.QUERY} | {metrics.STATUS: _status(span)}
+        self.instruments.add(metrics.QUERIES, 1, labels)
+        self.instruments.observe(metrics.QUERY_DURATION, duration_ms, labels)
         if values.get(telemetry.SECURITY_BLOCKED) is True:
             self.instruments.add(metrics.BLOCKED, 1, {telemetry.COLLECTION: values.get(telemetry.COLLECTION)})
 
     def _count_ingest(self, span: ReadableSpan, values: Values, duration_ms: float) -> None:
         labels = {telemetry.COLLECTION: values.get(telemetry.COLLECTION), metrics.STATUS: _status(span)}
         self.instruments.add(metrics.INGESTS, 1, labels)
-        self.instruments.observe(metrics.STAGE_DURATION, duration_ms, {metrics.STAGE: telemetry.INGEST})
+        self._count_stage(telemetry.INGEST, values, duration_ms)
+
+    def _count_stage(self, stage: str, values: Values, duration_ms: float) -> None:
+        labels = {metrics.STAGE: stage, telemetry.ENVIRONMENT: values.get(telemetry.ENVIRONMENT)}
+        self.instruments.observe(metrics.STAGE_DURATION, duration_ms, labels)
 
     def _count_finding(self, event: str, values: Values) -> None:
         if event == telemetry.SECURITY_THREAT_DETECTED:

@@ -13,8 +13,11 @@ class ReviewTask(models.Model):
     """One answer that people are to judge. It keeps what is shown, so that it outlives its run.
 
     item: the evaluation item it is of, None for a run of live traffic. judged: the judge's scores, as the item's
-    scores; people do not see them before they have judged. reason: why it is in the queue.
+    scores; people do not see them before they have judged. reason: why it is in the queue; FEEDBACK: it never was, who
+    asked said something of the answer.
     """
+
+    FEEDBACK = "feedback"
 
     class State(models.TextChoices):
         OPEN = "open", "Open"
@@ -61,7 +64,7 @@ class ReviewTask(models.Model):
 class Review(models.Model):
     """What one person says of one task. verdicts: measure -> number 0 to 1, or None for "cannot tell".
 
-    unsupported: keys of the answer's sentences that nothing supports.
+    unsupported: keys of the answer's sentences that nothing supports. correction: the right answer, where they gave it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -71,6 +74,7 @@ class Review(models.Model):
     verdicts = models.JSONField(default=dict)
     unsupported = models.JSONField(default=list, blank=True)
     note = models.TextField(default="", blank=True)
+    correction = models.TextField(default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

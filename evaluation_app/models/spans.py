@@ -77,6 +77,7 @@ class Span(models.Model):
     cost_usd = models.FloatField(null=True, blank=True)
     risk_score = models.FloatField(null=True, blank=True)
     words = SearchVectorField(null=True, editable=False)
+    environment = models.TextField(default="production", blank=True)
 
     objects = SpanQuerySet.as_manager()
 
@@ -111,7 +112,8 @@ class SpanWriter(models.Model):
 
 
 class SpanRollup(models.Model):
-    """What the spans of one hour, or one day, add up to: of one type, of one collection, model and key or of all.
+    """What the spans of one hour, or one day, add up to: of one type and environment, of one collection, model and key
+    or of all. environment "": added up before environments were told apart, of spans that are gone.
 
     hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `rollups.SUMMED`; those
     columns are "" then. buckets, counts: how many spans took how long, ascending, see `rollups.BASE`. priced:
@@ -123,6 +125,7 @@ class SpanRollup(models.Model):
     hours = models.SmallIntegerField(default=1)
     summed_over = models.SmallIntegerField()
     type = models.TextField(default="", blank=True)
+    environment = models.TextField(default="", blank=True)
     collection = models.TextField(default="", blank=True)
     model = models.TextField(default="", blank=True)
     api_key = models.TextField(default="", blank=True)

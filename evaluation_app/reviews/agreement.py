@@ -302,6 +302,7 @@ def record_of(review: Review) -> dict[str, Any]:
         "verdicts": review.verdicts,
         "unsupported": review.unsupported,
         "note": review.note,
+        "correction": review.correction,
         "judge": task.judge,
         "judge_scores": {name: score.get("value") for name, score in task.judged.items()},
         "judge_annotation": annotation_of(task),

@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
+from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX
 from evaluation_app.reviews.labels import LABEL_REQUESTS, NOTE_CHARS_MAX, LabelRequest
 from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS
 
@@ -54,6 +55,28 @@ class ReviewForm(forms.Form):
     def verdicts(self) -> dict[str, float | None]:
         data = {label.measure: self.cleaned_data.get(label.measure) for label in LABEL_REQUESTS}
         return {name: None if value == UNTOLD else float(value) for name, value in data.items() if value}
+
+
+class FeedbackForm(forms.Form):
+    """What who asked says of an answer."""
+
+    correct = forms.ChoiceField(required=False, choices=[("yes", "Correct"), ("no", "Incorrect"), ("", "")])
+    comment = forms.CharField(
+        required=False, max_length=NOTE_CHARS_MAX, widget=forms.Textarea(attrs={"rows": 2}), label="Comment"
+    )
+    correction = forms.CharField(
+        required=False,
+        max_length=CORRECTION_CHARS_MAX,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        label="Correct answer",
+    )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """As `give_feedback` takes them."""
+        correct = self.cleaned_data["correct"]
+        texts = {name: self.cleaned_data[name] for name in ("comment", "correction")}
+        return {"correct": correct == "yes" if correct else None, **texts}
 
 
 def verdict_choices(label: LabelRequest) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ CANNOT_TELL = "cannot tell"
 LEVELS: tuple[tuple[float, str], ...] = (
     (0.0, "not at all"), (0.25, "a little"), (0.5, "half"), (0.75, "mostly"), (1.0, "fully"),
 )  # fmt: skip
+CORRECT: tuple[tuple[float, str], ...] = ((1.0, "yes"), (0.5, "in part"), (0.0, "no"))
 YES_NO: tuple[tuple[float, str], ...] = ((1.0, "yes"), (0.0, "no"))
 State = ReviewTask.State
 NOTE_CHARS_MAX = 4000
@@ -35,6 +36,7 @@ class LabelRequest:
 
 
 LABEL_REQUESTS: tuple[LabelRequest, ...] = (
+    LabelRequest("correctness", "Is the answer correct?", CORRECT),
     LabelRequest("adherence", "Is the whole answer supported by the context?", YES_NO),
     LabelRequest("answer_relevance", "How well does the answer address the question?", LEVELS),
     LabelRequest("completeness", "How much of the relevant context is in the answer?", LEVELS),
@@ -105,23 +107,24 @@ def _read(item: LabelRequest, value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """open, done, aside: tasks. waiting: open ones that this person has not judged. mine: reviews of theirs."""
+    """Tasks by state; feedback: those that were never in the queue. waiting: open ones that this person has not judged.
+    mine: reviews of theirs."""
 
     open: int
     done: int
-    aside: int
+    skipped: int
+    feedback: int
     waiting: int
     mine: int
 
 
 def count_queue(reviewer: str) -> QueueCounts:
-    counts = ReviewTask.objects.aggregate(
-        open=Count("pk", filter=Q(state=State.OPEN)),
-        done=Count("pk", filter=Q(state=State.DONE)),
-        aside=Count("pk", filter=Q(state=State.SKIPPED)),
-    )
+    is_feedback = Q(reason=ReviewTask.FEEDBACK)
+    states = {state.value: Count("pk", filter=Q(state=state) & ~is_feedback) for state in State}
+    counts = ReviewTask.objects.aggregate(**states, feedback=Count("pk", filter=is_feedback))
     waiting = ReviewTask.objects.filter(waiting_for(reviewer)).count()
-    return QueueCounts(**counts, waiting=waiting, mine=Review.objects.filter(reviewer_name=reviewer).count())
+    own = Review.objects.filter(reviewer_name=reviewer).exclude(task__reason=ReviewTask.FEEDBACK)
+    return QueueCounts(**counts, waiting=waiting, mine=own.count())
 
 
 def next_task(reviewer: str, later: Collection[int] = ()) -> ReviewTask | None:

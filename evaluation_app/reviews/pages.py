@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -27,7 +27,9 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
 )
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
-from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm, verdict_choices
+from evaluation_app.reviews.anchoring import anchored_differences, anchored_scores, labelled_positions
+from evaluation_app.reviews.feedback import feedback_of, give_feedback
+from evaluation_app.reviews.forms import LIVE, FeedbackForm, QueueForm, ReviewForm, verdict_choices
 from evaluation_app.reviews.labels import (
     LABEL_REQUESTS,
     MEASURES,
@@ -38,11 +40,13 @@ from evaluation_app.reviews.labels import (
     set_aside,
 )
 from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run
+from retrieval_app.models import QueryRun
 
 TASKS_PER_PAGE = 25
+LABELS_AT_ONCE = 10
 LATER = "review_later"  # in the session: tasks that this person skipped
 LATER_MAX = 500
-STATES = (("open", "Open"), ("done", "Done"), ("skipped", "Excluded"))
+STATES = (("open", "Open"), ("done", "Done"), ("skipped", "Excluded"), (ReviewTask.FEEDBACK, "Feedback"))
 FILTER_WORDS = {"set_name": "Test set", "collection_name": "Collection", "judge": "Judge"}
 
 
@@ -70,13 +74,16 @@ def queue(request: PageRequest) -> HttpResponse:
         return response
     state = request.GET.get("state", "open")
     state = state if state in dict(STATES) else "open"
-    rows = ReviewTask.objects.filter(state=state).prefetch_related("reviews")
+    is_feedback = Q(reason=ReviewTask.FEEDBACK)
+    chosen = is_feedback if state == ReviewTask.FEEDBACK else Q(state=state) & ~is_feedback
+    rows = ReviewTask.objects.filter(chosen).prefetch_related("reviews")
+    counts = count_queue(request.user.get_username())
     context = {
         "tab": "review",
         "form": form,
-        "counts": count_queue(request.user.get_username()),
+        "counts": counts,
         "state": state,
-        "states": STATES,
+        "states": [(name, words, getattr(counts, name)) for name, words in STATES],
         "page": page_of(request, rows, TASKS_PER_PAGE),
         "next": next_task(request.user.get_username(), _later(request)),
     }
@@ -150,6 +157,45 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
+    """Part of the page of an evaluation run: its anchored scores, or how to come by them."""
+    run = get_object_or_404(EvaluationRun, pk=pk)
+    scores = anchored_scores(run)
+    label_form = {"source": f"run:{run.pk}", "which": "random", "number": LABELS_AT_ONCE, "wanted": 1}
+    context = {"run": run, "anchored": scores, "label_form": label_form}
+    return render_page(request, "evaluation/reviews/anchored.html", context)
+
+
+@require_GET
+def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResponse:
+    """Part of the page that compares two runs: what both have labels for."""
+    base, against = (get_object_or_404(EvaluationRun, pk=each) for each in (pk, other))
+    context = {"differences": anchored_differences(base, against)}
+    return render_page(request, "evaluation/reviews/anchored_comparison.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
+    """Part of an answer: what people said of it, and a form for this person's own. POST gives it."""
+    run = get_object_or_404(QueryRun.objects.for_lists(), pk=run_id)
+    given = feedback_of(run.pk)
+    own = next((each for each in given if each.reviewer_name == request.user.get_username()), None)
+    before = {"comment": own.note, "correction": own.correction} if own else None
+    form = FeedbackForm(request.POST if request.method == "POST" else None, initial=before)
+
+    def save() -> HttpResponse:
+        give_feedback(run, **form.values, actor=request.user)
+        address = reverse("evaluation:feedback" if request.htmx else "retrieval:run", args=[run.pk])
+        return redirect(address)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
+    context = {"run": run, "form": form, "given": given, "own": own}
+    return render_page(request, "evaluation/reviews/feedback.html", context, status=status)
+
+
+@require_GET
 def agreement(request: PageRequest) -> HttpResponse:
     """set_name, collection_name and judge choose the tasks."""
     chosen = _chosen(request.GET)
@@ -185,7 +231,8 @@ def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
     if source.startswith(LIVE):
         return queue_live(source.removeprefix(LIVE), which, **numbers, actor=request.user)
     run = get_object_or_404(EvaluationRun, pk=UUID(source.removeprefix("run:")))
-    return queue_run(run, which, **numbers, actor=request.user)
+    labelled = labelled_positions(run) if which == "random" else ()
+    return queue_run(run, which, **numbers, without=labelled, actor=request.user)
 
 
 def _tell(request: PageRequest, made: QueuedCount) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
@@ -24,6 +24,7 @@ WORDS: Mapping[Which, str] = {
     "random": "Random sample",
     "unsure": "Least confident judgements",
 }
+RANDOM = "random sample"  # the reason with which chance alone chose: such labels stand for all answers
 TASKS_MAX = 1000
 WANTED_MAX = 20
 LONG = ("context", "answer_sentences", "annotation", "contributions", "answer", "retrieved_ids")  # nothing to choose by
@@ -47,15 +48,24 @@ class TaskCandidate:
 
 
 def queue_run(
-    run: EvaluationRun, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None
+    run: EvaluationRun,
+    which: str,
+    *,
+    number: int = 50,
+    wanted: int = 1,
+    without: Collection[int] = (),
+    actor: audit.Actor = None,
 ) -> QueuedCount:
-    """Tasks of at most `number` answered questions of the run. wanted: how many people are to judge each.
+    """Tasks of at most `number` answered questions of the run. wanted: how many people are to judge each. without:
+    positions that are left out.
 
     all: as they were asked. failing: those in most modes first. random: the same ones each time for the same run.
     unsure: those where the judge was nearest to its limits first (`unsureness`). An answer that is in the queue already
-    stays there once. Raises InvalidInput for another `which`, number or wanted.
+    stays there once; where chance draws it now, its reason says so, since a sample without it would not stand for all.
+    Raises InvalidInput for another `which`, number or wanted.
     """
-    rows = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).order_by("position").defer(*LONG)
+    answered = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).exclude(position__in=without)
+    rows = answered.order_by("position").defer(*LONG)
     chosen = _choose(list(rows), which, number, wanted)
     known = set(ReviewTask.objects.filter(item__run=run).values_list("item", flat=True))
     whole = run.items.in_bulk([each.row.pk for each in chosen if each.row.pk not in known])
@@ -63,6 +73,7 @@ def queue_run(
     with transaction.atomic():
         tasks = [_task_of_item(each, run, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks, ignore_conflicts=True)
+        _tell_drawn(chosen, ReviewTask.objects.filter(item__in=[each.row.pk for each in chosen]))
         audit.record(actor, [run], audit.CHANGE, f"queued {len(made)} answers of {run} for review ({which})")
     return QueuedCount(len(fresh), len(chosen) - len(fresh))
 
@@ -79,6 +90,7 @@ def queue_live(
         fresh = [each for each in chosen if each.row.query_run not in known]
         tasks = [_task_of_score(each, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks)
+        _tell_drawn(chosen, ReviewTask.objects.filter(query_run__in=ids, item=None))
         audit.record(
             actor, made[:1], audit.ADDITION, f"queued {len(made)} live answers of {collection_name} for review"
         )
@@ -107,6 +119,11 @@ def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, 
     return CHOICES[which](rows)[:number]
 
 
+def _tell_drawn(chosen: Sequence[TaskCandidate], tasks: QuerySet[ReviewTask]) -> None:
+    if chosen and chosen[0].reason == RANDOM:
+        tasks.update(reason=RANDOM)
+
+
 def _all(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
     return [TaskCandidate(row, "all answers", 0.0) for row in rows]
 
@@ -121,7 +138,7 @@ def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
 
 
 def _random(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
-    return [TaskCandidate(row, "random sample", 0.0) for row in sorted(rows, key=_lot)]
+    return [TaskCandidate(row, RANDOM, 0.0) for row in sorted(rows, key=_lot)]
 
 
 def _lot(row: EvaluationItem | RunScore) -> str:

@@ -22,6 +22,7 @@ from evaluation_app.runs.summaries import Line, run_verdict, summarize
 from evaluation_app.scoring.judge_selection import StoredJudgements
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
+from ragd import telemetry
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class RunExecutor:
         Raises LeaseLostError when another attempt took the run, and what the database raises; the run then waits.
         """
         try:
-            with self.lease.hold() as lost:
+            with telemetry.environment(telemetry.EVALUATION), self.lease.hold() as lost:
                 asker = self._open()
                 for pending in self._pending():
                     if lost.is_set():

@@ -24,7 +24,7 @@ from evaluation_app.scoring.schemas import (
     SamplingIn,
     SamplingOut,
 )
-from retrieval_app.models import QueryRun
+from retrieval_app.api.queries import find_run
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
 
@@ -36,7 +36,7 @@ CURSOR = param.Query(None, description="next_cursor of the page before")
 @router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreDetails, **ERRORS})
 def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAULTS) -> Any:
     """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
-    run = _find_run(request, run_id)
+    run = find_run(request, run_id)
     settings = RunSettings.from_dict(payload.model_dump())
     return judge_run(run, settings, actor=request_key(request))
 
@@ -92,15 +92,3 @@ def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> 
     """Change it. What was asked before it is enabled is left alone."""
     target = find_collection(request, collection)
     return save_sampling(target, **payload.model_dump(), actor=request_key(request))
-
-
-def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
-    runs = QueryRun.objects.visible_to(request_key(request).visible).select_related("collection")
-    run = runs.filter(pk=run_id).first()
-    if run is None:
-        raise ServiceError(
-            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
-            type="unknown_run",
-            status=404,
-        )
-    return run

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
-from evaluation_app.models import RunScore
+from evaluation_app.models import ReviewTask, RunScore
 from evaluation_app.scoring.cases import outcome_of
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
@@ -92,5 +92,6 @@ def _fields(scored: ScoredRun, answerer: str, judge: str) -> dict[str, object]:
 
 
 def forget_scores(runs: Sequence[UUID]) -> int:
-    """What was kept of these runs goes with them: it holds their texts. Returns how many."""
+    """What was kept of these runs goes with them, feedback too: it holds their texts. Returns how many scores."""
+    ReviewTask.objects.filter(query_run__in=list(runs), reason=ReviewTask.FEEDBACK).delete()
     return RunScore.objects.filter(query_run__in=list(runs)).delete()[0]

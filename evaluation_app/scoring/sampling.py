@@ -25,6 +25,7 @@ from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 
@@ -121,7 +122,7 @@ def score_samples(*, slice_s: float = SLICE_S) -> int:
             continue
         until = lease.work.looked_until
         try:
-            with lease.hold() as lost:
+            with telemetry.environment(telemetry.EVALUATION), lease.hold() as lost:
                 scored, until = _score_collection(lease.work, deadline, lost)
                 done += scored
         finally:
@@ -161,10 +162,9 @@ def _candidates(sampling: Sampling, counts: Counter[date]) -> Iterator[QueryRun]
     began = sampling.enabled_at or sampling.updated_at
     since = max((sampling.looked_until or began) - LOOK_BACK, began)
     rows = (
-        QueryRun.objects.filter(collection_name=sampling.collection_name, created_at__gte=since)
-        .filter(kind=QueryRun.Kind.ASK, replay_of=None)
+        QueryRun.objects.of_production()
+        .filter(collection_name=sampling.collection_name, created_at__gte=since, kind=QueryRun.Kind.ASK)
         .filter(status__in=(QueryRun.Status.OK, QueryRun.Status.ABSTAINED))
-        .exclude(door=QueryRun.Door.WORKER)
         .order_by("created_at", "id")
     )
     chosen = [pk for pk in rows.values_list("pk", flat=True).iterator(BATCH) if is_chosen(pk, sampling.rate)]

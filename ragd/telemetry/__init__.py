@@ -35,6 +35,13 @@ from ragd.telemetry.documents import retrieve_span as retrieve_span
 from ragd.telemetry.embedding_calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.embedding_calls import embeddings_span as embeddings_span
 from ragd.telemetry.embedding_calls import waited as waited
+from ragd.telemetry.environments import ENVIRONMENTS as ENVIRONMENTS
+from ragd.telemetry.environments import EVALUATION as EVALUATION
+from ragd.telemetry.environments import INTERFACE as INTERFACE
+from ragd.telemetry.environments import PLAYGROUND as PLAYGROUND
+from ragd.telemetry.environments import PRODUCTION as PRODUCTION
+from ragd.telemetry.environments import current_environment as current_environment
+from ragd.telemetry.environments import environment as environment
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation

@@ -12,6 +12,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value
+from ragd.telemetry.environments import EVALUATION, environment
 from ragd.telemetry.spans import add_event, open_span, reach_stage, set_attributes, sharing
 from ragd.types import canonical_json
 
@@ -46,6 +47,7 @@ def evaluate_later_span(
     target = _target(trace_id, span_id)
     shared: dict[str, Value | None] = {names.RUN_ID: run_id, names.COLLECTION: name, names.API_KEY: api_key or None}
     with (
+        environment(EVALUATION, marks_parent=False),
         sharing(shared),
         open_span(
             f"{names.EVALUATE} {name}",
@@ -60,7 +62,7 @@ def evaluate_later_span(
 
 def _attributes(name: str, query: str | None) -> dict[str, Value | None]:
     return {
-        names.PIPELINE_NAME: name, names.OI_KIND: "EVALUATOR",
+        names.PIPELINE_NAME: name, names.PIPELINE_STAGE: "evaluate", names.OI_KIND: "EVALUATOR",
         names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain" if query is not None else None,
     }  # fmt: skip
 

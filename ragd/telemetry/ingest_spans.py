@@ -9,6 +9,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value
+from ragd.telemetry.environments import PRODUCTION, current_environment, environment
 from ragd.telemetry.spans import open_span, sharing, stage
 
 
@@ -35,7 +36,11 @@ def ingest_span(
         names.JOB_ATTEMPT: attempt, names.LATENCY_QUEUE_MS: queue_ms,
         names.INPUT_VALUE: doc_id or None, names.INPUT_MIME_TYPE: "text/plain" if doc_id else None,
     }  # fmt: skip
-    with sharing(shared), open_span(name, SpanKind.INTERNAL, attributes) as span:
+    with (
+        environment(current_environment() or PRODUCTION),
+        sharing(shared),
+        open_span(name, SpanKind.INTERNAL, attributes) as span,
+    ):
         yield span
 
 

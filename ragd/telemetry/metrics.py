@@ -42,9 +42,11 @@ STATUS = "ragd.status"
 SIGNAL = "signal"
 OVERFLOW = "otel.metric.overflow"  # the value of every label of the one series that takes what is too many
 
-MODEL = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL)
+MODEL = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL, names.ENVIRONMENT)
 CALL = (*MODEL, names.RESPONSE_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
-PIPELINE = (names.RETRIEVE_DATABASE, names.PIPELINE_NAME)
+RETRIEVAL = (names.RETRIEVE_DATABASE, names.ENVIRONMENT)
+PIPELINE = (*RETRIEVAL, names.PIPELINE_NAME)
+QUERY = (names.COLLECTION, names.DOOR, names.ENVIRONMENT, STATUS)
 
 
 def _counter(name: str, unit: str, description: str, *labels: str) -> Metric:
@@ -84,9 +86,8 @@ COST = _counter(
 UNPRICED = _counter("ragd.cost.unpriced_calls", "{request}", "Remote model calls whose price is not known", *MODEL)
 RETRIEVALS = _counter("aitf.rag.retrievals", "{retrieval}", "Retrievals", *PIPELINE, names.ERROR_TYPE)
 RETRIEVAL_DURATION = _histogram(
-    "aitf.rag.retrieval.duration", "ms", "Duration of one retrieval", MS_BUCKETS, names.RETRIEVE_DATABASE,
-    names.ERROR_TYPE,
-)  # fmt: skip
+    "aitf.rag.retrieval.duration", "ms", "Duration of one retrieval", MS_BUCKETS, *RETRIEVAL, names.ERROR_TYPE
+)
 RETRIEVAL_RESULTS = _histogram(
     "aitf.rag.retrieval.results", "{document}", "Results of one retrieval", COUNT_BUCKETS, *PIPELINE
 )
@@ -98,11 +99,9 @@ PII = _counter(
     "aitf.security.pii_detected", "{detection}", "Texts in which personal data or a secret was found", names.PII_TYPES
 )
 BLOCKED = _counter("aitf.security.requests_blocked", "{request}", "Blocked questions", names.COLLECTION)
-QUERIES = _counter("ragd.queries", "{query}", "Searches and answers", names.COLLECTION, names.DOOR, STATUS)
-QUERY_DURATION = _histogram(
-    "ragd.query.duration", "ms", "Duration of a search or an answer", MS_BUCKETS, names.COLLECTION, names.DOOR, STATUS
-)
-STAGE_DURATION = _histogram("ragd.stage.duration", "ms", "Duration of one stage", MS_BUCKETS, STAGE)
+QUERIES = _counter("ragd.queries", "{query}", "Searches and answers", *QUERY)
+QUERY_DURATION = _histogram("ragd.query.duration", "ms", "Duration of a search or an answer", MS_BUCKETS, *QUERY)
+STAGE_DURATION = _histogram("ragd.stage.duration", "ms", "Duration of one stage", MS_BUCKETS, STAGE, names.ENVIRONMENT)
 INGESTS = _counter("ragd.ingests", "{document}", "Ingests of one document", names.COLLECTION, STATUS)
 OTLP_FAILURES = _counter("ragd.otlp.failures", "{export}", "Failed exports to the collector", SIGNAL)
 SPANS_WRITTEN = _counter("ragd.spans.written", "{span}", "Spans that reached the span store")

@@ -211,6 +211,7 @@ OWN = "ragd."
 RUN_ID = "ragd.run.id"
 COLLECTION = "ragd.collection"
 DOOR = "ragd.door"
+ENVIRONMENT = "ragd.environment"  # production, evaluation, playground or interface
 API_KEY = "ragd.api_key"  # the label of the key, never its secret
 JOB_ID = "ragd.job_id"
 JOB_KIND = "ragd.job_kind"

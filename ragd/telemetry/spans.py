@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value, captured, captured_status, lets_all_through
+from ragd.telemetry.environments import PRODUCTION, current_environment, environment
 from ragd.types import canonical_json
 
 Attributes = Mapping[str, Value | None]
@@ -77,6 +78,7 @@ def open_span(
     with _tracer.start_as_current_span(
         name, context=context, kind=kind, links=links, record_exception=False, set_status_on_exception=False
     ) as span:
+        set_attributes(span, {names.ENVIRONMENT: current_environment() or None})
         set_attributes(span, _shared.get())
         set_attributes(span, attributes)
         try:
@@ -153,11 +155,14 @@ def pipeline_span(
     api_key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
+    own_trace: bool = False,
 ) -> Iterator[Pipeline]:
     """The root of one query: `rag.pipeline {name}`.
 
     Every ragd span inside carries run_id, collection (or name), api_key, which is a key's label, and session_id, which
     is the conversation. metadata: facts of the run without any text of a user, such as its mode. tags: a few words.
+    Outside of any `environment` it is of production, and so is the request around it. own_trace: it begins a trace,
+    linked to the span that is open here, such as the task of an evaluation run that asks many questions.
     """
     shared: dict[str, Value | None] = {
         names.RUN_ID: run_id, names.COLLECTION: collection or name, names.API_KEY: api_key or None,
@@ -169,13 +174,33 @@ def pipeline_span(
         names.DOOR: door, names.USER_ID: user_id,
         names.METADATA: canonical_json(dict(metadata)) if metadata else None, names.TAGS: list(tags) or None,
     }  # fmt: skip
-    with sharing(shared), open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span:
+    with (
+        environment(current_environment() or PRODUCTION),
+        sharing(shared),
+        open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes, **_apart() if own_trace else {}) as span,
+    ):
         pipeline = Pipeline(span, current_trace_id())
         inner = _pipeline.set(pipeline)
         try:
             yield pipeline
         finally:
             _pipeline.reset(inner)
+
+
+class _Apart(TypedDict, total=False):
+    context: Context
+    links: Sequence[Link]
+
+
+def _apart() -> _Apart:
+    """Where a span begins a trace of its own, linked to the span that is open here; nothing where none is recorded."""
+    here = trace.get_current_span().get_span_context()
+    if not here.is_valid or not here.trace_flags.sampled:
+        return {}
+    return {
+        "context": trace.set_span_in_context(trace.INVALID_SPAN),
+        "links": [Link(here, {names.LINK_KIND: "asked_by"})],
+    }
 
 
 def reach_stage(stage: Stage) -> None:

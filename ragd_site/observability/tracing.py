@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -41,6 +41,7 @@ LIMITS = SpanLimits(
 )
 UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^https?://[^/]+/metrics$")
 UNTRACED_TASKS = ("sweep", "heartbeat")
+CLIENT_PATHS = ("/v1/", "/mcp")  # of programs; other requests are those of pages
 STAGE_PREFIX = "rag."
 OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)
 
@@ -68,6 +69,7 @@ def set_up(service: str) -> TracerProvider:
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
     store = local_processor(service, local)
+    _provider.add_span_processor(EnvironmentProcessor())
     _provider.add_span_processor(store)
     sender = otlp_processor(remote) if endpoint else None
     if sender is not None:
@@ -180,7 +182,7 @@ class RagdSampler(Sampler):
             keep = _is_stage(parent)
         if keep and kind in (SpanKind.PRODUCER, SpanKind.CONSUMER):
             keep = not any(word in name for word in UNTRACED_TASKS)
-        return SamplingResult(Decision.RECORD_AND_SAMPLE if keep else Decision.DROP, None, trace_state)
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if keep else Decision.DROP, attributes, trace_state)
 
     def get_description(self) -> str:
         return "RagdSampler"
@@ -188,6 +190,24 @@ class RagdSampler(Sampler):
 
 def _is_stage(span: trace.Span) -> bool:
     return isinstance(span, SdkSpan) and span.name.startswith(STAGE_PREFIX)
+
+
+class EnvironmentProcessor(SpanProcessor):
+    """Every span says of which environment it is: that of the code around it, else that of the span that it stands in,
+    else interface for the request of a page, else production."""
+
+    def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
+        parent = trace.get_current_span(parent_context)
+        inherited = (parent.attributes or {}).get(telemetry.ENVIRONMENT) if isinstance(parent, SdkSpan) else None
+        span.set_attribute(
+            telemetry.ENVIRONMENT, telemetry.current_environment() or inherited or _default_environment(span)
+        )
+
+
+def _default_environment(span: SdkSpan) -> str:
+    path = str((span.attributes or {}).get("url.path", ""))
+    is_page = span.kind is SpanKind.SERVER and not path.startswith(CLIENT_PATHS)
+    return telemetry.INTERFACE if is_page else telemetry.PRODUCTION
 
 
 class CountingProcessor(BatchSpanProcessor):

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from collections_app.domain.identity import can_be_stored
 from collections_app.models.key_scope import CollectionScope
+from ragd import telemetry
 
 LOOKED_AT = 1000  # newest runs whose models are offered to choose from
 TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), models.FloatField())
@@ -31,9 +32,9 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         """Rows for a table: the columns that hold whole result texts stay in the database."""
         return self.newest_first().select_related("user").defer(*LIST_DEFERRED)
 
-    def of_people(self) -> QueryRunQuerySet:
-        """Those that somebody asked for, at any door; without those that evaluations and tasks of the worker made."""
-        return self.exclude(door="worker")
+    def of_production(self) -> QueryRunQuerySet:
+        """What people and programs asked, at any door: this is what a figure calls a query."""
+        return self.filter(environment=telemetry.PRODUCTION)
 
     def of_collection(self, name: str) -> QueryRunQuerySet:
         return self.filter(collection_name=name)
@@ -49,6 +50,7 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         kind: str | None = None,
         status: str | None = None,
         door: str | None = None,
+        environment: str | None = None,
         text: str | None = None,
         model: str | None = None,
         min_ms: float | None = None,
@@ -68,6 +70,7 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
             "kind": kind,
             "status": status,
             "door": door,
+            "environment": environment,
             "query__icontains": text,
         }
         if not all(can_be_stored(value) for value in (*requested.values(), model) if value):
@@ -120,10 +123,13 @@ class QueryRun(models.Model):
     "doc_id#chunk_index" of a source, "part": "context" of it, "action": "flagged", "redacted", "withheld" or "refused",
     ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
     collection's security action turned the question or the answer away (see `retrieval_app.runs.inspection`).
-    store_state: see `replaying.read_store_state`.
-    replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best sentence, where the
-    answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a collection that is
-    calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing was weighed.
+    store_state: see `query_pipeline.read_store_state`; of a search as of an earlier time with "as_of" and
+    "as_of_notes".
+    environment: of production is what people and programs ask; evaluation asks golden questions, the playground and
+    replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
+    sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
+    collection that is calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing
+    was weighed.
     """
 
     class Kind(models.TextChoices):
@@ -143,6 +149,11 @@ class QueryRun(models.Model):
         CLI = "cli", "CLI"
         CHAT = "chat", "Chat"
         WORKER = "worker", "Worker"
+
+    class Environment(models.TextChoices):
+        PRODUCTION = telemetry.PRODUCTION, "Production"
+        EVALUATION = telemetry.EVALUATION, "Evaluation"
+        PLAYGROUND = telemetry.PLAYGROUND, "Playground"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)
@@ -198,6 +209,7 @@ class QueryRun(models.Model):
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=60, blank=True)
     door = models.CharField(max_length=10, choices=Door)
+    environment = models.CharField(max_length=10, choices=Environment, default=Environment.PRODUCTION)
     trace_id = models.CharField(max_length=32, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     user = models.ForeignKey(
@@ -217,6 +229,7 @@ class QueryRun(models.Model):
             models.Index(fields=["-created_at", "-id"], name="queryrun_newest"),
             models.Index(fields=["collection_name", "-created_at", "-id"], name="queryrun_collection_newest"),
             models.Index(fields=["trace_id"], name="queryrun_trace"),
+            models.Index(fields=["environment", "-created_at", "-id"], name="queryrun_environment_newest"),
         ]
 
     def __str__(self) -> str:
@@ -229,6 +242,17 @@ class QueryRun(models.Model):
     def cited_ids(self) -> list[str]:
         """Document ids that the answer cites, each once, in order of first use."""
         return list(dict.fromkeys(citation["doc_id"] for citation in self.citations))
+
+    @property
+    def as_of(self) -> str | None:
+        """The time as of which the collection was searched, ISO 8601; None: as it was when it was asked."""
+        moment: str | None = self.store_state.get("as_of")
+        return moment
+
+    @property
+    def as_of_notes(self) -> list[str]:
+        """What of that time is not surely as it was."""
+        return list(self.store_state.get("as_of_notes", ()))
 
     @property
     def took_ms(self) -> float:

@@ -107,6 +107,9 @@ def initial_of(run: QueryRun) -> dict[str, Any]:
         return values
 
 
+ALL = "all"
+
+
 class RunFilterForm(forms.Form):
     """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
@@ -115,8 +118,13 @@ class RunFilterForm(forms.Form):
     kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "All"), *QueryRun.Kind.choices])
     status = forms.ChoiceField(label="Outcome", required=False, choices=[("", "All"), *QueryRun.Status.choices])
     door = forms.ChoiceField(label="Channel", required=False, choices=[("", "All"), *QueryRun.Door.choices])
+    environment = forms.ChoiceField(
+        label="Environment", required=False, choices=[*QueryRun.Environment.choices, (ALL, "All")]
+    )
     model = forms.CharField(label="Model", required=False)
     min_ms = forms.FloatField(label="Min latency (ms)", required=False, min_value=0)
     max_ms = forms.FloatField(label="Max latency (ms)", required=False, min_value=0)
     min_cost = forms.FloatField(label="Min cost ($)", required=False, min_value=0)
     max_cost = forms.FloatField(label="Max cost ($)", required=False, min_value=0)
+    since = forms.DateTimeField(label="Since (UTC)", required=False)
+    until = forms.DateTimeField(label="Until (UTC)", required=False)

@@ -16,6 +16,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Collection
 from collections_app.stores import open_store
+from ragd import telemetry
 from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.explanations.ranking import RetrievalRecorder, explain, hide_texts
@@ -81,7 +82,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     if not query or not side.form.is_valid():
         return redirect(back)
     try:
-        explanation = explain(collection, query, side.form.chosen().plan)
+        explanation = explain(collection, query, side.form.chosen().plan, as_of=side.form.cleaned_data["as_of"])
     except (ServiceError, RagdError):
         return redirect(back)
     detail = describe_row(explanation, f"{doc_id}#{index}")
@@ -178,10 +179,11 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
     witness = RetrievalRecorder()
     try:
         chosen = side.form.chosen()
-        side.run = query_pipeline.search(
-            collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
-            retrieve=witness,
-        )  # fmt: skip
+        with telemetry.environment(telemetry.PLAYGROUND):
+            side.run = query_pipeline.search(
+                collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
+                as_of=side.form.cleaned_data["as_of"], retrieve=witness,
+            )  # fmt: skip
         side.explanation = hide_texts(witness.explain(analyze=analyze), collection)
     except (ServiceError, RagdError) as error:
         return refuse(side.form, error)
@@ -193,7 +195,9 @@ def _show(request: PageRequest, view: View, sides: list[Side]) -> dict[str, Any]
     explanations = [side.explanation or {} for side in sides]
     shown = show_stages(view, explanations)
     base = request.build_absolute_uri("/").rstrip("/")
-    payload = search_payload(explanations[0]["query"], first.form.cleaned_data["plan"], first.form.stated())
+    moment = first.form.cleaned_data["as_of"]
+    as_of = {"as_of": moment.isoformat()} if moment else {}
+    payload = search_payload(explanations[0]["query"], first.form.cleaned_data["plan"], first.form.stated() | as_of)
     return {
         "shown": shown,
         "explanation": explanations[0],

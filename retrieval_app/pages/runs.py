@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -25,15 +26,16 @@ from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
+from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.pages.calibration import describe_correction
-from retrieval_app.pages.forms import AskForm, RunFilterForm, initial_of
+from retrieval_app.pages.forms import ALL, AskForm, RunFilterForm, initial_of
 from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.replay import Replayed, search_again
 from retrieval_app.runs.run_log import RunLog, send_log
 
 RUNS_PER_PAGE = 50
-SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door")
+SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until")
 RECENT_QUESTIONS = 6
 STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
@@ -238,10 +240,17 @@ def _document_href(run: QueryRun, doc_id: str, start: int, end: int, revision: i
 
 
 def _read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
-    """The filter that the address holds, and its values by field; None for what is wrong."""
+    """The filter that the address holds, and its values by field; None for what is wrong, or is as it is anyway."""
     form = RunFilterForm(request.GET)
     form.is_valid()
-    return form, {name: form.cleaned_data.get(name) for name in form.fields}
+    values = {name: form.cleaned_data.get(name) for name in form.fields}
+    return form, values | ({"environment": None} if values["environment"] == QueryRun.Environment.PRODUCTION else {})
+
+
+def _filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
+    """The rows of a filter of the page: of production unless it names another environment, or all."""
+    environment = values["environment"] or QueryRun.Environment.PRODUCTION
+    return QueryRun.objects.filtered(**{**values, "environment": None if environment == ALL else environment})
 
 
 @require_GET
@@ -250,7 +259,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
     address = _address_of_filter(values)
     context = {
         "form": form,
-        "page": page_of(request, QueryRun.objects.filtered(**values).for_lists(), RUNS_PER_PAGE),
+        "page": page_of(request, _filtered_runs(values).for_lists(), RUNS_PER_PAGE),
         "is_filtered": bool(address),
         "run_filter": address,
         "models": QueryRun.objects.recent_models(),
@@ -265,7 +274,7 @@ def download_log(request: PageRequest) -> HttpResponseBase:
     """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
     _, values = _read_filter(request)
     with RefusalMessages(request):
-        return send_log(request, RunLog(QueryRun.objects.filtered(**values)))
+        return send_log(request, RunLog(_filtered_runs(values)))
     return redirect(f"{reverse('retrieval:runs')}?{request.GET.urlencode()}")
 
 
@@ -280,13 +289,14 @@ def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 def _beside(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     """The runs before and after it in the list that the address filters. run_filter: that filter as it stands there."""
     _, values = _read_filter(request)
-    newer, older = QueryRun.objects.filtered(**values).beside(run)
+    newer, older = _filtered_runs(values | {"environment": values["environment"] or run.environment}).beside(run)
     return {"newer": newer, "older": older, "run_filter": _address_of_filter(values)}
 
 
 def _address_of_filter(requested: Mapping[str, Any]) -> str:
-    """ "?status=error" of what is set; "" where nothing is."""
-    selected = {name: value for name, value in requested.items() if value not in (None, "")}
+    """ "?status=error" of what is set; "" where nothing is. Times as ISO 8601."""
+    stated = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in requested.items()}
+    selected = {name: value for name, value in stated.items() if value not in (None, "")}
     return f"?{urlencode(selected)}" if selected else ""
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 
 from collections_app.models import ApiKey
 from collections_app.services.collections.collections import get_collection
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION, RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
@@ -61,19 +63,23 @@ def search_again(
 ) -> QueryRun:
     """The run of the same question by the same plan, made now (`replay_of`). Of an answer only the search is repeated.
 
+    One that was as of an earlier time is as of that time again.
+
     Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
     `services.search` raises.
     """
-    return query_pipeline.search(
-        get_collection(run.collection_name),
-        run.query,
-        _plan_of(run),
-        door=door,
-        plan_name=run.plan_name,
-        user=user,
-        api_key=api_key,
-        replay_of=run.pk,
-    )
+    with telemetry.environment(telemetry.PLAYGROUND):
+        return query_pipeline.search(
+            get_collection(run.collection_name),
+            run.query,
+            _plan_of(run),
+            door=door,
+            plan_name=run.plan_name,
+            user=user,
+            api_key=api_key,
+            replay_of=run.pk,
+            as_of=datetime.fromisoformat(run.as_of) if run.as_of else None,
+        )
 
 
 def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -164,11 +165,28 @@ def test_an_import_is_whole_or_nothing(trees: Any) -> None:
     assert list(GoldenQuestion.objects.values_list("question", "position")) == [("New?", 0)]
 
 
+def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: Any) -> None:
+    body = b"input,expected_output,docs\nHow wide is an oak?,Wide.,oak; elm\n"
+    path = "/golden-sets/trees/import?format=csv&dry_run=true"
+    refused = trees.send("POST", path, body)
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "file")
+    mapping = {"docs": "expected_doc_ids"}
+    dry = trees.send("POST", f"{path}&columns={quote(json.dumps(mapping))}", body).json()
+    assert dry["columns"] == {"input": "question", "expected_output": "expected_answer", "docs": "expected_doc_ids"}
+    assert [(line["status"], line["unknown"]) for line in dry["lines"]] == [("added", ["elm"])]
+    for wrong in ("[]", "{", '{"docs": 1}', '{"docs": "colour"}'):
+        got = trees.send("POST", f"{path}&columns={quote(wrong)}", body)
+        assert (got.status_code, got.json()["error"]["field"]) == (422, "columns"), wrong
+    assert GoldenQuestion.objects.count() == 1, "a look ahead writes nothing"
+
+
 def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any]) -> None:
     run = ask(notes, "What is an oak?", build_plan(notes), door="api")
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
+    assert (made["suggested"], made["expected_answer"]) == (True, "")
+    assert trees.get("/golden-sets/trees").json()["questions"] == 1, "no run asks it before it is accepted"
     assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
 
 

@@ -57,6 +57,7 @@ def test_spans_are_listed_with_all_that_is_known(client: Client, spans: None) ->
         "events": [{"name": "e", "time": "t", "attributes": {}}], "links": [], "duration_ms": 10.0,
         "type": "gen_ai.inference", "service": "", "collection": "house", "run_id": None, "model": "gpt-4o",
         "api_key": "", "input_tokens": 9, "output_tokens": None, "cost_usd": 0.5, "risk_score": None,
+        "environment": "production",
     }  # fmt: skip
     (light,) = get(client, "/v1/spans?model=gpt-4o&content=false", headers)[1]["items"]
     assert light == chat | {"attributes": {}, "events": []}

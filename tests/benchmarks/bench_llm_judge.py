@@ -122,6 +122,18 @@ def main() -> int:
     return 0
 
 
+def scored_judgements(count: int) -> list[tuple[Case, Judgement]]:
+    """The first cases that the server gives an annotation of, and what the judge says of them."""
+    cases = [item for item in draw_cases() if item.expected == SCORED]
+    server = OpenAIServer().start()
+    server.chat_reply = Script(draw_cases(), server).reply
+    judge = LlmJudge("judge", Endpoint(server.base_url, "test-key", TIMEOUT_S, MAX_TOKENS), WordEmbedder())
+    judgements = judge_all(judge, cases)
+    server.stop()
+    pairs = [(item.case, judgement) for item, judgement in zip(cases, judgements, strict=True)]
+    return [(case, judgement) for case, judgement in pairs if judgement.annotation is not None][:count]
+
+
 def draw_cases() -> list[Scripted]:
     """CASES cases, each script of MIX at least once."""
     draw = random.Random(SEED)

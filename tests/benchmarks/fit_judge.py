@@ -5,9 +5,9 @@ Run: python -m tests.benchmarks.fit_judge [--check] [--vectors FILE]     (needs 
 --check writes nothing and ends with status 1 when the stored coefficients are not what a fit gives. --vectors keeps the
 embeddings in an .npz from one call to the next. Only the validation rows are read: the other splits stay unseen.
 
-Every row weighs the same, whatever its number of sentences. The second look of a head, completeness and all thresholds
-are fitted on what models say of a set when that set was left out, since on rows that it was fitted on a model is too
-sure.
+Every row weighs the same, whatever its number of sentences. The second look of a head, completeness, adherence, the
+threshold and the spreads are fitted on what models say of a set when that set was left out, since on rows that it was
+fitted on a model is too sure. The threshold calls as many answers not adherent as are labelled so.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from typing import Any
 import numpy as np
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.estimates import fit_spread
 from evaluation_app.judges.feature_model import (
+    ADHERENCE_NAMES,
     CASE_NAMES,
+    ESTIMATED,
     FILE,
     HEADS,
     SECOND_NAMES,
     Head,
     JudgeModel,
+    adherence_row,
     case_row,
     second_look,
 )
@@ -39,7 +43,7 @@ from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic, fit_logistic
 from evaluation_app.judges.protocol import Numbers
 from ragd.models.embedding import LocalEmbedder
-from tests.benchmarks.judge_rows import LabelledRow, Labels, load_rows
+from tests.benchmarks.judge_rows import LabelledRow, load_rows
 
 FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE, CASE_RIDGE = 3.0, 30.0, 10.0, 10.0
 CLOSE = 1e-5
@@ -50,21 +54,42 @@ Rows = Sequence[LabelledRow]
 
 def fit_model(rows: Rows) -> JudgeModel:
     """At least two sets are needed, since one is left out in turn."""
-    heads, thresholds, likely = {}, {}, {}
+    heads, likely = {}, {}
     for name in HEADS:
         heads[name], likely[name] = fit_head(rows, name)
-        thresholds[name] = best_f1(np.concatenate(likely[name]), np.concatenate([getattr(row, name) for row in rows]))
-    completeness = fit_completeness(rows, likely)
-    unsupported = fit_unsupported(rows)
-    unseen = leave_out(rows, fit_unsupported, lambda model, row: model.predict(row.features.answer))
-    thresholds["unsupported"] = best_f1(np.concatenate(unseen), np.concatenate([row.unsupported for row in rows]))
-    thresholds["adherence"] = best_balance(
-        np.array([chances.max(initial=0.0) for chances in unseen]), np.array([not row.is_adherent for row in rows])
+    cases = [{name: likely[name][place] for name in HEADS} for place in range(len(rows))]
+    tables = [case_row(case, row.features.context) for case, row in zip(cases, rows, strict=True)]
+    completeness, complete = fit_whole(
+        rows, CASE_NAMES, tables, [float(row.published["completeness_score"]) for row in rows]
     )
-    del thresholds["both"]  # no sentence is called so
+    unseen = leave_out(rows, fit_unsupported, lambda model, row: model.predict(row.features.answer))
+    spoken = [place for place, row in enumerate(rows) if len(row.unsupported)]
+    answered, chances = [rows[place] for place in spoken], [unseen[place] for place in spoken]
+    adherence, adhere = fit_whole(
+        answered,
+        ADHERENCE_NAMES,
+        [adherence_row(chance) for chance in chances],
+        [float(row.is_adherent) for row in answered],
+    )
+    expected = {
+        "context_relevance": ([case["relevant"].mean() for case in cases], [row.relevant.mean() for row in rows]),
+        "context_utilization": ([case["utilized"].mean() for case in cases], [row.utilized.mean() for row in rows]),
+        "completeness": (complete, [row.published["completeness_score"] for row in rows]),
+        "adherence": (adhere, [row.is_adherent for row in answered]),
+        "faithfulness": ([1 - chance.mean() for chance in chances], [1 - row.unsupported.mean() for row in answered]),
+    }
     counts = Counter(row.set_name for row in rows)
-    fitted_on = {"data": LICENCE, "rows": dict(sorted(counts.items()))}
-    model = JudgeModel(heads, unsupported, completeness, thresholds, "", LocalEmbedder.model, fitted_on)
+    model = JudgeModel(
+        heads,
+        unsupported=fit_unsupported(rows),
+        completeness=completeness,
+        adherence=adherence,
+        threshold=same_share([chance.max() for chance in chances], [not row.is_adherent for row in answered]),
+        spreads={name: fit_spread(*expected[name]) for name in ESTIMATED},
+        version="",
+        embedder=LocalEmbedder.model,
+        fitted_on={"data": LICENCE, "rows": dict(sorted(counts.items()))},
+    )
     digest = hashlib.sha256(json.dumps(model.as_dict(), sort_keys=True).encode()).hexdigest()[:12]
     return replace(model, version=digest)
 
@@ -89,13 +114,18 @@ def fit_head(rows: Rows, name: str) -> tuple[Head, list[Numbers]]:
     return Head(fit_first(rows), second), [second.predict(look) for look in looks]
 
 
-def fit_completeness(rows: Rows, likely: Mapping[str, Sequence[Numbers]]) -> Logistic:
-    """likely: of each head, what it says of each row."""
-    tables = [
-        case_row({name: likely[name][place] for name in HEADS}, row.features.context) for place, row in enumerate(rows)
-    ]
-    labels = [row.published["completeness_score"] for row in rows]
-    return fit_logistic(CASE_NAMES, np.concatenate(tables), labels, ridge=CASE_RIDGE)
+def fit_whole(
+    rows: Rows, names: Sequence[str], tables: Sequence[Numbers], labels: Sequence[float]
+) -> tuple[Logistic, list[float]]:
+    """A model of whole rows, and what one says of each row that was fitted without the row's set. tables: one row
+    each."""
+    table, truth = np.concatenate(tables), np.asarray(labels)
+    sets = np.array([row.set_name for row in rows])
+    unseen = np.zeros(len(rows))
+    for name in sorted(set(sets)):
+        own = sets == name
+        unseen[own] = fit_logistic(names, table[~own], truth[~own], ridge=CASE_RIDGE).predict(table[own])
+    return fit_logistic(names, table, truth, ridge=CASE_RIDGE), unseen.tolist()
 
 
 def fit_unsupported(rows: Rows) -> Logistic:
@@ -122,20 +152,10 @@ def row_weights(sizes: Sequence[int]) -> Numbers:
     return np.concatenate([np.full(size, 1 / size) for size in sizes])
 
 
-def best_f1(chances: Numbers, labels: Labels) -> float:
-    """The threshold from which on calling a sentence so gives the highest F1; the highest one of equals."""
-    order = np.argsort(-chances, kind="stable")
-    hits = np.cumsum(labels[order])
-    f1 = 2 * hits / (np.arange(1, len(order) + 1) + labels.sum())
-    return round(float(chances[order[int(np.argmax(f1))]]), 4)
-
-
-def best_balance(chances: Numbers, labels: Labels) -> float:
-    """The threshold with the highest mean of the rates at which the two kinds are told rightly."""
-    order = np.argsort(-chances, kind="stable")
-    found = np.cumsum(labels[order]) / labels.sum()
-    wrong = np.cumsum(~labels[order]) / (~labels).sum()
-    return round(float(chances[order[int(np.argmax(found - wrong))]]), 4)
+def same_share(chances: Sequence[float], labels: Sequence[bool]) -> float:
+    """The threshold from which on as many are called so as are labelled so."""
+    wanted = sum(labels)
+    return round(float(np.sort(chances)[::-1][max(0, wanted - 1)]), 4)
 
 
 def list_differences(stored: Any, fresh: Any, place: str = "") -> list[str]:

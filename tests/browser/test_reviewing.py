@@ -39,13 +39,15 @@ def test_from_the_board_to_reviews_by_keyboard(visit: Visit) -> None:
     page.get_by_role("link", name="Start reviewing").click()
     expect(page.get_by_text("They eat paper.")).to_be_visible()
     assert look_at(visit) == []
-    for key in ("2", "4", "b", "0", "ArrowUp", "3"):  # no; mostly; a mark; cannot tell; one back; half
+    for key in ("1", "2", "4", "b", "0", "ArrowUp", "3"):  # yes; no; mostly; a mark; cannot tell; one back; half
         page.keyboard.press(key)
     page.keyboard.press("Enter")
     expect(page.locator(".last-review")).to_be_visible()
     made = Review.objects.get()
     assert made.unsupported == ["b"]
-    assert made.verdicts == {"adherence": 0.0, "answer_relevance": 0.75, "completeness": 0.5, "faithfulness": 0.5}
+    assert made.verdicts == {
+            "correctness": 1.0, "adherence": 0.0, "answer_relevance": 0.75, "completeness": 0.5, "faithfulness": 0.5,
+        }  # fmt: skip
     page.keyboard.press(".")  # it is the only one that waits, so it comes again
     expect(page).to_have_url(re.compile(r"/evaluation/review/\d+/$"))
     visit.go("/evaluation/review/agreement/")

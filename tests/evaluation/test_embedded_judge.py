@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
+from evaluation_app.judges.estimates import Spread, fit_spread
 from evaluation_app.judges.feature_model import (
+    ADHERENCE_NAMES,
     CASE_NAMES,
+    ESTIMATED,
     FILE,
     HEADS,
     SECOND_NAMES,
@@ -30,9 +33,19 @@ from evaluation_app.judges.feature_model import (
 )
 from evaluation_app.judges.features import CONTEXT_NAMES, measure_case
 from evaluation_app.judges.logistic import Logistic, fit_logistic
+from evaluation_app.judges.marks import mark_context, mark_likeliest
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, is_refusal, texts_of
 from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Sentence, check_annotation
+from evaluation_app.measures.trace import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
+    Sentence,
+    Unit,
+    check_annotation,
+    letters,
+    trace_scores,
+)
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from tests.builders import WordEmbedder
@@ -58,9 +71,17 @@ def model_of(relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **
         name: Head(plain(CONTEXT_NAMES, logit), plain(SECOND_NAMES, own=1.0))
         for name, logit in zip(HEADS, (relevant, utilized, both), strict=True)
     }
-    thresholds = {"relevant": 0.5, "utilized": 0.5, "unsupported": 0.5, "adherence": 0.5}
-    completeness = plain(CASE_NAMES, both_of_relevant=1.0)
-    return JudgeModel(heads, plain(ANSWER_NAMES, **support), completeness, thresholds, "test", "words", "nothing")
+    return JudgeModel(
+        heads,
+        unsupported=plain(ANSWER_NAMES, **support),
+        completeness=plain(CASE_NAMES, both_of_relevant=1.0),
+        adherence=plain(ADHERENCE_NAMES, highest=-1.0),
+        threshold=0.5,
+        spreads=dict.fromkeys(ESTIMATED, Spread((0.5, 1.0), (-0.1, -0.2), (0.3, 0.4))),
+        version="test",
+        embedder="words",
+        fitted_on="nothing",
+    )
 
 
 def measure(question: str = QUESTION, documents: Sequence[str] = DOCUMENTS, answer: str = ANSWER) -> dict[str, Any]:
@@ -143,7 +164,7 @@ def test_fits_that_make_no_sense_are_refused(columns: int, ridge: float) -> None
         fit_logistic(("a", "b"), np.ones((4, columns)), [0, 1, 0, 1], ridge=ridge)
 
 
-def test_scores_are_expectations_over_words_or_sentences() -> None:
+def test_estimates_are_expectations_over_words_or_sentences() -> None:
     case = Case("q", [[Sentence("0a", "one two three"), Sentence("0b", "four")]], [Sentence("a", "one two")])
     first = plain(CONTEXT_NAMES, opens_document=2.0)
     heads = {name: Head(first, plain(SECOND_NAMES, own=1.0)) for name in HEADS}
@@ -152,22 +173,24 @@ def test_scores_are_expectations_over_words_or_sentences() -> None:
     high = 1 / (1 + math.exp(-2))
     tokens = EmbeddedJudge(WordEmbedder(), model=model).judge(case)
     sentences = EmbeddedJudge(WordEmbedder(), model=model, unit="sentences").judge(case)
-    assert tokens.scores["context_relevance"].value == pytest.approx((3 * high + 0.5) / 4)
-    assert sentences.scores["context_relevance"].value == pytest.approx((high + 0.5) / 2)
+    assert tokens.estimates["context_relevance"].value == pytest.approx((3 * high + 0.5) / 4)
+    assert sentences.estimates["context_relevance"].value == pytest.approx((high + 0.5) / 2)
+    # three words of four are nearest to 3.1 expected, one sentence of two to 1.4
+    assert [judged.scores["context_relevance"].value for judged in (tokens, sentences)] == [0.75, 0.5]
     assert tokens.likely["relevant"] == pytest.approx({"0a": high, "0b": 0.5})
 
 
 def test_completeness_reads_what_is_both_of_what_is_relevant() -> None:
     """With that feature alone it is the share itself, kept inside 0 and 1."""
     judge = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=1.0, utilized=-2.0, both=-1.0))
-    scores = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER)).scores
+    estimates = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER)).estimates
     chance = {logit: 1 / (1 + math.exp(-logit)) for logit in (1.0, -1.0, -2.0)}
-    assert scores["completeness"].value == pytest.approx(chance[-1.0] / chance[1.0])
-    assert scores["context_utilization"].value == pytest.approx(chance[-2.0])
+    assert estimates["completeness"].value == pytest.approx(chance[-1.0] / chance[1.0])
+    assert estimates["context_utilization"].value == pytest.approx(chance[-2.0])
     more = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=-1.0, both=1.0)).judge(
         Case.of(QUESTION, DOCUMENTS, ANSWER)
     )
-    assert more.scores["completeness"].value == pytest.approx(1 - SURE)
+    assert more.estimates["completeness"].value == pytest.approx(1 - SURE)
 
 
 def test_completeness_reads_the_case_as_a_whole() -> None:
@@ -188,10 +211,77 @@ def test_one_unsupported_sentence_makes_an_answer_not_adherent() -> None:
     bad = judge.judge(Case.of(QUESTION, DOCUMENTS, f"{ANSWER} It is 77 metres high."))
     assert good.scores["adherence"] == scored(1.0) and bad.scores["adherence"] == scored(0.0)
     assert bad.likely["unsupported"]["b"] > 0.9 > 0.1 > bad.likely["unsupported"]["a"]
-    assert bad.scores["faithfulness"].value == pytest.approx(1 - np.mean(list(bad.likely["unsupported"].values())))
+    assert bad.scores["faithfulness"] == scored(0.5)
+    chances = list(bad.likely["unsupported"].values())
+    assert bad.estimates["faithfulness"].value == pytest.approx(1 - np.mean(chances))
+    assert bad.estimates["adherence"].value == pytest.approx(1 - max(chances))
     assert bad.annotation is not None
     assert [item.is_supported for item in bad.annotation.support] == [True, False]
     assert bad.annotation.support[0].supporting_keys == ("0a",)
+
+
+@pytest.mark.parametrize("unit", ["tokens", "sentences"])
+def test_every_figure_is_the_formula_over_the_marks(unit: Unit) -> None:
+    """Also where a sentence is blank, the case is judged by the stored model, and figures lie between 0 and 1."""
+    generator = np.random.Generator(np.random.PCG64(4))
+    judge = EmbeddedJudge(LocalEmbedder(), unit=unit)
+    texts = [sentence for document in DOCUMENTS for sentence in document.split(". ")] + ["It has 77 steps.", " "]
+    cases = []
+    for _ in range(20):
+        context = [
+            [Sentence(f"{number}{letters(place)}", str(text)) for place, text in enumerate(generator.choice(texts, 3))]
+            for number in range(4)
+        ]
+        answer = [Sentence("a", ANSWER), Sentence("b", str(generator.choice(texts)))]
+        cases.append(Case(QUESTION, context, answer))
+    judgements = judge.judge_many(cases)
+    figures = set()
+    for case, judged in zip(cases, judgements, strict=True):
+        assert judged.annotation is not None
+        counted = trace_scores(case.context, case.answer, judged.annotation, unit=unit).by_name()
+        assert {name: judged.scores[name] for name in counted} == counted
+        assert set(judged.estimates) == set(counted)
+        figures |= {(name, score.value) for name, score in counted.items()}
+        for sentence, item in zip(case.answer, judged.annotation.support, strict=True):
+            assert item.is_supported is (judged.likely["unsupported"][item.key] < judge.model.threshold)
+            assert sentence.text.strip() or item.supporting_keys == ("general",)
+    assert len(figures) > 12
+
+
+def test_as_many_sentences_are_marked_as_are_expected() -> None:
+    chances, lengths = np.array([0.3, 0.2, 0.4, 0.3]), np.array([2.0, 5.0, 1.0, 3.0])
+    marked = [list(np.flatnonzero(mark_likeliest(chances, lengths, expected))) for expected in (0, 0.5, 1.9, 2.1, 99)]
+    assert marked == [[], [], [2], [0, 2], [0, 1, 2, 3]]
+    assert not len(mark_likeliest(np.zeros(0), np.zeros(0), 0.0))
+
+
+def test_what_is_utilized_is_marked_first_where_it_is_relevant_too() -> None:
+    likely = {
+        "relevant": np.array([0.9, 0.8, 0.2, 0.1]),
+        "utilized": np.array([0.2, 0.8, 0.7, 0.3]),
+        "both": np.array([0.1, 0.7, 0.1, 0.1]),
+    }
+    for completeness, expected in ((0.5, [1, 2]), (1.0, [0, 1]), (0.0, [2, 3])):
+        relevant, utilized = mark_context(likely, np.ones(4), completeness)
+        assert list(np.flatnonzero(relevant)) == [0, 1] and list(np.flatnonzero(utilized)) == expected
+
+
+def test_an_interval_holds_the_labels_of_held_out_rows() -> None:
+    generator = np.random.Generator(np.random.PCG64(3))
+    values = generator.random(4000)
+    truth = np.clip(values + generator.normal(size=4000) * values / 4, 0, 1)
+    spread = fit_spread(values[:2000], truth[:2000])
+    estimates = [spread.around(float(value)) for value in values[2000:]]
+    inside = [item.low <= label <= item.high for item, label in zip(estimates, truth[2000:], strict=True)]
+    assert 0.92 < np.mean(inside) < 0.98
+    assert spread.around(0.05).high - spread.around(0.05).low < spread.around(0.7).high - spread.around(0.7).low
+    assert Spread.from_dict(json.loads(json.dumps(spread.as_dict()))) == spread
+    assert spread.around(9.0).low <= 9.0  # beyond the last bin its interval holds
+    with pytest.raises(ValueError, match="at least 5 rows"):
+        fit_spread([0.1], [0.2])
+    for bins in ([], [{"up_to": 0.5, "low": 0, "high": 0}, {"up_to": 0.4, "low": 0, "high": 0}]):
+        with pytest.raises(ValueError, match="at least one bin"):
+            Spread.from_dict(bins)
 
 
 def test_answer_relevance_follows_its_formula_and_the_documents_do_not_matter() -> None:
@@ -295,6 +385,8 @@ def test_no_text_breaks_it_and_no_score_leaves_0_to_1(question: str, documents: 
     judged = EmbeddedJudge(SafeEmbedder(), model=model).judge(Case.of(question, documents, answer))
     for score in judged.scores.values():
         assert score.value is None or 0 <= score.value <= 1
+    for name, estimate in judged.estimates.items():
+        assert judged.scores[name].is_scored and 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert all(0 <= chance <= 1 for by_key in judged.likely.values() for chance in by_key.values())
 
 

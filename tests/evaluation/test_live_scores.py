@@ -108,10 +108,10 @@ def test_a_share_of_the_traffic_is_scored(house: Collection, run: QueryRun) -> N
 
 def test_only_answers_to_people_and_programs_are_traffic(house: Collection, run: QueryRun) -> None:
     sample(house)
-    copies(run, 1, door="worker")
-    copies(run, 1, door="api", kind="search")
-    copies(run, 1, kind="ask", replay_of=uuid4())
-    copies(run, 1, replay_of=None, status="error")
+    copies(run, 1, door="worker", environment="evaluation")
+    copies(run, 1, door="api", environment="playground", replay_of=uuid4())
+    copies(run, 1, environment="production", replay_of=None, kind="search")
+    copies(run, 1, kind="ask", status="error")
     copies(run, 1, status="ok", collection_name="another")
     (pk,) = copies(run, 1, collection_name="house")
     assert score_samples() == 1 and RunScore.objects.get().query_run == pk

@@ -29,7 +29,7 @@ from tests.conftest import REPOSITORY
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 
-MODEL_LABELS = dict(zip(metrics.MODEL, ("chat", "openai", "gpt-4o"), strict=True))
+MODEL_LABELS = dict(zip(metrics.MODEL, ("chat", "openai", "gpt-4o", "production"), strict=True))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_spans_become_metrics(metered: Instruments) -> None:
     assert sample(found, "aitf_rag_retrievals_total", aitf_rag_retrieve_database="postgresql+pgvector") == 1
     assert sample(found, "aitf_rag_retrieval_results_count") == 1
     assert sample(found, "aitf_rag_retrieval_duration_count") == 1
-    assert sample(found, "ragd_queries_total", ragd_status="ok") == 1
+    assert sample(found, "ragd_queries_total", ragd_status="ok", ragd_environment="production") == 1
     tokens = [one for one in found["gen_ai_client_token_usage"].samples if one.name.endswith("_sum")]
     assert {one.labels["gen_ai_token_type"] for one in tokens} == {"input", "output"}
     assert {one.labels["gen_ai_provider_name"] for one in tokens} >= {"openai", "ragd.test"}

@@ -16,7 +16,9 @@ from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.edits import accept_suggestions, add_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
+from evaluation_app.golden.pages.transfers import ColumnChoice
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
 from tests.web.pages import has, is_empty
@@ -228,25 +230,80 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
     assert "\r\n'=1+1?," in out
 
 
-def test_a_question_out_of_a_run_in_one_click(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/import/"
+    text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look"})
+    assert looked.context["columns"]["rows"] == [
+        ColumnChoice("input", "question", "Which animal sings?"),
+        ColumnChoice("expected_output", "expected_answer", "The whale."),
+        ColumnChoice("docs", "", "whales.md; birds.md"),
+    ]
+    assert looked.context["plan"].rows[0].golden.expected_doc_ids == ()
+    names = ["input", "expected_output", "docs"]
+    chosen = {"column": names, "field": ["question", "expected_answer", "expected_doc_ids"]}
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look", **chosen})
+    assert looked.context["plan"].rows[0].unknown == ("birds.md",)
+    assert has(looked, '.banner[data-tone="watch"]')
+    assert GoldenQuestion.objects.count() == 2, "a look ahead writes nothing"
+    wrong = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["", "", "question"]})
+    assert wrong.context["plan"].rows[0].golden.question == "whales.md; birds.md"
+    refused = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["notes", "", ""]})
+    assert (refused.status_code, has(refused, ".form-errors"), has(refused, "select[name=field]")) == (422, True, True)
+    stand = looked.context["plan"].stand
+    done = visitor.post(address, {"text": text, "mode": "merge", "do": "import", "stand": stand, **chosen})
+    assert done.status_code == 302
+    made = GoldenQuestion.objects.get(question="Which animal sings?")
+    assert (made.expected_answer, made.expected_doc_ids) == ("The whale.", ["whales.md", "birds.md"])
+
+
+def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(
+    visitor: Client, golden: GoldenSet, ask: Callable[..., Any]
 ) -> None:
-    fill()
-    run = ask("Which animal is the largest?")
-    of_run = f"/evaluation/sets/of-run/{run.pk}/"
-    assert 'value="make"' in page(visitor, of_run)
-    made = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"})
-    question = GoldenQuestion.objects.get()
-    assert made["Location"] == f"/evaluation/sets/{question.golden_set_id}/questions/{question.pk}/"
-    assert (question.question, question.expected_doc_ids, question.source_run) == (run.query, ["whales.md"], run.pk)
-    assert question.expected_chunks == ["whales.md#0"]
+    """The answer may be wrong: only what a person types or approves is expected, in the set that the person chose."""
+    other = create_set("other animals", "nature")
+    version = golden.version
+    run = ask("Which animal is the largest of all?")
+    of_run, address = (f"/evaluation/sets/{part}/{run.pk}/" for part in ("of-run", "from-run"))
+    assert "<form" not in page(visitor, of_run).partition('id="golden-of-run"')[2].partition("</main>")[0]
+    shown = page(visitor, address)
+    assert 'name="expected_chunks" value="whales.md#0" checked' in shown
+    values = {
+        "question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["whales.md"], "do": "save",
+    }  # fmt: skip
+    assert visitor.post(address, values).status_code == 422, "the set is chosen by the person"
+    made = visitor.post(address, {**values, "golden_set": other.pk})
+    question = GoldenQuestion.objects.get(question=run.query)
+    assert made["Location"] == f"/evaluation/sets/{other.pk}/suggestions/#question-{question.pk}"
+    assert (question.suggested, question.expected_answer, question.source_run) == (True, "", run.pk)
+    golden.refresh_from_db()
+    assert golden.version == version
+    assert asked_questions(other) == [], "no run asks it before it is accepted"
+    assert "in other animals" in page(visitor, of_run)
+    assert page(visitor, made["Location"])
+    again = visitor.post(address, {**values, "golden_set": other.pk})
+    assert (again.status_code, GoldenQuestion.objects.filter(question=run.query).count()) == (409, 1)
+    assert visitor.post(address, {**values, "golden_set": "new", "question": " "}).status_code == 422
+    assert GoldenSet.objects.count() == 2, "a question that is refused makes no set"
+    edit = f"/evaluation/sets/{other.pk}/questions/{question.pk}/"
+    visitor.post(edit, {**values, "do": "accept", "expected_answer": "The blue whale."})
+    question.refresh_from_db()
+    assert (question.suggested, question.expected_answer) == (False, "The blue whale.")
+
+
+def test_the_answer_of_a_run_is_expected_where_a_person_approves_it(
+    visitor: Client, golden: GoldenSet, ask: Callable[..., Any]
+) -> None:
+    run = ask("Which animal is the largest of all?")
+    values = {
+        "question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["whales.md"],
+        "golden_set": golden.pk, "approve_answer": "on", "do": "accept",
+    }  # fmt: skip
+    assert visitor.post(f"/evaluation/sets/from-run/{run.pk}/", values).status_code == 302
+    question = golden.questions.get(question=run.query)
+    assert (question.suggested, question.position) == (False, 2)
     assert "[1]" not in question.expected_answer
     assert "largest animal" in question.expected_answer
-    assert "in nature" in page(visitor, of_run)
-    assert page(visitor, made["Location"])
-    again = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"}, follow=True)
-    assert "already" in again.content.decode()
-    assert GoldenQuestion.objects.count() == 1
 
 
 def test_a_question_out_of_a_search_is_filled_in_first(
@@ -257,7 +314,13 @@ def test_a_question_out_of_a_search_is_filled_in_first(
     address = f"/evaluation/sets/from-run/{run.pk}/"
     html = page(visitor, address)
     assert 'name="expected_chunks" value="trees.md#0"' in html
-    values = {"question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["trees.md"]}
+    values = {
+        "question": run.query,
+        "category": "factual",
+        "weight": "1",
+        "expected_doc_ids": ["trees.md"],
+        "golden_set": "new",
+    }
     assert visitor.post(address, {**values, "do": "save"}).status_code == 302
     assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]
 

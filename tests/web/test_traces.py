@@ -80,7 +80,7 @@ def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
     by_key = text(visitor.get("/traces/?period=1h&by=key"))
     assert re.search(r"site</a></th><td class=\"num\">10<", by_key)
     assert is_empty(visitor.get("/traces/?period=1h&collection=elsewhere"))
-    assert text(visitor.get("/traces/?period=never&by=moon&stage=x&collection=%00")), "what is wrong is ignored"
+    assert text(visitor.get("/traces/?period=never&by=moon&stage=x&collection=%00"), 422), "the rest is shown"
 
 
 def count_of(visitor: Client, address: str) -> int:

@@ -93,7 +93,8 @@ def list_questions(
 
 @router.post(ALL, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
 def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
-    """Add a question, or with run_id make one of a stored run. 409 when the set has it already."""
+    """Add a question, or with run_id a suggestion out of a stored run: its question, with what it cites as expected
+    and without an expected answer unless one is stated. 409 when the set has the question already."""
     key = request_key(request)
     result = _set(request, golden_set)
     run = _run(payload.run_id, key.visible) if payload.run_id else None

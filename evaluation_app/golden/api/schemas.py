@@ -98,7 +98,7 @@ class QuestionFields(Request):
 
 
 class QuestionRequest(QuestionFields):
-    """A question, or a run that it is made of: then what is stated counts over what the run proposes."""
+    """A question, or a run that a suggestion is made of: then what is stated counts over what the run proposes."""
 
     question: str | None = None
     run_id: UUID | None = None
@@ -213,6 +213,7 @@ class ImportedLine(Schema):
     question: str
     fields: list[str]
     error: str
+    unknown: list[str] = Field(description="Documents and chunks that it expects and the collection does not have")
 
     @staticmethod
     def resolve_question(row: Planned) -> str:
@@ -224,6 +225,7 @@ class ImportOut(Schema):
 
     dry_run: bool
     counts: dict[str, int]
+    columns: dict[str, str] = Field(description="Column of the file to field; an empty one: not read")
     lines: list[ImportedLine]
     removed: list[str]
     version: int

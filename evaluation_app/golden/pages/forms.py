@@ -66,7 +66,7 @@ class GoldenSetChangeForm(forms.Form):
         label="Primary metric", required=False, help_text="Decides whether a run is better."
     )
     guardrails = ThresholdsField(
-        label="Guardrails",
+        label="Guardrail metrics",
         required=False,
         help_text="Metrics that must not drop by more, such as recall=0.05; right_outcome=0.02. Empty: "
         + write_thresholds(GUARDRAILS),
@@ -139,13 +139,16 @@ class QuestionForm(forms.Form):
 
 
 class RunQuestionForm(QuestionForm):
-    """A question out of a run, and the set that it goes into; "" for a new one."""
+    """A question out of a run, and the set that it goes into: a pk, or NEW_SET."""
 
-    golden_set = forms.ChoiceField(label="Test set", required=False)
+    NEW_SET = "new"
+    golden_set = forms.ChoiceField(label="Test set")
+    approve_answer = forms.BooleanField(label="Use this answer as the expected answer", required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field_of(self, "golden_set", forms.ChoiceField).choices = [*sets, ("", "New test set")]
+        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 
 class ImportForm(forms.Form):

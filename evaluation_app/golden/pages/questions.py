@@ -7,12 +7,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.golden import edits
 from evaluation_app.golden.pages.forms import QuestionForm, RunQuestionForm, initial_of, known_categories
@@ -35,6 +36,7 @@ from retrieval_app.models import QueryRun
 RESULTS_SHOWN = 8
 CHOSEN_PART = {"expected": "evaluation/golden/parts/expected.html"}
 PER_PAGE = 100
+WRITING = ("save", "accept")  # the buttons that write; the others search
 
 
 @require_http_methods(["GET", "POST"])
@@ -57,12 +59,13 @@ def edit_question(request: PageRequest, pk: int, question_id: int) -> HttpRespon
 def _edit(
     request: PageRequest, golden_set: GoldenSet, form: QuestionForm, question: GoldenQuestion | None, golden: Golden
 ) -> HttpResponse:
-    """do=save writes; anything else that is posted searches, keeps what was typed and ticked, and shows it."""
+    """do=save writes, do=accept accepts a suggestion too; anything else that is posted searches, keeps what was typed
+    and ticked, and shows it."""
     status = 200
     chosen: Chosen = {name: list(getattr(golden, name)) for name in EXPECTED}
     if request.method == "POST":
         chosen = read_chosen(request)
-        if request.POST.get("do") == "save":
+        if request.POST.get("do") in WRITING:
             response, status = submit_form(request, form, lambda: _save(request, golden_set, form, question, chosen))
             if response:
                 return response
@@ -88,10 +91,13 @@ def _save(
         edits.change_question(question, explicit, position=position, seen=seen, actor=request.user)
         if request.POST.get("keep_present"):
             edits.keep_present_chunks(question, actor=request.user)
+        if request.POST["do"] == "accept":
+            edits.accept_suggestions(golden_set, [question.pk], actor=request.user)
+            question.refresh_from_db()
         messages.success(request, "Question saved.")
     if request.POST.get("then") == "another":
         return redirect("evaluation:new-golden-question", golden_set.pk)
-    return redirect(f"{reverse('evaluation:golden-set', args=[golden_set.pk])}#question-{question.pk}")
+    return redirect(_place_of(question))
 
 
 def _expected_context(
@@ -121,25 +127,24 @@ def _earlier_items(question: GoldenQuestion | None) -> list[EvaluationItem]:
 
 @require_http_methods(["GET", "POST"])
 def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """A question out of a run, everything filled in. do=save adds it; do=make, from the run's page, adds it at once."""
+    """A question out of a run. do=save adds it as a suggestion, do=accept as a question; anything else searches."""
     run = get_object_or_404(QueryRun, pk=run_id)
-    if request.method == "POST" and request.POST.get("do") == "make":
-        return _make_at_once(request, run)
     proposal = from_runs.propose(run)
     sets = [(str(row.pk), row.name) for row in from_runs.sets_for(run)]
     chosen: Chosen = {name: list(proposal.stated[name]) for name in EXPECTED}
     initial = {name: value for name, value in proposal.stated.items() if name not in EXPECTED} | {"weight": 1.0}
-    initial |= {"golden_set": sets[0][0]} if sets else {}
     form = RunQuestionForm(request.POST or None, initial=initial, sets=sets)
     status = 200
     if request.method == "POST":
         chosen = read_chosen(request)
-        if request.POST.get("do") == "save":
-            response, status = submit_form(request, form, lambda: _save_from_run(request, run, form, chosen))
+        if request.POST.get("do") in WRITING:
+            response, status = submit_form(
+                request, form, lambda: _save_from_run(request, run, form, chosen, proposal.answer)
+            )
             if response:
                 return response
     stand_in = GoldenSet(collection_name=run.collection_name)
-    context: dict[str, Any] = {"form": form, "run": run, "golden_set": stand_in, "is_from_run": True}
+    context: dict[str, Any] = {"form": form, "run": run, "golden_set": stand_in, "answer": proposal.answer}
     context |= _from_run_expected(request, run, form, chosen)
     return render_page(request, "evaluation/golden/from_run.html", context, parts=CHOSEN_PART, status=status)
 
@@ -154,31 +159,35 @@ def _from_run_expected(request: PageRequest, run: QueryRun, form: RunQuestionFor
     }
 
 
-def _save_from_run(request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen) -> HttpResponse:
-    picked = form.cleaned_data["golden_set"]
-    golden_set = find_set_or_404(int(picked)) if picked else from_runs.new_set_for(run, actor=request.user)
-    question = from_runs.make_from_run(run, golden_set, form.stated() | chosen, actor=request.user)
-    messages.success(request, f"Added to {golden_set.name}.")
-    return redirect(f"{reverse('evaluation:golden-set', args=[golden_set.pk])}#question-{question.pk}")
+def _save_from_run(
+    request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen, answer: str
+) -> HttpResponse:
+    """An answer that was typed goes over the run's that is ticked."""
+    picked, accepted = form.cleaned_data["golden_set"], request.POST["do"] == "accept"
+    explicit = form.stated() | chosen
+    if form.cleaned_data["approve_answer"] and not explicit["expected_answer"].strip():
+        explicit["expected_answer"] = answer
+    with transaction.atomic():  # no empty set is left behind by a question that is refused
+        is_new = picked == form.NEW_SET
+        golden_set = from_runs.new_set_for(run, actor=request.user) if is_new else find_set_or_404(int(picked))
+        question = from_runs.make_from_run(run, golden_set, explicit, accepted=accepted, actor=request.user)
+    messages.success(request, f"Added to {golden_set.name}{'' if accepted else ' as a suggestion'}.")
+    return redirect(_place_of(question))
 
 
-def _make_at_once(request: PageRequest, run: QueryRun) -> HttpResponse:
-    with RefusalMessages(request):
-        question = from_runs.make_from_run(run, None, actor=request.user)
-        messages.success(request, f"Added to {question.golden_set.name}. Check the expected results.")
-        return redirect("evaluation:golden-question", question.golden_set_id, question.pk)
-    return redirect(run)
+def _place_of(question: GoldenQuestion) -> str:
+    """Where it is listed: among the questions of its set, or among the suggestions."""
+    page = "evaluation:golden-suggestions" if question.suggested else "evaluation:golden-set"
+    return f"{reverse(page, args=[question.golden_set_id])}#question-{question.pk}"
 
 
 @require_GET
 def golden_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The part of a run's page that makes a golden question of it, or leads to the one that there is."""
+    """The part of a run's page that leads to making a golden question of it, or to the one that there is."""
     run = get_object_or_404(QueryRun, pk=run_id)
     context = {
         "run": run,
         "questions": from_runs.golden_of(run),
-        "proposal": from_runs.propose(run),
-        "sets": from_runs.sets_for(run)[:1],
         "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
     }
     parts = {"golden-of-run": "evaluation/golden/parts/of_run.html"}

@@ -1,4 +1,5 @@
-"""A golden question out of a real run: the question as it was asked, and what the answer stands on as expected."""
+"""A golden question out of a real run: a suggestion with the question as it was asked and what the answer cites. What
+the answer said is expected only where a person says so."""
 
 from __future__ import annotations
 
@@ -19,18 +20,15 @@ from retrieval_app.models import QueryRun
 
 @dataclass(frozen=True, slots=True)
 class QuestionDraft:
-    """What a run proposes. stated: fields of `Golden`. retrieved: keys of all its chunks, in rank order.
-
-    is_sure: the answer cites what is expected, so that nobody has to choose.
-    """
+    """What a run proposes. stated: fields of `Golden`, without an expected answer. answer: what the run answered, ""
+    for none: wrong as often as the system is, so it is expected only where a person approves it."""
 
     stated: dict[str, Any]
-    retrieved: tuple[str, ...]
-    is_sure: bool
+    answer: str
 
 
 def propose(run: QueryRun) -> QuestionDraft:
-    """Expected is what the answer cites: its documents and chunks. A search, which cites nothing, expects nothing yet.
+    """Proposed as expected is what the answer cites: its documents and chunks. A search cites nothing.
 
     An abstention is proposed as one that is right: expecting nothing, of the category "abstain".
     """
@@ -41,10 +39,9 @@ def propose(run: QueryRun) -> QuestionDraft:
         "question": run.query,
         "expected_doc_ids": [] if abstained else run.cited_ids,
         "expected_chunks": [] if abstained else cited,
-        "expected_answer": bare_answer(run) if answered else "",
         "category": "abstain" if abstained else "factual",
     }
-    return QuestionDraft(explicit, tuple(run.retrieved_ids), abstained or bool(cited))
+    return QuestionDraft(explicit, bare_answer(run) if answered else "")
 
 
 def bare_answer(run: QueryRun) -> str:
@@ -62,8 +59,8 @@ def golden_of(run: QueryRun) -> list[GoldenQuestion]:
 
 
 def sets_for(run: QueryRun) -> list[GoldenSet]:
-    """The sets over its collection, the one that was changed last first."""
-    return list(GoldenSet.objects.filter(collection_name=run.collection_name).order_by("-updated_at", "name"))
+    """The sets over its collection, by name."""
+    return list(GoldenSet.objects.filter(collection_name=run.collection_name).order_by("name"))
 
 
 def new_set_for(run: QueryRun, *, actor: audit.Actor = None) -> GoldenSet:
@@ -72,20 +69,25 @@ def new_set_for(run: QueryRun, *, actor: audit.Actor = None) -> GoldenSet:
 
 
 def make_from_run(
-    run: QueryRun, golden_set: GoldenSet | None, explicit: dict[str, Any] | None = None, *, actor: audit.Actor = None
+    run: QueryRun,
+    golden_set: GoldenSet,
+    explicit: dict[str, Any] | None = None,
+    *,
+    accepted: bool = False,
+    actor: audit.Actor = None,
 ) -> GoldenQuestion:
-    """Put the run's question into the set; None: into the one changed last, or a new one named after the collection.
+    """Put the run's question into the set as a suggestion, which no run asks; accepted: as a question.
 
-    stated: over what the run proposes. Raises ServiceError: 409 where the set has the question, 422 for a set over
+    explicit: over what the run proposes. Raises ServiceError: 409 where the set has the question, 422 for a set over
     another collection.
     """
-    requested = golden_set or next(iter(sets_for(run)), None) or new_set_for(run, actor=actor)
-    if requested.collection_name != run.collection_name:
+    if golden_set.collection_name != run.collection_name:
         raise ServiceError(
-            f"the set {requested.name!r} is about {requested.collection_name!r},"
+            f"the set {golden_set.name!r} is about {golden_set.collection_name!r},"
             f" and this run asked {run.collection_name!r}",
             type="other_collection",
             status=422,
             field="golden_set",
         )
-    return add_question(requested, propose(run).stated | (explicit or {}), source_run=run.pk, actor=actor)
+    stated = propose(run).stated | (explicit or {})
+    return add_question(golden_set, stated, source_run=run.pk, suggested=not accepted, actor=actor)

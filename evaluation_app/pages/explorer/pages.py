@@ -17,7 +17,7 @@ from collections_app.models import Collection
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.spans.search.conditions import WRITTEN
-from evaluation_app.spans.search.filters import FIELDS, OPERATORS
+from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -35,7 +35,7 @@ from retrieval_app.models import QueryRun
 
 PER_PAGE = 50
 OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value")  # of the address, beside the filter's
-FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name")
+FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name", "environment")
 FACETS_SHOWN = 8
 AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 OPERATOR_WORDS = {
@@ -50,6 +50,7 @@ FACETS = (
     ("model", "models", "Model"),
     ("api_key", "api_keys", "API key"),
 )
+ENVIRONMENT_CHOICES = (*((name, name.capitalize()) for name in telemetry.ENVIRONMENTS), (ALL, "All"))
 ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
 TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
 
@@ -99,7 +100,7 @@ def spans(request: PageRequest) -> HttpResponse:
     status = 200
     try:
         with read_briefly():
-            span_filter = parse_filter(query, also=OWN_NAMES)
+            span_filter = of_production(parse_filter(query, also=OWN_NAMES))
             query = _spelled_out(span_filter, query)
             context |= _found(span_filter, query) | {"attribute_names": known_attributes()}
     except InvalidInput as error:
@@ -108,8 +109,9 @@ def spans(request: PageRequest) -> HttpResponse:
     except OperationalError:
         context |= {"error": TOO_SLOW, "error_field": ""}
         status = 503
+    context["environment"] = shown_environment(query)
     context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
-    context |= {"conditions": conditions_of(query), "is_filtered": any(query.get(name) for name in FIELDS)}
+    context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}
     parts = {"spans": "evaluation/parts/spans.html"}
     return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
 
@@ -139,6 +141,24 @@ def _row(span: Span, span_filter: SpanFilter, longest: float, *, slowest: bool) 
 
 def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:
     return search_spans(span_filter, query.get("cursor") or None, PER_PAGE)
+
+
+def of_production(span_filter: SpanFilter) -> SpanFilter:
+    """The filter of a page: of production, unless it names environments, a trace or a run."""
+    is_told = span_filter.environments or span_filter.trace_id or span_filter.run_id
+    return span_filter if is_told else replace(span_filter, environments=(telemetry.PRODUCTION,))
+
+
+def is_narrowed(query: QueryDict) -> bool:
+    """Whether the address states more than what the page takes anyway."""
+    stated = {(name, value) for name in FIELDS if (value := query.get(name))}
+    return bool(stated - {("environment", telemetry.PRODUCTION)})
+
+
+def shown_environment(query: QueryDict) -> str:
+    """The choice that the form shows: a trace or a run is of any environment."""
+    is_one = query.get("trace_id") or query.get("run_id")
+    return query.get("environment") or (ALL if is_one else telemetry.PRODUCTION)
 
 
 def with_condition(query: QueryDict) -> QueryDict:
@@ -214,7 +234,7 @@ def _facet_label(name: str, value: str) -> str:
 
 def conditions_of(query: QueryDict) -> list[Condition]:
     """What the address states and the list on the left does not show, each with the address without it."""
-    shown = {name for name, _, _ in FACETS}
+    shown = {*(name for name, _, _ in FACETS), "environment"}
     result = []
     for name in FIELDS:
         if name in shown or name == "text":
@@ -247,6 +267,7 @@ def _choices() -> dict[str, Any]:
     return {
         "ages": AGES,
         "operators": [(op, OPERATOR_WORDS[op]) for op in OPERATORS],
+        "environments": ENVIRONMENT_CHOICES,
     }
 
 
@@ -267,10 +288,11 @@ def traces(request: PageRequest) -> HttpResponse:
     types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(shown, ENTRY_TYPES)
     provided = request.GET.copy()
     context: dict[str, Any] = {"given": provided, "shown": shown, "collections": Collection.objects.live().by_name()}
+    context |= {"environments": ENVIRONMENT_CHOICES, "environment": shown_environment(provided)}
     status = 200
     try:
         with read_briefly():
-            requested = replace(parse_filter(provided, also=("show", "cursor")), types=types)
+            requested = replace(of_production(parse_filter(provided, also=("show", "cursor"))), types=types)
             page = _page(requested, provided)
             rows = trace_rows(page.spans)
         context |= {
@@ -285,7 +307,7 @@ def traces(request: PageRequest) -> HttpResponse:
     except OperationalError:
         context |= {"error": TOO_SLOW}
         status = 503
-    context["is_filtered"] = any(provided.get(name) for name in ("show", "cursor", *FIELDS))
+    context["is_filtered"] = is_narrowed(provided) or any(provided.get(name) for name in ("show", "cursor"))
     parts = {"traces": "evaluation/parts/traces.html"}
     return render_page(request, "evaluation/traces.html", context, parts=parts, status=status)
 

@@ -21,6 +21,7 @@ from evaluation_app.pages.overview.rollups import (
     rolled_until,
     summed_over,
 )  # fmt: skip
+from ragd.telemetry import PRODUCTION
 
 DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -28,20 +29,24 @@ SLOWEST = 10
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
 
+PART = """
+(%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s)
+      AND (%(environment)s = '' OR environment = %(environment)s)
+""".strip()
 # days that are rolled up, then hours; the spans that began after them are added
-ROLLED = """
+ROLLED = f"""
 rolled AS (
     SELECT *, date_bin(%(step)s, hour, %(since)s) AS step FROM span_rollups
     WHERE summed_over = %(summed_over)s
       AND ((hours = 24 AND hour >= %(since)s AND hour < %(day_edge)s)
         OR (hours = 1 AND hour >= %(day_edge)s AND hour < %(edge)s))
-      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
-"""
+      AND {PART})
+"""  # noqa: S608  (constants)
 BEGAN = f"""
 began AS (
     SELECT *, {BUCKET_SQL} AS bucket, date_bin(%(step)s, started_at, %(since)s) AS step FROM spans
     WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''
-      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+      AND {PART})
 """  # noqa: S608  (constants)
 # how many took how long, as {bucket: spans}
 STAGES = f"""
@@ -73,12 +78,12 @@ FROM began WHERE type = ANY(%(types)s) GROUP BY 1, 2
 """  # noqa: S608  (constants)
     for name, (column, _) in DIMENSIONS.items()
 }
-SLOWEST_QUERIES = """
+SLOWEST_QUERIES = f"""
 SELECT trace_id, span_id, name, started_at, duration_ms, status_code, collection, run_id FROM spans
 WHERE started_at >= %(since)s AND started_at < %(until)s AND duration_ms >= %(at_least)s AND type = %(type)s
-  AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s)
+  AND {PART}
 ORDER BY duration_ms DESC, trace_id, span_id LIMIT %(limit)s
-"""
+"""  # noqa: S608  (constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +215,12 @@ class SlowQuery:
 
 @dataclass(frozen=True, slots=True)
 class FigureFilter:
-    """The part of all spans that is looked at; "" for all collections, all keys."""
+    """The part of all spans that is looked at; "" for all collections, all keys, all environments."""
 
     period: Period
     collection: str = ""
     key: str = ""
+    environment: str = PRODUCTION
 
     def values(self, *told_apart: str) -> dict[str, Any]:
         """Of a statement that tells apart by these columns."""
@@ -231,6 +237,7 @@ class FigureFilter:
             "summed_over": summed_over(columns),
             "collection": self.collection,
             "key": self.key,
+            "environment": self.environment,
         }
 
     def index_of(self, step: datetime) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from collections_app.domain.formats import dollars, duration
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import ApiKey, Collection
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
+from evaluation_app.pages.explorer.pages import ENVIRONMENT_CHOICES
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
 from evaluation_app.pages.overview import figures as overview
 from evaluation_app.pages.overview.figures import (
@@ -26,12 +27,20 @@ from evaluation_app.pages.overview.figures import (
     StageFigures,
 )  # fmt: skip
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
+from evaluation_app.spans.search.filters import ALL
+from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun
 
 IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
 UNNAMED = {"model": "no model", "collection": "no collection", "key": "no API key"}
 EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
 FIRST_LETTERS = 120
+# what a parameter of the address may be, the usual value first
+CLOSED = {
+    "period": (USUAL_PERIOD, *(name for name in PERIODS if name != USUAL_PERIOD)),
+    "environment": (*ENVIRONMENTS, ALL),
+    "by": tuple(DIMENSIONS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +62,54 @@ class SlowRow:
 
 @require_GET
 def show_overview(request: PageRequest) -> HttpResponse:
-    """period=1h, 24h, 7d or 30d; collection=, key=; stage= whose times are drawn; by= what tokens are told apart by.
-
-    What is wrong in the address is as if it were not there.
-    """
-    params = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
-    period = overview.period_until(params["period"] if params.get("period") in PERIODS else USUAL_PERIOD)
-    figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""))
-    by = params["by"] if params.get("by") in DIMENSIONS else "model"
+    """period=1h, 24h, 7d or 30d; environment=, collection=, key=; stage= whose times are drawn; by= what tokens are
+    told apart by. What is wrong in the address is told (422), and the rest is shown."""
+    params = {name: str(value).replace("\x00", "") for name, value in request.GET.items() if value}
+    wrong = wrong_parameters(params)
+    chosen = {name: next(iter(known)) for name, known in CLOSED.items()} | {
+        name: value for name, value in params.items() if name not in wrong
+    }
+    period = overview.period_until(chosen["period"])
+    environment = "" if chosen["environment"] == ALL else chosen["environment"]
+    figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""), environment)
     context: dict[str, Any] = {
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
         "wanted": figure_filter,
+        "environment": chosen["environment"],
+        "environments": ENVIRONMENT_CHOICES,
         "collections": _with_wanted(
             Collection.objects.live().by_name().values_list("name", flat=True), figure_filter.collection
         ),
         "keys": _with_wanted(
             ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), figure_filter.key
         ),
-        "by": by,
+        "by": chosen["by"],
         "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
+        "wrong": list(wrong.values()),
     }
-    status = 200
+    status = 422 if wrong else 200
     try:
         with read_briefly():
-            context |= _figures(figure_filter, params.get("stage", "")) | _consumption_context(figure_filter, by)
+            context |= _figures(figure_filter, params.get("stage", "")) | _consumption_context(
+                figure_filter, chosen["by"]
+            )
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)
+
+
+def wrong_parameters(params: Mapping[str, str]) -> dict[str, str]:
+    """name -> what is wrong with it, of those that the page does not know or whose value is none of the known ones."""
+    known = (*CLOSED, "collection", "key", "stage")
+    wrong = {}
+    for name, value in params.items():
+        if name not in known:
+            wrong[name] = f"There is no filter {name!r}: there are {', '.join(known)}. It was ignored."
+        elif name in CLOSED and value not in CLOSED[name]:
+            values = CLOSED[name]
+            wrong[name] = f"{name} must be one of {', '.join(values)}, not {value!r}: {next(iter(values))} is shown."
+    return wrong
 
 
 def _with_wanted(names: Iterable[str], requested: str) -> list[str]:
@@ -110,6 +139,7 @@ def _figures(figure_filter: FigureFilter, chosen: str) -> dict[str, Any]:
 def _conditions(figure_filter: FigureFilter) -> dict[str, Any]:
     period = figure_filter.period
     return {
+        "environment": figure_filter.environment or ALL,
         "collection": figure_filter.collection,
         "api_key": figure_filter.key,
         "since": period.since,

@@ -5,7 +5,8 @@ The worker rolls up hours that are over. Whoever reads takes the hours after the
 spans.
 
 An hour is added up once for every set of what is told apart: of all spans of a type, of each collection, of each key,
-of each collection and key, and for model calls the same by model. A page reads the one set that it shows.
+of each collection and key, and for model calls the same by model. A page reads the one set that it shows. Environments
+are always told apart; who wants all of them adds them up.
 
 Durations are kept as counts per bucket. Bucket b holds durations from BASE ** b to BASE ** (b + 1) milliseconds and
 stands for their geometric middle, so a percentile is within 4.9 % of the span that it names.
@@ -53,22 +54,23 @@ WHERE stored.spans > coalesce(rolled.spans, 0) ORDER BY stored.hour
 FORGET_HOUR = "DELETE FROM span_rollups WHERE hour = %(hour)s AND hours = 1"
 ROLL_HOUR = f"""
 WITH began AS (
-    SELECT type, collection, model, api_key, {BUCKET_SQL} AS bucket, status_code, input_tokens, output_tokens, cost_usd
+    SELECT type, environment, collection, model, api_key, {BUCKET_SQL} AS bucket, status_code, input_tokens,
+           output_tokens, cost_usd
     FROM spans WHERE started_at >= %(hour)s AND started_at < %(hour)s + interval '1 hour'),
 counted AS (
-    SELECT GROUPING(collection, model, api_key) AS summed_over, type, collection, model, api_key, bucket,
+    SELECT GROUPING(collection, model, api_key) AS summed_over, type, environment, collection, model, api_key, bucket,
            count(*) AS spans, count(*) FILTER (WHERE status_code = 'ERROR') AS failed,
            coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(output_tokens), 0) AS output_tokens,
            coalesce(sum(cost_usd), 0) AS cost_usd, count(cost_usd) AS priced
-    FROM began GROUP BY type, bucket, CUBE (collection, model, api_key))
-INSERT INTO span_rollups (hour, hours, summed_over, type, collection, model, api_key, buckets, counts, spans, failed,
-                          input_tokens, output_tokens, cost_usd, priced)
-SELECT %(hour)s, 1, summed_over, type, coalesce(collection, ''), coalesce(model, ''), coalesce(api_key, ''),
-       array_agg(bucket ORDER BY bucket), array_agg(spans ORDER BY bucket), sum(spans), sum(failed),
-       sum(input_tokens), sum(output_tokens), sum(cost_usd), sum(priced)
+    FROM began GROUP BY type, environment, bucket, CUBE (collection, model, api_key))
+INSERT INTO span_rollups (hour, hours, summed_over, type, environment, collection, model, api_key, buckets, counts,
+                          spans, failed, input_tokens, output_tokens, cost_usd, priced)
+SELECT %(hour)s, 1, summed_over, type, environment, coalesce(collection, ''), coalesce(model, ''),
+       coalesce(api_key, ''), array_agg(bucket ORDER BY bucket), array_agg(spans ORDER BY bucket), sum(spans),
+       sum(failed), sum(input_tokens), sum(output_tokens), sum(cost_usd), sum(priced)
 FROM counted
 WHERE summed_over = %(over_all)s OR (type <> '' AND summed_over & %(model)s <> 0) OR type = ANY(%(model_types)s)
-GROUP BY summed_over, type, collection, model, api_key
+GROUP BY summed_over, type, environment, collection, model, api_key
 """  # noqa: S608  (constants of this module)
 # days that are over and whose hours hold more or fewer spans than was added up
 STALE_DAYS = """
@@ -86,22 +88,22 @@ ROLL_DAY = """
 WITH hourly AS (
     SELECT * FROM span_rollups WHERE hours = 1 AND hour >= %(day)s AND hour < %(day)s + interval '1 day'),
 durations AS (
-    SELECT summed_over, type, collection, model, api_key, array_agg(bucket ORDER BY bucket) AS buckets,
+    SELECT summed_over, type, environment, collection, model, api_key, array_agg(bucket ORDER BY bucket) AS buckets,
            array_agg(count ORDER BY bucket) AS counts
     FROM (
-        SELECT summed_over, type, collection, model, api_key, bucket, sum(count) AS count
-        FROM hourly, unnest(buckets, counts) AS part (bucket, count) GROUP BY 1, 2, 3, 4, 5, 6) AS parts
-    GROUP BY 1, 2, 3, 4, 5),
+        SELECT summed_over, type, environment, collection, model, api_key, bucket, sum(count) AS count
+        FROM hourly, unnest(buckets, counts) AS part (bucket, count) GROUP BY 1, 2, 3, 4, 5, 6, 7) AS parts
+    GROUP BY 1, 2, 3, 4, 5, 6),
 sums AS (
-    SELECT summed_over, type, collection, model, api_key, sum(spans) AS spans, sum(failed) AS failed,
+    SELECT summed_over, type, environment, collection, model, api_key, sum(spans) AS spans, sum(failed) AS failed,
            sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens, sum(cost_usd) AS cost_usd,
            sum(priced) AS priced
-    FROM hourly GROUP BY 1, 2, 3, 4, 5)
-INSERT INTO span_rollups (hour, hours, summed_over, type, collection, model, api_key, buckets, counts, spans, failed,
-                          input_tokens, output_tokens, cost_usd, priced)
-SELECT %(day)s, 24, summed_over, type, collection, model, api_key, buckets, counts, spans, failed,
+    FROM hourly GROUP BY 1, 2, 3, 4, 5, 6)
+INSERT INTO span_rollups (hour, hours, summed_over, type, environment, collection, model, api_key, buckets, counts,
+                          spans, failed, input_tokens, output_tokens, cost_usd, priced)
+SELECT %(day)s, 24, summed_over, type, environment, collection, model, api_key, buckets, counts, spans, failed,
        input_tokens, output_tokens, cost_usd, priced
-FROM sums JOIN durations USING (summed_over, type, collection, model, api_key)
+FROM sums JOIN durations USING (summed_over, type, environment, collection, model, api_key)
 """
 OLDEST_SPAN = "SELECT min(started_at) FROM spans"
 

@@ -239,7 +239,7 @@ def home_summary() -> HomeSummary:
     states = _jobs_by_state()
     return HomeSummary(
         collections=list(Collection.objects.live().with_counts().by_name()),
-        runs=list(QueryRun.objects.of_people().for_lists()[:RECENT_RUNS]),
+        runs=list(QueryRun.objects.of_production().for_lists()[:RECENT_RUNS]),
         jobs=list(IngestJob.objects.newest().listed()[:RECENT_JOBS]),
         active_jobs_count=states["queued"] + states["running"],
         failed_jobs_count=states["failed"] + states["quarantined"],

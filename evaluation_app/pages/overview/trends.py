@@ -12,10 +12,10 @@ from django.db.models.functions import Cast, TruncDate
 from django.utils import timezone
 
 from collections_app.models import Document
+from evaluation_app.pages.overview.figures import period_until
 from retrieval_app.models import QueryRun
 
 DAYS = 14
-WEEK = timedelta(days=7)
 ASKED = Q(kind=QueryRun.Kind.ASK)
 ANSWERED = ASKED & Q(status=QueryRun.Status.OK)
 TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), FloatField())
@@ -31,8 +31,10 @@ class Median(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """now: the last 7 days (documents: all). before: the 7 days before that. days: one value per day, oldest first,
-    None where there is nothing to measure."""
+    """now: the last 7 days, as the Traces page counts them (documents: all). before: as long before that.
+
+    days: one value per day, oldest first, None where there is nothing to measure.
+    """
 
     now: float | None
     before: float | None
@@ -41,6 +43,9 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class HomeTrends:
+    """since: where the last 7 days begin."""
+
+    since: datetime
     documents: Trend
     runs: Trend
     took_ms: Trend
@@ -54,6 +59,7 @@ def home_trends() -> HomeTrends:
     days = [(now - timedelta(days=DAYS - 1 - back)).date() for back in range(DAYS)]
     daily = [weeks.get(day, {}) for day in days]
     return HomeTrends(
+        since=period_until("7d", now).since,
         documents=_documents(now, days),
         runs=Trend(week["now_total"], week["before_total"], [row.get("total", 0) for row in daily]),
         took_ms=Trend(week["now_median"], week["before_median"], [row.get("median") for row in daily]),
@@ -66,19 +72,21 @@ def home_trends() -> HomeTrends:
 
 
 def _run_figures(now: datetime) -> dict[str, Any]:
-    spans = {"now": Q(created_at__gte=now - WEEK), "before": Q(created_at__lt=now - WEEK)}
+    week = period_until("7d", now)
+    first = week.since - (week.until - week.since)
+    spans = {"now": Q(created_at__gte=week.since), "before": Q(created_at__lt=week.since)}
     figures: dict[str, Aggregate] = {}
     for name, span in spans.items():
         figures[f"{name}_total"] = Count("pk", filter=span)
         figures[f"{name}_asked"] = Count("pk", filter=span & ASKED)
         figures[f"{name}_answered"] = Count("pk", filter=span & ANSWERED)
         figures[f"{name}_median"] = Median(TOOK_MS, filter=span)
-    return QueryRun.objects.of_people().filter(created_at__gte=now - 2 * WEEK).aggregate(**figures)
+    return QueryRun.objects.of_production().filter(created_at__gte=first).aggregate(**figures)
 
 
 def _runs_per_day(now: datetime) -> dict[date, dict[str, Any]]:
     rows = (
-        QueryRun.objects.of_people()
+        QueryRun.objects.of_production()
         .filter(created_at__gte=now - timedelta(days=DAYS))
         .order_by()
         .annotate(day=TruncDate("created_at"))

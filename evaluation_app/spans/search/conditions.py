@@ -59,6 +59,7 @@ LONE = ("exists", "missing")
 RERANK_TYPE = span_type(telemetry.RERANK)
 TEXT_COLUMNS = {
     telemetry.OI_KIND: "oi_kind", telemetry.COLLECTION: "collection", telemetry.API_KEY: "api_key",
+    telemetry.ENVIRONMENT: "environment",
 }  # fmt: skip
 NUMBER_COLUMNS = {
     telemetry.USAGE_INPUT_TOKENS: "input_tokens", telemetry.USAGE_OUTPUT_TOKENS: "output_tokens",

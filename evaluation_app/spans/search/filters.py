@@ -25,6 +25,7 @@ from evaluation_app.spans.store.columns import (
     split_words,
 )
 from ragd.errors import InvalidInput
+from ragd.telemetry import ENVIRONMENTS
 
 STATUSES = ("ok", "error", "unset")
 OPERATORS = {
@@ -34,8 +35,9 @@ OPERATORS = {
 LONE = ("exists", "missing")
 FIELDS = (
     "type", "kind", "collection", "model", "api_key", "status", "service", "name", "min_ms", "max_ms", "since", "until",
-    "text", "attr", "where", "trace_id", "run_id",
+    "text", "attr", "where", "trace_id", "run_id", "environment",
 )  # fmt: skip
+ALL = "all"  # environments: as if none was given, where a page would take production
 AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 VALUES_MAX = 50
@@ -61,7 +63,8 @@ class SpanFilter:
     types: of the span tables or own names. kinds: of OpenInference or OpenTelemetry. statuses: ok, error, unset.
     name: what the span's name begins with. min_ms, max_ms: bounds of the duration, both included. since is included,
     until is not. text: words that all must occur, see `words_match`. where: an expression of the filter language.
-    since_text, until_text: as they were given ("24h"), for addresses. within: what the caller may see.
+    environments: production, evaluation, playground, interface, all. since_text, until_text: as they were given
+    ("24h"), for addresses. within: what the caller may see.
     """
 
     types: tuple[str, ...] = ()
@@ -71,6 +74,7 @@ class SpanFilter:
     api_keys: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
     name: str = ""
     min_ms: float | None = None
     max_ms: float | None = None
@@ -90,6 +94,7 @@ class SpanFilter:
         several = {
             "type": self.types, "kind": self.kinds, "collection": self.collections, "model": self.models,
             "api_key": self.api_keys, "status": self.statuses, "service": self.services,
+            "environment": self.environments,
         }  # fmt: skip
         pairs = [(name, value) for name, values in several.items() for value in values]
         since = self.since_text or (self.since.isoformat() if self.since else "")
@@ -116,7 +121,7 @@ def parse_filter(value: Mapping[str, str | Sequence[str]], *, also: Collection[s
     """The filter that an address or request states: name -> value, or values. A QueryDict will do. Empty values count
     as not given.
 
-    type, kind, collection, model, api_key, status, service and attr may be given many times. attr is
+    type, kind, collection, model, api_key, status, service, environment and attr may be given many times. attr is
     `name:operator:value` (eq, ne, gt, ge, lt, le, contains, starts) or `name:exists`, `name:missing`. since and until
     are ISO 8601 (UTC unless stated) or an age: `30m`, `24h`, `7d`. also: names that are the caller's own.
     Raises InvalidInput, naming the field, for an unknown name (and lists the known ones) or an unacceptable value.
@@ -137,6 +142,7 @@ def parse_filter(value: Mapping[str, str | Sequence[str]], *, also: Collection[s
         api_keys=tuple(values.get("api_key", [])),
         statuses=_known("status", [status.lower() for status in values.get("status", [])], STATUSES),
         services=tuple(values.get("service", [])),
+        environments=_known("environment", values.get("environment", []), (*ENVIRONMENTS, ALL)),
         name=one.get("name", ""),
         min_ms=_number("min_ms", one.get("min_ms")),
         max_ms=_number("max_ms", one.get("max_ms")),
@@ -189,6 +195,7 @@ def filter_condition(span_filter: SpanFilter) -> Q:
         "type": span_filter.types, "collection": span_filter.collections,
         "model": span_filter.models, "api_key": span_filter.api_keys,
         "status_code": [status.upper() for status in span_filter.statuses], "service": span_filter.services,
+        "environment": () if ALL in span_filter.environments else span_filter.environments,
     }  # fmt: skip
     for column, values in columns.items():
         if values:

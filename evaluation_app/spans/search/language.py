@@ -36,6 +36,7 @@ from evaluation_app.spans.search.conditions import (
     words_match,
 )
 from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
+from ragd import telemetry
 from ragd.errors import InvalidInput
 
 LENGTH_MAX = 2000
@@ -86,6 +87,7 @@ CLOSED: dict[str, Callable[[], Sequence[str]]] = {
     "oi_kind": lambda: (*OI_KINDS, *OTEL_KINDS),
     "status_code": lambda: STATUS_CODES,
     "type": known_types,
+    "environment": lambda: telemetry.ENVIRONMENTS,
 }
 
 
@@ -110,6 +112,7 @@ COLUMNS = {
     "collection": Column("collection"),
     "model": Column("model"),
     "api_key": Column("api_key"),
+    "environment": Column("environment"),
     "status": Column("status_code", write=str.upper),
     "status_code": Column("status_code", write=str.upper),
     "status_message": Column("status_description"),

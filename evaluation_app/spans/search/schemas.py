@@ -30,6 +30,7 @@ class FoundSpan(SpanRecord):
     output_tokens: int | None
     cost_usd: float | None
     risk_score: float | None
+    environment: str = Field(description="production, evaluation, playground or interface")
 
 
 class SpanPageAnswer(Schema):
@@ -59,6 +60,7 @@ class SpanFilters(Schema):
     api_key: list[str] = Field([], description="label of the key that asked")
     status: list[str] = Field([], description="ok, error or unset")
     service: list[str] = Field([], description="ragd-web, ragd-worker, ragd-cli")
+    environment: list[str] = Field([], description="production, evaluation, playground, interface or all")
     name: str = Field("", description="what the name begins with")
     min_ms: str = Field("", description="shortest duration, milliseconds")
     max_ms: str = Field("", description="longest duration, milliseconds")

@@ -36,7 +36,7 @@ WORDLESS = re.compile(
     r"|aitf\.rag\.retrieval\.docs|gen_ai\.retrieval\.documents|gen_ai\.(input|output)\.messages"
     r"|gen_ai\.system_instructions|gen_ai\.(request\.tools|tool\.definitions)"
     r"|llm\.(input_messages|output_messages|tools)\..*|llm\.invocation_parameters|embedding\.invocation_parameters"
-    r"|.*\.mime_type|network\..*|http\.request\.header\..*|user_agent\..*"
+    r"|ragd\.environment|.*\.mime_type|network\..*|http\.request\.header\..*|user_agent\..*"
 )
 
 
@@ -51,6 +51,7 @@ class SpanColumns(NamedTuple):
     output_tokens: int | None
     cost_usd: float | None
     risk_score: float | None
+    environment: str
     words: str
 
 
@@ -66,6 +67,7 @@ def span_columns(name: str, scope: str, description: str, attributes: Mapping[st
         output_tokens=_count(attributes.get(telemetry.USAGE_OUTPUT_TOKENS)),
         cost_usd=_number(attributes.get(telemetry.COST_TOTAL)),
         risk_score=_number(attributes.get(telemetry.SECURITY_RISK_SCORE)),
+        environment=str(attributes.get(telemetry.ENVIRONMENT) or telemetry.PRODUCTION)[:INDEXED_CHARS],
         words=as_tsvector(span_words(name, description, attributes)),
     )
 

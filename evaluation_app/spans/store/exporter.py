@@ -23,7 +23,8 @@ from ragd import telemetry
 COPY_SPANS = """
 COPY spans (trace_id, span_id, parent_span_id, name, kind, scope, service, started_at, ended_at, duration_ms,
             status_code, status_description, collection, run_id, attributes, events, links, dropped_count,
-            type, oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, words)
+            type, oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, environment,
+            words)
 FROM STDIN
 """
 COUNT_SPANS = """

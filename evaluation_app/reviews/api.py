@@ -1,0 +1,100 @@
+"""Anchored scores of evaluation runs, and feedback on answers, over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+from pydantic import ConfigDict, StrictBool
+
+from collections_app.api.access import ERRORS
+from collections_app.http.auth import BearerAuth, request_key
+from evaluation_app.models import Review
+from evaluation_app.reviews.anchoring import anchored_scores
+from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX, USER_CHARS_MAX, feedback_of, give_feedback
+from evaluation_app.reviews.labels import NOTE_CHARS_MAX
+from evaluation_app.runs.requests import find_run as find_evaluation_run
+from retrieval_app.api.queries import find_run
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+
+class EstimateOut(Schema):
+    value: float
+    low: float = Field(description="Lower end of the 95 % interval")
+    high: float
+    labels: int
+    answers: int
+
+
+class AnchoredScoreOut(Schema):
+    measure: str
+    title: str
+    judged: float = Field(description="The judge's mean over these answers")
+    estimate: EstimateOut | None = Field(description="null while labels are missing")
+    labels: int = Field(description="Labels of answers that chance drew")
+    answers: int = Field(description="Answers that the judge scored")
+    missing: int = Field(description="Labels that are still needed for an estimate")
+
+
+class AnchoredScoreList(Schema):
+    items: list[AnchoredScoreOut]
+
+
+class FeedbackIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    correct: StrictBool | None = Field(None, description="Whether the answer is correct")
+    comment: str = Field("", max_length=NOTE_CHARS_MAX)
+    correction: str = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")
+    user: str = Field("", max_length=USER_CHARS_MAX, description="Whom the key speaks for")
+
+
+class FeedbackOut(Schema):
+    run_id: UUID
+    correct: bool | None
+    comment: str = Field(validation_alias="note")
+    correction: str
+    given_by: str = Field(validation_alias="reviewer_name")
+    given_at: datetime = Field(validation_alias="created_at")
+
+    @staticmethod
+    def resolve_run_id(review: Review) -> Any:
+        return review.task.query_run
+
+    @staticmethod
+    def resolve_correct(review: Review) -> bool | None:
+        value = review.verdicts.get("correctness")
+        return None if value is None else bool(value)
+
+
+class FeedbackList(Schema):
+    items: list[FeedbackOut]
+
+
+@router.get(
+    "/evaluation-runs/{run_id}/anchored-scores",
+    operation_id="evaluation-runs-anchored-scores",
+    response={200: AnchoredScoreList, **ERRORS},
+)
+def get_anchored_scores(request: HttpRequest, run_id: UUID) -> Any:
+    """What people would say of all answers, estimated from the judge's scores and the labels that there are."""
+    return {"items": anchored_scores(find_evaluation_run(run_id, request_key(request).visible))}
+
+
+@router.post("/runs/{run_id}/feedback", operation_id="runs-feedback-create", response={200: FeedbackOut, **ERRORS})
+def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> Any:
+    """Say whether an answer is correct, why, and what the right answer is.
+
+    It replaces what the same key said for the same user. 409 for a run without an answer.
+    """
+    return give_feedback(find_run(request, run_id), **payload.model_dump(), actor=request_key(request))
+
+
+@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response={200: FeedbackList, **ERRORS})
+def list_feedback(request: HttpRequest, run_id: UUID) -> Any:
+    """All feedback on the answer of a run, the newest first."""
+    return {"items": feedback_of(find_run(request, run_id).pk)}

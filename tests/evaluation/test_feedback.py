@@ -1,0 +1,139 @@
+"""Feedback on answers: who gives it, what it holds, where it is shown, and that it goes with its run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.governance.api_keys import create_key
+from evaluation_app.models import Review, ReviewTask
+from evaluation_app.reviews.agreement import record_of
+from evaluation_app.reviews.feedback import feedback_of, give_feedback
+from evaluation_app.reviews.labels import count_queue, next_task
+from evaluation_app.scoring.run_scores import forget_scores
+from ragd.errors import InvalidInput
+from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
+from retrieval_app.runs.query_pipeline import ask, search
+from tests.retrieval.corpus import make_collection
+
+pytestmark = pytest.mark.django_db
+QUESTION = "What must be done before the pump is cleaned?"
+
+
+@pytest.fixture
+def house() -> Collection:
+    return make_collection()
+
+
+@pytest.fixture
+def run(house: Collection) -> QueryRun:
+    return ask(house, QUESTION, RetrievePlan(k=3), door="api")
+
+
+@pytest.fixture
+def ada(django_user_model: Any) -> User:
+    user: User = django_user_model.objects.create_user("ada")
+    return user
+
+
+def test_feedback_keeps_the_answer_as_it_was_read_and_replaces_what_the_same_person_said(
+    run: QueryRun, ada: User
+) -> None:
+    give_feedback(run, correct=True, actor=ada)
+    given = give_feedback(run, correct=False, comment=" too short ", correction="Switch it off first.", actor=ada)
+    assert (Review.objects.count(), ReviewTask.objects.count()) == (1, 1)
+    assert (given.verdicts, given.note, given.correction) == (
+        {"correctness": 0.0}, "too short", "Switch it off first.",
+    )  # fmt: skip
+    task = given.task
+    assert (task.query_run, task.reason, task.state, task.question_text) == (run.pk, "feedback", "done", QUESTION)
+    assert [passage["key"] for passage in task.context] == run.retrieved_ids
+    assert task.answer_sentences[0][0] == "a"
+    assert record_of(given)["correction"] == "Switch it off first."
+
+
+def test_people_and_keys_speak_for_themselves_and_for_their_users(run: QueryRun, ada: User) -> None:
+    key, _ = create_key("front end", actor=None)
+    give_feedback(run, correct=True, actor=ada)
+    for user in ("", "u1", "u2", "u2"):
+        give_feedback(run, correct=False, user=user, actor=key)
+    names = [each.reviewer_name for each in feedback_of(run.pk)]
+    assert names == ["key front end, u2", "key front end, u1", "key front end", "ada"]
+
+
+def test_feedback_is_not_in_the_queue_and_counts_apart(run: QueryRun, ada: User) -> None:
+    give_feedback(run, correct=True, actor=ada)
+    counts = count_queue("bob")
+    assert (counts.open, counts.done, counts.feedback, counts.waiting, counts.mine) == (0, 0, 1, 0, 0)
+    assert next_task("bob") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [({}, "correct"), ({"comment": "  "}, "correct"), ({"comment": "x" * 4001}, "comment"),
+     ({"correction": "x" * 20_001}, "correction"), ({"correct": True, "user": "u" * 201}, "user")],
+)  # fmt: skip
+def test_feedback_that_says_nothing_or_too_much_is_refused(
+    run: QueryRun, ada: User, values: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        give_feedback(run, **values, actor=ada)
+    assert refusal.value.field == field
+    assert not ReviewTask.objects.exists()
+
+
+def test_a_search_has_no_answer_to_speak_of(house: Collection, ada: User) -> None:
+    run = search(house, QUESTION, RetrievePlan(k=3), door="api")
+    with pytest.raises(ServiceError) as refusal:
+        give_feedback(run, correct=True, actor=ada)
+    assert (refusal.value.type, refusal.value.status) == ("not_answered", 409)
+
+
+def test_feedback_goes_with_its_run_and_reviews_of_the_queue_stay(run: QueryRun, ada: User) -> None:
+    give_feedback(run, correct=True, actor=ada)
+    queued = ReviewTask.objects.create(query_run=run.pk, collection_name="house", question_text="q", reason="unsure")
+    forget_scores([run.pk])
+    assert list(ReviewTask.objects.all()) == [queued]
+
+
+def test_a_key_sees_and_gives_feedback_on_the_runs_of_its_collections_alone(
+    client: Client, run: QueryRun, ada: User
+) -> None:
+    give_feedback(run, correct=False, comment="secret remark", actor=ada)
+    make_collection("shed")
+    keys = {name: create_key(name, collections=[name], actor=None)[1] for name in ("house", "shed")}
+    path = f"/v1/runs/{run.pk}/feedback"
+
+    def send(name: str, method: str = "GET", body: Any = None) -> Any:
+        return client.generic(
+            method, path, data=body or b"", content_type="application/json",
+            headers={"Authorization": f"Bearer {keys[name]}"},
+        )  # fmt: skip
+
+    for method, body in (("GET", None), ("POST", b'{"correct": true}')):
+        refused = send("shed", method, body)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (404, "unknown_run")
+        assert b"secret remark" not in refused.content
+    assert send("house", "POST", b'{"correct": true, "user": "u1"}').json()["given_by"] == "key house, u1"
+    listed = send("house").json()["items"]
+    assert [(each["correct"], each["comment"]) for each in listed] == [(True, ""), (False, "secret remark")]
+    assert send("house", "POST", b'{"wrong": true}').status_code == 422
+
+
+def test_the_page_takes_feedback_with_and_without_script(client: Client, run: QueryRun, ada: User) -> None:
+    client.force_login(ada)
+    address = reverse("evaluation:feedback", args=[run.pk])
+    posted = client.post(address, {"correct": "no", "correction": "Unplug it."})
+    assert (posted.status_code, posted["Location"]) == (302, reverse("retrieval:run", args=[run.pk]))
+    assert client.post(address, {"correct": "yes"}, headers={"HX-Request": "true"})["Location"] == address
+    assert feedback_of(run.pk)[0].verdicts == {"correctness": 1.0}
+    assert client.post(address, {}).status_code == 422
+    listed = client.get(reverse("evaluation:review"), {"state": "feedback"})
+    assert [task.query_run for task in listed.context["page"]] == [run.pk]
