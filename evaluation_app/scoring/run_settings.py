@@ -25,7 +25,8 @@ class RunSettings:
     cut: the k of precision@k and its kin, whatever the plan's k. unit: of the lengths in TRACe. contributions: whether
     each retrieved document is also given alone to the answerer (eRAG), and downstream: by which measure its answer is
     labelled; needs answers. corrective: whether the collection's corrective step is on, None: as the collection has it.
-    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL.
+    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL. rubrics: those of the set when
+    the run began (`Rubric.as_dict()`).
     """
 
     answers: bool = True
@@ -38,6 +39,7 @@ class RunSettings:
     llm_model: str | None = None
     system_prompt: str | None = None
     corrective: bool | None = None
+    rubrics: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         for name in TEXTS:
@@ -63,7 +65,10 @@ class RunSettings:
             )
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As plain JSON; without `rubrics` where there are none."""
+        values = asdict(self)
+        rubrics = list(values.pop("rubrics"))
+        return values | ({"rubrics": rubrics} if rubrics else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSettings:
@@ -71,4 +76,4 @@ class RunSettings:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InvalidInput(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}", field=unknown[0])
-        return cls(**values)
+        return cls(**{**values, "rubrics": tuple(values.get("rubrics", ()))})

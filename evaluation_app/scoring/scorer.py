@@ -18,6 +18,8 @@ from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
+from evaluation_app.rubrics.definitions import read_rubrics
+from evaluation_app.rubrics.rubric_scores import RubricScores, score_rubrics
 from evaluation_app.scoring.cases import (
     Outcome,
     RunCase,
@@ -30,7 +32,7 @@ from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
-from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
+from evaluation_app.scoring.judge_selection import judging_embedder, open_grader, open_judge
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
@@ -99,6 +101,8 @@ class Scorer:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
+        self.rubrics = read_rubrics(settings.rubrics)
+        self.grader = open_grader(settings.judge_model, cache) if self.rubrics else None
         self._remembering = _embedder_of(collection)
 
     @property
@@ -188,6 +192,10 @@ class Scorer:
                     if silent
                     else noise_scores(annotation, context, sentences, golden, judging_embedder())
                 )
+        rubrics = self._rubric_scores(case, golden, outcome)
+        scores |= rubrics.scores
+        if rubrics.reasons:
+            details["rubrics"] = dict(rubrics.reasons)
         if contributions is not None:
             scores |= contributions.scores
         return ScoredRun(
@@ -198,7 +206,20 @@ class Scorer:
             annotation=annotation,
             contributions=contributions.records if contributions else [],
             details=details,
-            judge_usage=_usage(judgement, contributions),
+            judge_usage=_usage(judgement, *rubrics.usages, contributions.usage if contributions else {}),
+        )
+
+    def _rubric_scores(self, case: RunCase, golden: Golden | None, outcome: Outcome) -> RubricScores:
+        if golden is None or outcome == "searched":
+            return RubricScores()
+        return score_rubrics(
+            self.rubrics,
+            self.grader,
+            question=case.question,
+            answer=case.answer,
+            context=case.texts,
+            expected=golden.expected_answer,
+            silent=SILENT.get(outcome, ""),
         )
 
     def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
@@ -225,6 +246,7 @@ class Scorer:
             names += ["correctness", *CITATIONS, *DOWNSTREAM, "right_outcome"]
             names += NOISE if self.judge is not None else ()
             names += ERAG_NAMES if self.settings.contributions else ()
+            names += [rubric.measure for rubric in self.rubrics]
         return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
     def _keep(self, run: QueryRun, results: ScoredRun, contributions: Contributions | None) -> None:
@@ -281,17 +303,21 @@ def _context(case: RunCase, as_case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(judgement: Judgement | None, contributions: Contributions | None) -> dict[str, Any]:
-    """Of the judge and of the answers from single chunks together; a cost is None when one of them is not known."""
+def _usage(judgement: Judgement | None, *others: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the judge, of rubrics and of the answers from single chunks together; a cost is None when one of them is not
+    known."""
     usage = dict(judgement.usage) if judgement else {}
-    more = contributions.usage if contributions else {}
-    if not more or not more["calls"]:
-        return usage
-    if not usage:
-        return dict(more) | {"cached": False}
-    costs = (usage.get("cost_usd"), more["cost_usd"])
-    sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
-    return usage | sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
+    for more in others:
+        if not more or not more["calls"]:
+            continue
+        if not usage:
+            usage = {name: more[name] for name in ("input_tokens", "output_tokens", "calls", "cost_usd")}
+            usage["cached"] = False
+            continue
+        costs = (usage.get("cost_usd"), more["cost_usd"])
+        sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
+        usage |= sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
+    return usage
 
 
 def _details(judgement: Judgement | None) -> dict[str, Any]:
