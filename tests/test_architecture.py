@@ -28,7 +28,8 @@ ORDER: dict[str, str] = {
         " http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
-        "governance endpoints jobs indexing documents chunks uploads sources generations collections transfer worker"
+        "governance endpoints jobs indexing documents chunks uploads sources generations history collections transfer"
+        " worker"
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers corrective runs transfer_parts api templatetags pages"
@@ -39,7 +40,7 @@ ORDER: dict[str, str] = {
         " reviews curation transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
-    "evaluation_app.analysis": "figures comparison diagnosis sweeps",
+    "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",
     "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
 }
 MODULES_MAX = 18  # in one folder

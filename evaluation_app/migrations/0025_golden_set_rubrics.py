@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0023_review_corrections")]
+    dependencies = [("evaluation_app", "0024_run_comparisons")]
 
     operations = [
         migrations.AddField("goldenset", "rubrics", models.JSONField(blank=True, default=list)),
