@@ -40,7 +40,7 @@ ORDER: dict[str, str] = {
         " curation transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
-    "evaluation_app.analysis": "figures comparison diagnosis sweeps",
+    "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",
     "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
 }
 MODULES_MAX = 18  # in one folder

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from collections_app.domain.identity import can_be_stored
-from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.downstream import DOWNSTREAM, LABEL_THRESHOLD, check_threshold
 from evaluation_app.measures.trace import UNITS, Unit
 from ragd.errors import InvalidInput
 
@@ -25,7 +25,8 @@ class RunSettings:
 
     cut: the k of precision@k and its kin, whatever the plan's k. unit: of the lengths in TRACe. contributions: whether
     each retrieved document is also given alone to the answerer (eRAG), and downstream: by which measure its answer is
-    labelled; needs answers. corrective: whether the collection's corrective step is on, None: as the collection has it.
+    labelled; needs answers. label_threshold: the least label of a document that MAP and MRR over labels count as
+    relevant, above 0 to 1. corrective: whether the collection's corrective step is on, None: as the collection has it.
     as_of: ISO 8601 with a zone, every question meets the collection as it was then; None: as it is.
     llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL.
     """
@@ -37,6 +38,7 @@ class RunSettings:
     unit: Unit = "tokens"
     contributions: bool = False
     downstream: str = "f1"
+    label_threshold: float = LABEL_THRESHOLD
     llm_model: str | None = None
     system_prompt: str | None = None
     corrective: bool | None = None
@@ -55,6 +57,13 @@ class RunSettings:
             raise InvalidInput(
                 f"downstream must be one of {', '.join(DOWNSTREAM)}, not {self.downstream!r}", field="downstream"
             )
+        try:
+            check_threshold(self.label_threshold)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"label_threshold must be a number above 0 and at most 1, not {self.label_threshold!r}",
+                field="label_threshold",
+            ) from None
         if not isinstance(self.cut, int) or isinstance(self.cut, bool) or not 1 <= self.cut <= CUT_MAX:
             raise InvalidInput(f"cut must be a whole number from 1 to {CUT_MAX}, not {self.cut!r}", field="cut")
         if self.as_of is not None:

@@ -29,7 +29,7 @@ from evaluation_app.scoring.cases import (
 )
 from evaluation_app.scoring.citations import CITATIONS, measure_citations
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
-from evaluation_app.scoring.contributions import Contributions, measure_contributions
+from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
 from evaluation_app.scoring.correctness import Correctness, measure_correctness
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
 from evaluation_app.scoring.judge_selection import (
@@ -153,13 +153,18 @@ class Scorer:
         if not self.settings.contributions or golden is None or case.outcome == "searched":
             return None
         if case.outcome == "refused":
-            return Contributions(dict.fromkeys(ERAG_NAMES, unscorable(TURNED_AWAY)))
+            return unscorable_contributions(case.results, TURNED_AWAY)
         try:
             answerer = self._answerer_of(run)
         except (ServiceError, RagdError) as error:
             return Contributions(dict.fromkeys(ERAG_NAMES, failed(describe(error)[1]["error"]["type"])))
         return measure_contributions(
-            answerer, case.question, case.results, golden.expected_answer, self.settings.downstream
+            answerer,
+            case.question,
+            case.results,
+            golden.expected_answer,
+            self.settings.downstream,
+            self.settings.label_threshold,
         )
 
     def _answerer_of(self, run: QueryRun) -> Answerer:
@@ -210,6 +215,9 @@ class Scorer:
                 )
         if contributions is not None:
             scores |= contributions.scores
+            details["erag"] = {
+                "downstream": self.settings.downstream, "label_threshold": self.settings.label_threshold,
+            }  # fmt: skip
         return ScoredRun(
             outcome=outcome,
             scores=scores,

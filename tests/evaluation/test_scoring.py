@@ -18,7 +18,7 @@ from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.cases import document_of, without_markers
-from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
+from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import (
@@ -32,7 +32,7 @@ from evaluation_app.scoring.scorer import (
 )
 from ragd import telemetry
 from ragd.conventions import validate_all
-from ragd.errors import RagdError
+from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask, search
@@ -124,15 +124,23 @@ def test_each_chunk_is_answered_from_alone(house: Collection) -> None:
     assert {found.scores[f"erag_{name}"] for name in ("success", "map", "mrr", "ndcg")} == {scored(1.0)}
     by_f1 = score(house, run, contributions=True)
     assert by_f1.scores["erag_success"].value == pytest.approx(max(item["alone"] for item in by_f1.contributions))
-    assert by_f1.scores["erag_map"] == unscorable("f1 gives other labels than 0 and 1")
+    assert all(by_f1.scores[name].is_scored for name in NAMES)
+    assert by_f1.details["erag"] == {"downstream": "f1", "label_threshold": 0.5}
+    strict = score(house, run, contributions=True, label_threshold=1.0)
+    assert strict.scores["erag_map"] == scored(float(by_f1.contributions[0]["alone"] == 1.0))
     blank = score(house, run, Golden(QUESTION, expected_doc_ids=("pump.md",)), contributions=True)
-    assert {blank.scores[name] for name in NAMES} == {unscorable(NO_EXPECTED)} and not blank.contributions
+    assert {blank.scores[name] for name in NAMES} == {unscorable(NO_EXPECTED)}
+    assert [item["key"] for item in blank.contributions] == run.retrieved_ids
+    assert {(item["alone"], item["effect"], item["unscorable"]) for item in blank.contributions} == {
+        (None, None, NO_EXPECTED)
+    }
 
 
-def test_labels_of_zero_and_one_by_chance_stay_continuous() -> None:
-    assert aggregates([1.0, 0.0], "f1")["erag_mrr"].state == "unscorable"
-    assert aggregates([0.0, 1.0], "accuracy")["erag_mrr"] == scored(0.5)
-    assert aggregates([0.0, 0.0], "contains")["erag_map"] == scored(0.0)
+@pytest.mark.parametrize("threshold", [0, 1.1, float("nan"), "much", None])
+def test_a_threshold_of_labels_is_above_0_and_at_most_1(threshold: Any) -> None:
+    with pytest.raises(InvalidInput, match="label_threshold") as refusal:
+        RunSettings(label_threshold=threshold)
+    assert refusal.value.field == "label_threshold"
 
 
 def test_what_is_found_is_kept_with_the_run(house: Collection) -> None:
