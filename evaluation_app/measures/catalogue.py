@@ -160,7 +160,8 @@ CHUNK = "chunk_"
 
 
 def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
-    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut.
+    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut and
+    with what is counted, such as "Recall@10 (documents)".
 
     bands: name -> (good, poor) as people set them; one that is not in it keeps those of reference, which give no band.
     Raises InvalidInput for an unknown name; the message lists the known ones.
@@ -175,10 +176,8 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
         raise InvalidInput(f"there is no measure {name!r}; known are {known}", field="measure")
     if bands and base in bands:
         value = replace(value, good=bands[base][0], poor=bands[base][1], has_bands=True)
-    title = value.title
-    if of_chunks:
-        title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
-    return replace(value, name=name, title=f"{title}@{cut}" if has_cut else title)
+    title = f"{value.title}@{cut} ({'chunks' if of_chunks else 'documents'})" if has_cut else value.title
+    return replace(value, name=name, title=title)
 
 
 def measure_of(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
