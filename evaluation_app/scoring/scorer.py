@@ -18,6 +18,8 @@ from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
+from evaluation_app.rubrics.definitions import read_rubrics
+from evaluation_app.rubrics.rubric_scores import RubricScores, score_rubrics
 from evaluation_app.scoring.cases import (
     Outcome,
     RunCase,
@@ -34,6 +36,7 @@ from evaluation_app.scoring.judge_selection import (
     judge_endpoint,
     judge_model,
     judging_embedder,
+    open_grader,
     open_judge,
 )
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
@@ -86,6 +89,8 @@ class Scorer:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
+        self.rubrics = read_rubrics(settings.rubrics)
+        self.grader = open_grader(settings.judge_model, cache) if self.rubrics else None
         self.component_judge = self._open_component_judge(cache)
         self._remembering = _embedder_of(collection)
 
@@ -193,6 +198,10 @@ class Scorer:
                     if silent
                     else noise_scores(annotation, context, sentences, golden, judging_embedder(), correctness.holding)
                 )
+        rubrics = self._rubric_scores(case, golden, outcome)
+        scores |= rubrics.scores
+        if rubrics.reasons:
+            details["rubrics"] = dict(rubrics.reasons)
         if contributions is not None:
             scores |= contributions.scores
             details["erag"] = {
@@ -206,7 +215,20 @@ class Scorer:
             annotation=annotation,
             contributions=contributions.records if contributions else [],
             details=details,
-            judge_usage=_usage(judgement, contributions, correctness),
+            judge_usage=_usage(judgement, contributions, correctness, rubrics),
+        )
+
+    def _rubric_scores(self, case: RunCase, golden: Golden | None, outcome: Outcome) -> RubricScores:
+        if golden is None or outcome == "searched":
+            return RubricScores()
+        return score_rubrics(
+            self.rubrics,
+            self.grader,
+            question=case.question,
+            answer=case.answer,
+            context=case.texts,
+            expected=golden.expected_answer,
+            silent=SILENT.get(outcome, ""),
         )
 
     def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
@@ -233,6 +255,7 @@ class Scorer:
             names += ["correctness", *CITATIONS, *DOWNSTREAM, "right_outcome"]
             names += NOISE if self.judge is not None else ()
             names += ERAG_NAMES if self.settings.contributions else ()
+            names += [rubric.measure for rubric in self.rubrics]
         return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
     def _keep(self, run: QueryRun, results: ScoredRun, contributions: Contributions | None) -> None:
@@ -290,14 +313,18 @@ def _context(case: RunCase, as_case: Case) -> list[dict[str, Any]]:
 
 
 def _usage(
-    judgement: Judgement | None, contributions: Contributions | None, correctness: Correctness | None
+    judgement: Judgement | None,
+    contributions: Contributions | None,
+    correctness: Correctness | None,
+    rubrics: RubricScores,
 ) -> dict[str, Any]:
-    """Of the judge, of the answers from single chunks and of the model that decided components together.
+    """Of the judge, of the answers from single chunks, of the model that decided components and of rubrics together.
 
     A cost is None when one of them is not known. "cached": nothing was asked of the judge.
     """
     usage = dict(judgement.usage) if judgement else {}
-    for more in (contributions.usage if contributions else {}, correctness.usage if correctness else {}):
+    others = (contributions.usage if contributions else {}, correctness.usage if correctness else {}, *rubrics.usages)
+    for more in others:
         if not more or not more["calls"]:
             continue
         if not usage:
