@@ -32,8 +32,8 @@ ORDER: dict[str, str] = {
         " worker"
     ),
     "retrieval_app": (
-        "citations confidence explanations llm models answerers corrective runs transfer_parts api templatetags pages"
-        " urls apps admin"
+        "citations confidence explanations llm models answerers corrective runs receipts transfer_parts api"
+        " templatetags pages urls apps admin"
     ),
     "evaluation_app": (
         "measures models charts metrics spans judges rubrics golden scoring runs sample analysis conformance pages"
