@@ -9,14 +9,19 @@ from pathlib import Path
 
 from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import get_collection
-from evaluation_app.analysis.comparison.api import ChangeOut
-from evaluation_app.analysis.comparison.run_comparison import MeasureChange, check_comparable, compare_runs
+from evaluation_app.analysis.comparison.api import ChangeOut, ConclusionOut
+from evaluation_app.analysis.comparison.changes import MeasureChange
+from evaluation_app.analysis.comparison.run_comparison import check_comparable
+from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
+from evaluation_app.analysis.comparison.verdicts import RunVerdict
 from evaluation_app.commands.progress import Bar, StoppedError
-from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
+from evaluation_app.commands.query import add_plan_arguments, read_plan, read_time, split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.reviews.anchoring import anchored_score
+from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.junit import Finding, junit_xml
@@ -26,9 +31,10 @@ from evaluation_app.runs.summaries import misses_of
 from evaluation_app.scoring.run_settings import CUT, JUDGES
 from ragd.errors import InvalidInput, RagdError
 
-SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model")
+SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model", "as_of")
 OF_THE_SET = "set"
 REGRESSIONS = "regressions"
+ANCHORED = "anchored:"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -46,11 +52,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     measured.add_argument("--contributions", action="store_true", help="answer from each retrieved document alone too")
     measured.add_argument("--downstream", help="by which measure such an answer is labelled; f1 when left out")
     measured.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
+    measured.add_argument(
+        "--as-of",
+        type=lambda text: read_time(text).isoformat(),
+        metavar="TIME",
+        help="ask the collection as it was then",
+    )
     gates = parser.add_argument_group("pass criteria, else the exit status is 1")
-    gates.add_argument("--fail-under", action="append", metavar="MEASURE=VALUE", help="recall@10=0.8; repeatable")
+    gates.add_argument(
+        "--fail-under",
+        action="append",
+        metavar="MEASURE=VALUE",
+        help="recall@10=0.8; anchored:correctness=0.7 is the lower end of an anchored score's interval; repeatable",
+    )
     gates.add_argument("--baseline", metavar="RUN", help="compare with this run; set: with the set's baseline")
-    gates.add_argument("--no-regressions", action="store_true", help="no measure may be worse than the baseline")
-    gates.add_argument("--only", action="append", metavar="MEASURE", help="for --no-regressions; repeatable")
+    gates.add_argument("--no-regressions", action="store_true", help="the run may not be worse than the baseline")
+    gates.add_argument("--only", action="append", metavar="MEASURE", help="only this may not be worse; repeatable")
     written = parser.add_argument_group("what is written")
     written.add_argument("--junit", type=Path, metavar="FILE", help="a report that build servers read")
     written.add_argument("--jsonl", type=Path, metavar="FILE", help="the run and its items as JSON Lines")
@@ -60,18 +77,22 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options) -> Answer:
     """The run as the API answers it, with "comparison" where there is a baseline, and the "verdict"."""
     with _usage():
-        started = _open_run(options)
+        thresholds, anchored = _read_thresholds(options["fail_under"] or ())
+        started = _open_run(options, thresholds)
         baseline = _find_baseline(started, options)
     ended = _work_off(started, quiet=bool(options.get("as_json")))
-    changes = _compare(baseline, ended) if baseline is not None else []
-    regressions = [_describe_change(change) for change in changes if _counts(change, options)]
-    reasons = _reasons(ended, [match for match in regressions if match.problem])
-    _write(options, ended, regressions)
+    against = compare_runs(baseline, [ended], keep=False).others[0] if baseline is not None else None
+    findings = [_check_anchored(ended, measure, least) for measure, least in anchored.items()]
+    findings += _find_regressions(against, options) if against is not None else []
+    reasons = _reasons(ended, [match for match in findings if match.problem])
+    _write(options, ended, findings)
     if options["make_baseline"] and not reasons:
         make_baseline(ended)
     return EvaluationRunOut.from_orm(ended).model_dump(mode="json", exclude_unset=True) | {
-        "comparison": None if baseline is None else {
-            "baseline": str(baseline.pk), "changes": [ChangeOut.from_orm(change).dict() for change in changes],
+        "comparison": None if against is None else {
+            "baseline": str(baseline.pk) if baseline else "",
+            "conclusion": ConclusionOut.from_orm(against.verdict).model_dump(mode="json"),
+            "changes": [ChangeOut.from_orm(change).dict() for change in against.changes],
         },
         "verdict": {"passed": not reasons, "reasons": reasons},
     }  # fmt: skip
@@ -86,7 +107,7 @@ def _usage() -> Iterator[None]:
         raise UsageError(error.message) from error
 
 
-def _open_run(options: Options) -> EvaluationRun:
+def _open_run(options: Options, thresholds: dict[str, float]) -> EvaluationRun:
     values = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
     if len(values) != 1:
         raise UsageError("evaluate takes either a SET, or --resume RUN, or --retry-failed RUN")
@@ -110,19 +131,40 @@ def _open_run(options: Options) -> EvaluationRun:
         settings=read_settings(settings | switches | {"contributions": options["contributions"]}),
         name=options["name"],
         purpose=EvaluationRun.Purpose.CLI,
-        thresholds=_read_thresholds(options["fail_under"] or ()),
+        thresholds=thresholds,
         send=False,
     )
 
 
-def _read_thresholds(pairs: Sequence[str]) -> dict[str, float]:
-    thresholds = {}
+def _read_thresholds(pairs: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """(of means, of the lower ends of anchored scores)"""
+    thresholds: dict[str, float] = {}
     for name, value in (split_pair("fail-under", pair) for pair in pairs):
         try:
             thresholds[name] = float(value)
         except ValueError:
             raise InvalidInput(f"--fail-under takes MEASURE=NUMBER, not {name}={value}", field="fail_under") from None
-    return thresholds
+    anchored = {name.removeprefix(ANCHORED): least for name, least in thresholds.items() if name.startswith(ANCHORED)}
+    if unknown := sorted(set(anchored) - set(LABELLED)):
+        raise InvalidInput(
+            f"people label {', '.join(LABELLED)}; --fail-under {ANCHORED} takes one of these, not {unknown[0]!r}",
+            field="fail_under",
+        )
+    return {name: least for name, least in thresholds.items() if not name.startswith(ANCHORED)}, anchored
+
+
+def _check_anchored(ended: EvaluationRun, measure: str, least: float) -> Finding:
+    score = anchored_score(ended, measure)
+    problem = ""
+    if score is None or score.estimate is None:
+        needed = f"{score.missing} more labels are" if score else "labels of a random sample of its answers are"
+        problem = f"{measure} has no anchored score: {needed} needed (Human review)"
+    elif score.estimate.low < least:
+        problem = (
+            f"the anchored {measure} is {score.estimate.value:.4f} and at least {score.estimate.low:.4f} "
+            f"({score.estimate.labels} labels), and {least:g} must be reached"
+        )
+    return Finding("anchored", f"the anchored {measure} is at least {least:g}", problem)
 
 
 def _wants_set_baseline(options: Options) -> bool:
@@ -167,12 +209,14 @@ def _work_off(started: EvaluationRun, *, quiet: bool) -> EvaluationRun:
         ) from None
 
 
-def _compare(baseline: EvaluationRun, ended: EvaluationRun) -> Sequence[MeasureChange]:
-    return compare_runs(baseline, [ended]).others[0].changes
-
-
-def _counts(change: MeasureChange, options: Options) -> bool:
-    return bool(options["no_regressions"]) and (not options["only"] or change.name in options["only"])
+def _find_regressions(against: RunDifference, options: Options) -> Iterator[Finding]:
+    """With --only the named measures one by one, else the verdict on the run."""
+    if not options["no_regressions"]:
+        return
+    if only := options["only"]:
+        yield from (_describe_change(change) for change in against.changes if change.name in only)
+    else:
+        yield _describe_verdict(against.verdict)
 
 
 def _describe_change(change: MeasureChange) -> Finding:
@@ -181,6 +225,11 @@ def _describe_change(change: MeasureChange) -> Finding:
         low, high = change.difference.low, change.difference.high
         summary = f"{change.name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
     return Finding(REGRESSIONS, f"{change.name} is not worse than the baseline", summary)
+
+
+def _describe_verdict(verdict: RunVerdict) -> Finding:
+    problem = verdict.sentence if verdict.kind == "worse" else ""
+    return Finding(REGRESSIONS, "the run is not worse than the baseline", problem)
 
 
 def _reasons(ended: EvaluationRun, regressions: Sequence[Finding]) -> list[str]:
@@ -229,7 +278,9 @@ def show(answer: Answer) -> str:
     outcomes = ", ".join(f"{name} {count}" for name, count in summary.get("outcomes", {}).items())
     lines += ["", f"outcomes: {outcomes or 'none'}"]
     if answer["comparison"]:
-        lines += ["", f"against {answer['comparison']['baseline']}:", *_show_changes(answer["comparison"]["changes"])]
+        compared = answer["comparison"]
+        lines += ["", f"against {compared['baseline']}:", *_show_changes(compared["changes"])]
+        lines += ["", compared["conclusion"]["sentence"]]
     verdict = answer["verdict"]
     lines += ["", *(f"FAILED: {reason}" for reason in verdict["reasons"])]
     return "\n".join([*lines, f"run {answer['id']}: {'passed' if verdict['passed'] else 'failed'}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +16,9 @@ RESAMPLES = 2000
 SEED = 20240716
 LEVEL = 0.95
 INDEXES_MAX = 4_000_000  # drawn at once, so that many values do not take much memory
-Verdict = Literal["improved", "regressed", "noise", "few", "same", "unscored", "incomparable"]
+FLIPS = 10_000
+FLIPS_EXACT = 14  # so many differences have 2**14 = 16,384 ways, which are all tried
+Verdict = Literal["improved", "regressed", "small", "noise", "few", "same", "unscored", "incomparable"]
 
 SAME = 1e-12  # scores that are nearer than this are one: they differ by rounding alone
 MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 = 3 %; with five it is 6 %
@@ -23,6 +26,7 @@ MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 =
 WORDS: dict[Verdict, str] = {
     "improved": "Improved",
     "regressed": "Regressed",
+    "small": "Below the relevant effect",
     "noise": "No significant difference",
     "few": "Insufficient evidence",
     "same": "Unchanged",
@@ -113,6 +117,68 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interv
     return bootstrap_mean([late - early for early, late in zip(before, after, strict=True)])
 
 
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """The two-sided p-value of a mean paired difference, under the hypothesis that either run may be the better one.
+
+    Fisher's randomisation test for pairs (The Design of Experiments, 1935, section 21): each difference could as well
+    have had the other sign, and p is the share of all ways to give signs whose sum is at least as far from 0 as the one
+    that was found. Differences of 0 change nothing. Equal ones are counted by the binomial distribution (of 0/1
+    measures that is McNemar's exact test), up to FLIPS_EXACT one by one, others by FLIPS seeded draws as (hits + 1) /
+    (draws + 1) (Phipson and Smyth, 2010). 1.0 where none differs. Raises ValueError for values that are not finite.
+    """
+    moved = _finite(differences)
+    moved = moved[np.abs(moved) > SAME]
+    count = len(moved)
+    if not count:
+        return 1.0
+    sizes = np.abs(moved)
+    found = abs(float(moved.sum())) - SAME * count
+    if np.ptp(sizes) <= SAME:
+        ahead = max(int((moved > 0).sum()), int((moved < 0).sum()))
+        tail = sum(math.comb(count, each) for each in range(ahead, count + 1))
+        return min(1.0, float(2 * tail / 2**count))
+    if count <= FLIPS_EXACT:
+        ways = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+        return float((np.abs((2 * ways - 1) @ sizes) >= found).mean())
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    step, hits = max(1, INDEXES_MAX // count), 0
+    for first in range(0, FLIPS, step):
+        signs = generator.integers(0, 2, (min(step, FLIPS - first), count), dtype=np.int8)
+        hits += int((np.abs(2 * (signs.astype(np.float64) @ sizes) - sizes.sum()) >= found).sum())
+    return (hits + 1) / (FLIPS + 1)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """p-values of one family, adjusted so that the chance of any false one stays below the level (Holm, 1979).
+
+    In the given order. The i-th smallest of m is multiplied by m - i + 1 (i from 1), is at least the one before it, and
+    at most 1.
+    """
+    adjusted, highest = [0.0] * len(values), 0.0
+    for rank, index in enumerate(sorted(range(len(values)), key=lambda each: values[each])):
+        highest = max(highest, min(1.0, (len(values) - rank) * values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def paired_quantile(before: Sequence[float], after: Sequence[float], share: float, draws: Draws) -> Interval | None:
+    """The quantile of `after` less that of `before` over the same items, with its paired bootstrap interval.
+
+    share: 0 to 1; between two values the quantile is interpolated. None without items. Raises ValueError for values
+    that are not finite and for different lengths.
+    """
+    old, new = _finite(before), _finite(after)
+    if len(old) != len(new):
+        raise ValueError(f"pairs are needed: {len(old)} values before and {len(new)} after")
+    if not len(old):
+        return None
+    moved = [
+        np.quantile(new[part], share, axis=1) - np.quantile(old[part], share, axis=1) for part in draws.pieces(len(old))
+    ]
+    mean = float(np.quantile(new, share) - np.quantile(old, share))
+    return interval_of(mean, np.concatenate(moved), len(old))
+
+
 def auroc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     """The share of (positive, negative) pairs in which the positive one scores higher; ties count half.
 
@@ -181,11 +247,14 @@ def _mean_ranks(numbers: Numbers) -> Numbers:
     return ranks
 
 
-def judge_difference(difference: Interval | None, moved: int, *, higher_is_better: bool = True) -> Verdict:
+def judge_difference(
+    difference: Interval | None, moved: int, *, higher_is_better: bool = True, relevant: float = 0.0
+) -> Verdict:
     """The word for a mean difference (after - before). moved: questions whose score differs at all.
 
     "same": none differs. "noise": the interval holds zero. "few": it does not, and yet so few questions moved that
-    chance alone often moves as many one way (see MOVED_MIN). "unscored": there is no pair.
+    chance alone often moves as many one way (see MOVED_MIN). "small": enough did, by less than `relevant` in the mean.
+    "unscored": there is no pair.
     """
     if difference is None:
         return "unscored"
@@ -195,6 +264,8 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
         return "noise"
     if moved < MOVED_MIN:
         return "few"
+    if abs(difference.mean) < relevant:
+        return "small"
     return "improved" if (difference.mean > 0) == higher_is_better else "regressed"
 
 

@@ -1,5 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
+from evaluation_app.models.comparisons import FixDecision, RunComparison
 from evaluation_app.models.conformance import ConformanceResult
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
@@ -11,6 +12,7 @@ __all__ = [
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
+    "FixDecision",
     "GoldenQuestion",
     "GoldenSet",
     "GoldenSetVersion",
@@ -18,6 +20,7 @@ __all__ = [
     "PromotionGate",
     "Review",
     "ReviewTask",
+    "RunComparison",
     "RunScore",
     "Sampling",
     "Span",

@@ -126,6 +126,7 @@ class ItemExecutor:
             "door": QueryRun.Door.WORKER,
             "plan_name": self.run.plan_name,
             "run_id": run_id,
+            "as_of": self.settings.moment,
         }
         try:
             if self.settings.answers:

@@ -69,7 +69,7 @@ def load_documentation() -> list[tuple[str, str, str]]:
 
 def load_golden() -> list[str]:
     lines = (ROOT / "evaluation_app" / "sample" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["question"] for line in lines if line.strip()]
+    return [row["question"] for line in lines if (row := json.loads(line))["expected_doc_ids"]]
 
 
 def choose_documents(data: SciFact, queries: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -87,7 +87,7 @@ def make(name: str, documents: Sequence[tuple[str, str, str]]) -> Collection:
 
 def load_golden() -> list[Golden]:
     lines = (ROOT / "evaluation_app" / "sample" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines if line.strip()]
+    rows = [row for line in lines if (row := json.loads(line))["expected_doc_ids"]]
     return [
         Golden(row["question"], tuple(item.removeprefix("docs/") for item in row["expected_doc_ids"])) for row in rows
     ]

@@ -22,6 +22,8 @@ def make_run(
 ) -> EvaluationRun:
     """A finished run. scores: per question measure -> value, None for unscorable. items: position -> fields of it."""
     from evaluation_app.models import EvaluationItem, EvaluationRun
+    from evaluation_app.runs.summaries import summarize
+    from evaluation_app.scoring.run_settings import RunSettings
 
     chosen = plan or RetrievePlan()
     defaults: dict[str, Any] = {
@@ -46,4 +48,8 @@ def make_run(
         }  # fmt: skip
         rows.append(EvaluationItem(run=run, position=position, **(fields | dict((items or {}).get(position, {})))))
     EvaluationItem.objects.bulk_create(rows)
+    if "summary" not in values:
+        told_settings = RunSettings.from_dict(run.settings)
+        run.summary = summarize(rows, told_settings, thresholds=run.thresholds, intervals=False)
+        run.save(update_fields=["summary"])
     return run

@@ -47,14 +47,25 @@ REWORDED = (
 # Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
 # compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
 ADDED = (
+    (re.compile(r"/v1/comparisons\?"), frozenset({"conclusion", "usage"})),
     (
         re.compile(r"/v1/golden-sets(/\w+)?$|/v1/collections/\w+/export$"),
         frozenset(
-            f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
+            f"{start}{name}"
+            for start in ("", "set_")
+            for name in ("primary_measure", "guardrails", "relevant_effect", "rubrics")
         ),
     ),
+    (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),
+    (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
     (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
+)
+# Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
+# runs are compared and nothing else; of the questions those that moved in another measure, in any order.
+COMPARISONS = re.compile(r"/v1/comparisons(/questions)?\?")
+NOT_COMPARED = frozenset(
+    {"context_relevance", "context_utilization", "completeness", "erag_precision", "erag_map", "erag_ndcg"}
 )
 TEXTS = {
     "pumps/cleaning.md": (
@@ -244,6 +255,28 @@ def without_wording(row: dict[str, Any]) -> dict[str, Any]:
     answer = json.loads(row["answer"])
     for path in paths:
         empty_texts(answer, path)
+    return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
+
+
+def without_ratios(row: dict[str, Any]) -> dict[str, Any]:
+    """The recorded or replayed comparison without what is not compared any more."""
+    if not COMPARISONS.match(row["path"]) or row["status"] >= 400:
+        return row
+    answer = json.loads(row["answer"])
+    for against in answer.get("others", ()):
+        del against["verdicts"]
+        against["changes"] = [
+            {name: change[name] for name in ("measure", "base", "other")}
+            if change["measure"] in NOT_COMPARED
+            else change
+            for change in against["changes"]
+        ]
+    for item in answer.get("items", ()):
+        del item["worst"]
+        item["deltas"] = {name: delta for name, delta in item["deltas"].items() if name not in NOT_COMPARED}
+    if "items" in answer:
+        moved = [item for item in answer["items"] if any(abs(delta) > 1e-12 for delta in item["deltas"].values())]
+        answer["items"] = sorted(moved, key=lambda item: item["position"])
     return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
 
 

@@ -40,7 +40,11 @@ def test_a_comparison_tells_verdict_cause_and_the_worst_questions(visitor: Clien
     response = visitor.get(address(*runs))
     assert response.status_code == 200
     page = text_of(response)
-    assert "1 regressed" in page and "Recall@10" in page and "−0.875" in page and "8 of 8 scored" in page
+    verdict = response.context["verdict"]
+    assert (verdict.word, [(row.role, row.finding.measure, row.tone) for row in verdict.rows]) == (
+        "Worse", [("Guardrail", "recall@10", "bad")]
+    )  # fmt: skip
+    assert "Recall@10" in page and "−0.875" in page and "8 of 8 scored" in page
     assert "Settings, k" in page and "<b>3</b>" in page
     assert response.context["page"].paginator.count == 7
     assert f"/evaluation/compare/questions/1/?base={runs[0].pk}" in page

@@ -53,6 +53,7 @@ class IndexFields(ChunkPolicyFields):
 
 
 class CollectionForm(IndexFields):
+    field_order = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
     name = forms.CharField(
         label="Name",
         max_length=200,
@@ -76,6 +77,7 @@ class CollectionSettingsForm(ChunkPolicyFields):
     description = forms.CharField(label="Description", required=False)
     revisions = forms.IntegerField(label="Revisions kept per document", min_value=0, required=False)
     runs_days = forms.IntegerField(label="Query log retention (days)", min_value=0, required=False)
+    deleted_days = forms.IntegerField(label="Deleted documents kept (days)", min_value=0, required=False)
 
     action = forms.ChoiceField(
         label="Guardrail action",
@@ -100,13 +102,23 @@ class CollectionSettingsForm(ChunkPolicyFields):
         for name, default, zero in (
             ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
             ("runs_days", days or "unlimited", "0 is unlimited."),
+            ("deleted_days", settings.RAGD_DELETED_KEPT_DAYS, "Needed to search as of a time before a deletion."),
         ):
             self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
             self.fields[name].help_text = zero
 
+    def changes(self) -> dict[str, Any]:
+        """What `update_collection` takes."""
+        return {
+            "description": self.cleaned_data["description"],
+            "chunk_policy": self.chunk_policy(),
+            "retention": self.retention(),
+            "security": self.security(),
+        }
+
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
-        data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days", "deleted_days")}
         return {name: value for name, value in data.items() if value is not None}
 
     def security(self) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from collections_app.api.access import ERRORS
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
 from evaluation_app.analysis.comparison.presenters import choose_questions
-from evaluation_app.analysis.comparison.run_comparison import QuestionChange, RunDifference, compare_runs
+from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
+from evaluation_app.analysis.comparison.usage import Unit
+from evaluation_app.analysis.comparison.verdicts import Kind, RunVerdict
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.runs.requests import find_run
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
 
-Verdict = Literal["improved", "regressed", "noise", "few", "same", "unscored", "incomparable"]
+Verdict = Literal["improved", "regressed", "small", "noise", "few", "same", "unscored", "incomparable"]
 Shown = Literal["moved", "worse", "better", "lost", "won", "all"]
 Base = param.Query(..., description="The baseline: the run that the others are compared with")
 Other = param.Query(..., description="The run that is compared with it")
@@ -46,7 +48,8 @@ class ChangeOut(Schema):
     other: MeanOut
     difference: IntervalOut | None = Field(description="other - base over the pairs, 95 % paired bootstrap interval")
     verdict: Verdict = Field(
-        description="noise: the interval holds zero; few: it does not, but fewer than six questions moved"
+        description="noise: the interval holds zero; few: it does not, but fewer than six questions moved; small: less "
+        "than the set's relevant_effect"
     )
     better: int
     worse: int
@@ -54,8 +57,48 @@ class ChangeOut(Schema):
     reason: str = Field(description="Why the scores are not of one kind, empty when they are")
 
 
+class FindingOut(Schema):
+    measure: str
+    difference: IntervalOut
+    p: float = Field(description="Two-sided, of the randomisation test for pairs; of this pair alone")
+    better: int
+    worse: int
+    same: int
+    allowed: float = Field(description="Smallest relevant effect of the primary measure; largest drop of a guardrail")
+    by_construction: str = Field(description="Why a gain says nothing of the change, empty where it does")
+
+
+class ConclusionOut(Schema):
+    kind: Kind = Field(description="not_better: no relevant gain is possible, or a guardrail fell")
+    sentence: str
+    primary: FindingOut | None = Field(validation_alias="decisive.primary")
+    guardrails: list[FindingOut] = Field(validation_alias="decisive.guardrails")
+    broken: list[str] = Field(description="Guardrails that fell for certain by more than is allowed")
+    doubtful: list[str] = Field(description="Guardrails that fell by more than is allowed, which may be chance")
+    p: float | None = Field(description="Of the primary measure, by Holm's method over the runs compared with the base")
+    looks: int = Field(description="So many runs were compared with the base")
+
+    @staticmethod
+    def resolve_broken(verdict: RunVerdict) -> list[str]:
+        return [item.measure for item in verdict.broken]
+
+    @staticmethod
+    def resolve_doubtful(verdict: RunVerdict) -> list[str]:
+        return [item.measure for item in verdict.doubtful]
+
+
+class UsageOut(Schema):
+    name: Literal["latency_p50", "latency_p95", "tokens", "cost"]
+    unit: Unit
+    base: float | None
+    other: float | None
+    difference: IntervalOut | None = Field(description="other - base, 95 % paired bootstrap interval")
+
+
 class AgainstOut(Schema):
     run: ComparedRun
+    conclusion: ConclusionOut = Field(validation_alias="verdict")
+    usage: list[UsageOut] = Field(description="Of the queries, without judging")
     verdicts: dict[str, int] = Field(validation_alias="counts", description="How many metrics have each verdict")
     changes: list[ChangeOut]
     questions: int = Field(description="Done in both runs")
@@ -101,16 +144,12 @@ class AskedOut(Schema):
 
 class ComparedQuestionOut(Schema):
     position: int
-    question: str = Field(validation_alias="before.question")
-    category: str = Field(validation_alias="before.category")
+    question: str
+    category: str
     base: AskedOut = Field(validation_alias="before")
     other: AskedOut = Field(validation_alias="after")
     deltas: dict[str, float] = Field(description="other - base, of every measure that both scored")
     worst: float = Field(description="The largest loss, below 0; else the smallest gain; 0 when nothing moved")
-
-    @staticmethod
-    def resolve_deltas(change: QuestionChange) -> dict[str, float]:
-        return {name: delta.delta for name, delta in change.deltas.items() if delta.delta is not None}
 
 
 class QuestionPage(Schema):

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_GET
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.analysis.comparison import presenters
-from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX, Comparison, RunDifference, compare_runs
 from evaluation_app.analysis.comparison.side_by_side import compare_question, neighbours
+from evaluation_app.analysis.comparison.stored_comparisons import OTHERS_MAX, Comparison, RunDifference, compare_runs
 from evaluation_app.models import EvaluationRun, GoldenSet
 
 QUESTIONS_SHOWN = 25
@@ -80,13 +80,17 @@ def question(request: PageRequest, position: int) -> HttpResponse:
 
 def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
     measure, category, show = query.get("measure", ""), query.get("category", ""), query.get("show", "")
-    categories = sorted({item.before.category for item in against.questions})
+    categories = sorted({item.category for item in against.questions})
     lettered = presenters.letter_runs(comparison)
     return {
         "comparison": comparison,
         "runs": lettered,
         "against": against,
         "letter": next(each.letter for each in lettered if each.run is against.run),
+        "verdict": presenters.show_verdict(against.verdict),
+        "usage": presenters.show_usage(against.usage),
+        "open_metrics": bool(query.get("metrics")),
+        "one_threshold": all(run.thresholds == comparison.base.thresholds for run in comparison.runs),
         "changes": presenters.show_changes(against),
         "reach": presenters.reach_of(against.changes),
         "matrix": presenters.show_matrix(comparison) if len(comparison.others) > 1 else None,
@@ -114,7 +118,7 @@ def _find_runs(query: QueryDict) -> tuple[EvaluationRun | None, list[EvaluationR
 
 def _find_run(value: str) -> EvaluationRun:
     try:
-        record = EvaluationRun.objects.select_related("sweep").filter(pk=UUID(value)).first()
+        record = EvaluationRun.objects.select_related("sweep", "golden_set").filter(pk=UUID(value)).first()
     except ValueError:
         record = None
     if record is None:

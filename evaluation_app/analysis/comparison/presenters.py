@@ -6,7 +6,12 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation_app.analysis.comparison.run_comparison import Comparison, MeasureChange, QuestionChange, RunDifference
+from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
+from evaluation_app.analysis.comparison.decisive import Finding
+from evaluation_app.analysis.comparison.stored_comparisons import Comparison, RunDifference
+from evaluation_app.analysis.comparison.usage import Unit, UsageChange
+from evaluation_app.analysis.comparison.verdicts import Kind, RunVerdict
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean
 from evaluation_app.measures.statistics import WORDS, Verdict
 from evaluation_app.models import EvaluationRun
@@ -15,11 +20,18 @@ LETTERS = string.ascii_uppercase
 TONES: Mapping[Verdict, tuple[str, str]] = {  # tone and icon
     "improved": ("good", "up"),
     "regressed": ("bad", "down"),
+    "small": ("neutral", "minus"),
     "noise": ("neutral", "minus"),
-    "few": ("watch", "info"),
+    "few": ("neutral", "info"),
     "same": ("neutral", "check"),
     "unscored": ("neutral", "minus"),
-    "incomparable": ("watch", "alert"),
+    "incomparable": ("neutral", "alert"),
+}
+VERDICT_TONES: Mapping[Kind, tuple[str, str]] = {
+    "better": ("good", "up"),
+    "worse": ("bad", "down"),
+    "not_better": ("neutral", "minus"),
+    "inconclusive": ("neutral", "info"),
 }
 STEPS = (  # the axis reaches at least to the first, so that tiny differences look tiny
     0.05,
@@ -115,6 +127,78 @@ def show_changes(against: RunDifference) -> list[ChangeRow]:
     return [show_change(change, reach) for change in against.changes]
 
 
+@dataclass(frozen=True, slots=True)
+class DecisiveRow:
+    """The primary metric or a guardrail as the page shows it. role: which of them it is."""
+
+    role: str
+    finding: Finding
+    state: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVerdict:
+    """sentence: without its first word, which is `word`."""
+
+    word: str
+    sentence: str
+    tone: str
+    icon: str
+    looks: int
+    p: float | None
+    rows: tuple[DecisiveRow, ...]
+
+
+def show_verdict(verdict: RunVerdict) -> ShownVerdict:
+    tone, icon = VERDICT_TONES[verdict.kind]
+    primary = verdict.decisive.primary
+    rows = [DecisiveRow("Primary", primary, verdict.word, tone)] if primary else []
+    for finding in verdict.decisive.guardrails:
+        state = (
+            "dropped" if finding in verdict.broken else "may have dropped" if finding in verdict.doubtful else "held"
+        )
+        rows.append(DecisiveRow("Guardrail", finding, state, "bad" if finding in verdict.broken else "neutral"))
+    sentence = verdict.sentence.removeprefix(f"{verdict.word}: ")
+    return ShownVerdict(verdict.word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Texts; "" of difference where nothing was recorded."""
+
+    title: str
+    base: str = ""
+    other: str = ""
+    difference: str = ""
+    interval: str = ""
+
+
+def show_usage(changes: Sequence[UsageChange]) -> list[UsageRow]:
+    return [_usage_row(change) for change in changes]
+
+
+def _usage_row(change: UsageChange) -> UsageRow:
+    difference = change.difference
+    if difference is None:
+        return UsageRow(change.title)
+    before, after = (_amount(change.unit, value) for value in (change.base, change.other))
+    mean, low, high = (
+        _signed_amount(change.unit, value) for value in (difference.mean, difference.low, difference.high)
+    )
+    return UsageRow(change.title, before, after, mean, f"{low} to {high}")
+
+
+def _amount(unit: Unit, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"${value:.4f}" if unit == "usd" else f"{value:,.0f} {unit}"
+
+
+def _signed_amount(unit: Unit, value: float) -> str:
+    return ("\N{MINUS SIGN}" if value < 0 else "+") + _amount(unit, abs(value))
+
+
 def show_change(change: MeasureChange, reach: float) -> ChangeRow:
     tone, icon = TONES[change.verdict]
     return ChangeRow(change, tone, icon, WORDS[change.verdict], _bar(change, reach))
@@ -134,8 +218,9 @@ def show_matrix(comparison: Comparison) -> list[MatrixRow]:
     """Measures by runs. The best of a row is marked only where that is more than noise."""
     reach = reach_of([change for item in comparison.others for change in item.changes])
     rows = []
-    for index, name in enumerate(comparison.measures):
-        changes = [item.changes[index] for item in comparison.others]
+    by_name = [{change.name: change for change in item.changes} for item in comparison.others]
+    for name in comparison.measures:
+        changes = [known.get(name) or _unscored(name) for known in by_name]
         means = [changes[0].base, *(change.other for change in changes)]
         best = _best(means, changes)
         cells = [
@@ -146,6 +231,12 @@ def show_matrix(comparison: Comparison) -> list[MatrixRow]:
         ]
         rows.append(MatrixRow(name, changes[0].title, tuple(cells)))
     return rows
+
+
+def _unscored(name: str) -> MeasureChange:
+    """Of a measure that neither the base nor the run has."""
+    measure, none = measure_of(name), Mean(None, 0, 0, 0)
+    return MeasureChange(name, measure.title, measure.higher_is_better, none, none, None, "unscored")
 
 
 def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
@@ -166,7 +257,7 @@ def choose_questions(
     measure: what "worse" and "better" speak of and what the order follows; "" for any measure. Questions without a
     pair of it come last and are neither.
     """
-    rows = [item for item in against.questions if not category or item.before.category == category]
+    rows = [item for item in against.questions if not category or item.category == category]
     if measure:
         rows = sorted(
             rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.db.models.fields.json import KeyTransform
 
-from evaluation_app.measures.catalogue import Measure
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import question_misses
@@ -18,7 +17,7 @@ from ragd.types import canonical_json
 
 ITEM_FIELDS = (
     "run", "position", "question_text", "category", "weight", "golden", "outcome", "scores", "modes", "query_run",
-    "trace_id",
+    "trace_id", "cost_usd",
 )  # fmt: skip
 MOMENT_CHARS = len("2026-01-31 23:59:59.123456")
 # field of EvaluationRun -> what it is called; in the order in which they are shown, behind plan and settings
@@ -39,15 +38,10 @@ HASH_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class RunItem:
-    """One question in one run. passed: see `passes`."""
+class Asked:
+    """How one question went in one run. passed: see `passes`."""
 
-    position: int
-    question: str
-    category: str
-    weight: float
     outcome: str
-    scores: Mapping[str, Score]
     modes: tuple[str, ...]
     query_run: UUID | None
     trace_id: str
@@ -58,15 +52,33 @@ class RunItem:
         return self.outcome == EvaluationItem.Outcome.ERROR
 
 
-def read_items(runs: Sequence[EvaluationRun]) -> list[dict[int, RunItem]]:
+@dataclass(frozen=True, slots=True)
+class RunItem:
+    """One question in one run, with its scores."""
+
+    position: int
+    question: str
+    category: str
+    weight: float
+    scores: Mapping[str, Score]
+    asked: Asked
+    cost_usd: float | None
+
+    @property
+    def query_run(self) -> UUID | None:
+        return self.asked.query_run
+
+
+def read_pair(base: EvaluationRun, other: EvaluationRun) -> tuple[dict[int, RunItem], dict[int, RunItem]]:
     """Of each run position -> item of what is done so far. One query a run.
 
-    What passes is judged alike in all of them: by the first run's thresholds, as far as every run measured them.
+    What passes is judged alike in both: by the base's thresholds, as far as both runs measured them.
     """
-    stored = [list(run.items.only(*ITEM_FIELDS)) for run in runs]
+    stored = [list(run.items.only(*ITEM_FIELDS)) for run in (base, other)]
     measured = [{name for item in items for name in item.scores} for items in stored if items]
     shared = set.intersection(*measured) if measured else set()
-    return [{item.position: _run_item(item, runs[0].thresholds, shared) for item in items} for items in stored]
+    before, after = ({item.position: _run_item(item, base.thresholds, shared) for item in items} for items in stored)
+    return before, after
 
 
 def read_contents(run: EvaluationRun) -> str:
@@ -94,17 +106,15 @@ def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[
 
 
 def _run_item(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> RunItem:
+    passed = passes(item, thresholds, measured)
     return RunItem(
         position=item.position,
         question=item.question_text,
         category=item.category,
         weight=item.weight,
-        outcome=item.outcome,
         scores={name: Score.from_dict(value) for name, value in item.scores.items()},
-        modes=tuple(item.modes),
-        query_run=item.query_run,
-        trace_id=item.trace_id,
-        passed=passes(item, thresholds, measured),
+        asked=Asked(item.outcome, tuple(item.modes), item.query_run, item.trace_id, passed),
+        cost_usd=item.cost_usd,
     )
 
 
@@ -127,36 +137,16 @@ class HeaderRow:
         return list(zip(self.values, self.changed, strict=True))
 
 
-def compare_headers(runs: Sequence[EvaluationRun]) -> list[HeaderRow]:
-    """The fields that differ between runs, the base first: those of the plan, of the settings, then of the rest."""
+def compare_headers(runs: Sequence[EvaluationRun], contents: Sequence[str]) -> list[HeaderRow]:
+    """The fields that differ between runs, the base first: those of the plan, of the settings, then of the rest.
+
+    contents: `read_contents` of each run.
+    """
     rows = [*_plan_rows(runs), *_settings_rows(runs)]
     rows += [_row(name, title, [getattr(run, name) for run in runs]) for name, title in HEADER_FIELDS.items()]
-    rows.append(_row("contents", "Contents", [read_contents(run) for run in runs]))
+    rows.append(_row("thresholds", "Pass criteria", [run.thresholds for run in runs]))
+    rows.append(_row("contents", "Contents", contents))
     return [row for row in rows if any(row.changed)]
-
-
-def yardstick_differs(measure: Measure, base: EvaluationRun, other: EvaluationRun) -> str:
-    """Why the two runs' scores of the measure are not of one kind, "" when they are.
-
-    What a judge decides is compared only under the same judge, version and unit; eRAG only under the same downstream
-    measure.
-    """
-    if measure.group in ("trace", "noise"):
-        if (base.judge, base.judge_version) != (other.judge, other.judge_version):
-            return f"judged by {_judge(base)} and by {_judge(other)}"
-        if _setting(base, "unit") != _setting(other, "unit"):
-            return f"counted in {_setting(base, 'unit')} and in {_setting(other, 'unit')}"
-    if measure.group == "erag" and _setting(base, "downstream") != _setting(other, "downstream"):
-        return f"documents labelled by {_setting(base, 'downstream')} and by {_setting(other, 'downstream')}"
-    return ""
-
-
-def _judge(run: EvaluationRun) -> str:
-    return f"{run.judge} ({run.judge_version})" if run.judge_version else run.judge
-
-
-def _setting(run: EvaluationRun, name: str) -> str:
-    return str(run.settings.get(name, ""))
 
 
 def _plan_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:

@@ -9,9 +9,9 @@ from typing import Any
 from django.http import Http404
 
 from collections_app.domain.differences import Part, mark_words
-from evaluation_app.analysis.comparison.run_comparison import Delta, check_comparable
-from evaluation_app.analysis.comparison.run_reader import yardstick_differs
-from evaluation_app.measures.catalogue import measure_of, order_of
+from evaluation_app.analysis.comparison.run_comparison import check_comparable
+from evaluation_app.analysis.comparison.yardsticks import Yardsticks
+from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -23,18 +23,24 @@ SHOWN_RANKS = 50
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One measure of the question. reason: why the two scores are not of one kind, "" when they are."""
+    """One measure of the question. delta: after - before, None without a pair. reason: why the two scores are not of
+    one kind, "" when they are."""
 
-    title: str
-    delta: Delta
+    measure: Measure
+    before: Score | None
+    after: Score | None
     reason: str
 
     @property
+    def delta(self) -> float | None:
+        old, new = (self.before.value, self.after.value) if self.before and self.after else (None, None)
+        return None if self.reason or old is None or new is None else new - old
+
+    @property
     def tone(self) -> str:
-        gain = self.delta.gain
-        if self.reason or gain is None or abs(gain) <= SAME:
+        if self.delta is None or abs(self.delta) <= SAME:
             return "neutral"
-        return "good" if gain > 0 else "bad"
+        return "good" if (self.delta > 0) == self.measure.higher_is_better else "bad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +125,11 @@ def _expected(item: EvaluationItem) -> set[str]:
 def _scores(
     base: EvaluationRun, other: EvaluationRun, before: EvaluationItem, after: EvaluationItem
 ) -> tuple[ScoreRow, ...]:
-    rows = []
+    yardsticks, rows = Yardsticks.between(base, other), []
     for name in sorted(before.scores.keys() | after.scores.keys(), key=order_of):
         measure = measure_of(name)
         old, new = (_score(item.scores, name) for item in (before, after))
-        reason = yardstick_differs(measure, base, other)
-        delta = Delta(name, old, new, None) if reason else Delta.between(name, old, new)
-        rows.append(ScoreRow(measure.title, delta, reason))
+        rows.append(ScoreRow(measure, old, new, yardsticks.reason(measure)))
     return tuple(rows)
 
 

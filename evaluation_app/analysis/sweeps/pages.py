@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page, submit_form
 from collections_app.models import Collection
-from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
+from evaluation_app.analysis.comparison.stored_comparisons import OTHERS_MAX
 from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.forms import SweepForm
 from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, estimate_sweep, label_of, spell_value, varied

@@ -66,7 +66,7 @@ class GoldenSetChangeForm(forms.Form):
         label="Primary metric", required=False, help_text="Decides whether a run is better."
     )
     guardrails = ThresholdsField(
-        label="Guardrails",
+        label="Guardrail metrics",
         required=False,
         help_text="Metrics that must not drop by more, such as recall=0.05; right_outcome=0.02. Empty: "
         + write_thresholds(GUARDRAILS),

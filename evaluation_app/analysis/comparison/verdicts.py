@@ -1,0 +1,108 @@
+"""One sentence on two runs: better, worse, not better, or that the questions do not tell.
+
+Better is said only with a correction for the number of looks: the runs that were compared with one base are a family,
+and their p-values are adjusted by Holm's method (`measures.statistics.holm`). Worse is said without it, so that looking
+often hides no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from evaluation_app.analysis.comparison.decisive import Decisive, Finding
+from evaluation_app.analysis.comparison.usage import UsageChange
+
+Kind = Literal["better", "worse", "not_better", "inconclusive"]
+ALPHA = 0.05
+WORDS: dict[Kind, str] = {
+    "better": "Better",
+    "worse": "Worse",
+    "not_better": "Not better",
+    "inconclusive": "Inconclusive",
+}
+SHOWN_MS = 1.0  # a smaller difference of latencies is not told
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """kind: see `judge`. p: of the primary measure, adjusted for `looks` runs; None without one. broken: guardrails
+    that fell for certain by more than is allowed; doubtful: those that fell by more, which may be chance."""
+
+    kind: Kind
+    decisive: Decisive
+    p: float | None
+    looks: int
+    broken: tuple[Finding, ...]
+    doubtful: tuple[Finding, ...]
+    sentence: str
+
+    @property
+    def word(self) -> str:
+        return WORDS[self.kind]
+
+
+def judge(decisive: Decisive, p: float | None, looks: int, usage: Sequence[UsageChange] = ()) -> RunVerdict:
+    """The verdict on a run. p: of its primary measure, adjusted; looks: how many runs were compared with the base.
+
+    worse: the primary measure fell (p of this pair at most 5 %) by at least the smallest relevant effect; or a
+    guardrail did by more than its drop, and the primary measure is not better. better: it rose (adjusted p at most 5 %)
+    by at least the relevant effect, not by construction, and every guardrail is within its drop. not_better: it rose
+    and a guardrail fell; or it is the same, or could only rise by less than the relevant effect, or rose by
+    construction. inconclusive: anything else.
+    """
+    broken = tuple(item for item in decisive.guardrails if _has_dropped(item) and item.p <= ALPHA)
+    doubtful = tuple(item for item in decisive.guardrails if _has_dropped(item) and item not in broken)
+    kind = _kind(decisive.primary, p, is_broken=bool(broken), is_doubtful=bool(doubtful))
+    sentence = _say(kind, decisive, (*broken, *doubtful), usage)
+    return RunVerdict(kind, decisive, p, looks, broken, doubtful, sentence)
+
+
+def _has_dropped(guardrail: Finding) -> bool:
+    return -guardrail.gain > guardrail.allowed
+
+
+def _kind(primary: Finding | None, p: float | None, *, is_broken: bool, is_doubtful: bool) -> Kind:
+    if primary is None or p is None:
+        return "worse" if is_broken else "inconclusive"
+    if primary.p <= ALPHA and primary.gain < 0 and -primary.gain >= primary.allowed:
+        return "worse"
+    if p <= ALPHA and primary.gain > 0 and primary.gain >= primary.allowed and not primary.by_construction:
+        return "not_better" if is_broken else "inconclusive" if is_doubtful else "better"
+    if is_broken:
+        return "worse"
+    is_settled = not primary.moved or primary.highest_gain < primary.allowed
+    return "not_better" if is_settled or (primary.by_construction and primary.gain > 0) else "inconclusive"
+
+
+def _say(kind: Kind, decisive: Decisive, fallen: Sequence[Finding], usage: Sequence[UsageChange]) -> str:
+    """As in "Not better: correctness unchanged, recall@10 lower on 5 of 22 questions, p50 −40 ms"."""
+    parts = [decisive.reason] if decisive.primary is None else [_primary_words(decisive.primary)]
+    parts += [_fallen_words(item) for item in fallen]
+    latency = next((row.difference for row in usage if row.name == "latency_p50"), None)
+    if latency is not None and abs(latency.mean) >= SHOWN_MS:
+        parts.append(f"p50 {_signed(latency.mean, 0)} ms")
+    return f"{WORDS[kind]}: {', '.join(parts)}"
+
+
+def _primary_words(primary: Finding) -> str:
+    name = title_inside(primary.title)
+    if not primary.moved:
+        return f"{name} unchanged"
+    difference = primary.difference
+    words = f"{name} {_signed(difference.mean)} ({_signed(difference.low)} to {_signed(difference.high)})"
+    return f"{words}, {primary.by_construction}" if primary.by_construction and primary.gain > 0 else words
+
+
+def _fallen_words(guardrail: Finding) -> str:
+    way = "lower" if guardrail.higher_is_better else "higher"
+    return f"{title_inside(guardrail.title)} {way} on {guardrail.worse} of {guardrail.count} questions"
+
+
+def title_inside(title: str) -> str:
+    """A measure's title within a sentence: "recall@10", but "MRR@10", "nDCG@10"."""
+    return title[0].lower() + title[1:] if title[1:2].islower() and title[0].isupper() else title
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
