@@ -18,12 +18,13 @@ from django.db import connection as default
 
 @unique
 class LockSpace(IntEnum):
-    """What is locked as a whole, or (HOST) by name."""
+    """What is locked as a whole, or (HOST, PAST_INDEX) by name."""
 
     FIRST_KEY = 0x7261676401
     MAINTENANCE = 0x7261676402
     SPAN_PARTITIONS = 0x7261676405
     EVALUATION_CLAIM = 0x7261676406
+    PAST_INDEX = 0x7261676407
     SPAN_ROLLUP = 7_201_954
     HOST = 0x72616764
 

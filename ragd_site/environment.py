@@ -195,6 +195,9 @@ class Environment(BaseSettings):
         7, description="Days that the index generation before the present one is kept for the way back"
     )
     RAGD_REVISIONS_KEPT: Natural = Field(10, description="Earlier revisions that are kept of each document")
+    RAGD_DELETED_KEPT_DAYS: Natural = Field(
+        0, description="Days that the content of deleted documents is kept for searches as of an earlier time; 0: none"
+    )
     RAGD_EVALUATION_PROCESSES: Count = Field(
         1, description="Evaluation runs that are worked at at the same time, each by one process of the worker"
     )

@@ -28,7 +28,8 @@ ORDER: dict[str, str] = {
         " http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
-        "governance endpoints jobs indexing documents chunks uploads sources generations collections transfer worker"
+        "governance endpoints jobs indexing documents chunks uploads sources generations history collections transfer"
+        " worker"
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers corrective runs transfer_parts api templatetags pages"

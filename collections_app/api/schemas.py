@@ -90,6 +90,9 @@ class RetentionRequest(Request):
 
     revisions: StrictInt | None = Field(None, description="earlier revisions kept of each document")
     runs_days: StrictInt | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
+    deleted_days: StrictInt | None = Field(
+        None, description="days that the content of deleted documents is kept, so that as_of finds it; 0 keeps none"
+    )
 
 
 class SecurityRequest(Request):

@@ -10,6 +10,7 @@ from collections_app.models.curation import (
     NearDuplicate,
 )
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
+from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
@@ -40,8 +41,10 @@ __all__ = [
     "NearDuplicate",
     "Operation",
     "OperationFile",
+    "PastIndex",
     "Provider",
     "Report",
+    "StateChange",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

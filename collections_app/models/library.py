@@ -55,8 +55,8 @@ def _count(rows: QuerySet[Any, Any]) -> Coalesce:
 class Collection(models.Model):
     """A set of documents under one embedding model. `generation` is the number of the one that serves.
 
-    retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept};
-    what is not stated is the server's.
+    retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept,
+    "deleted_days": days that deleted documents are kept}; what is not stated is the server's.
     security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
     is flag: findings are recorded and nothing else happens.
     """

@@ -15,7 +15,7 @@ from evaluation_app.analysis.comparison.run_comparison import check_comparable
 from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
 from evaluation_app.analysis.comparison.verdicts import RunVerdict
 from evaluation_app.commands.progress import Bar, StoppedError
-from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
+from evaluation_app.commands.query import add_plan_arguments, read_plan, read_time, split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
@@ -29,7 +29,7 @@ from evaluation_app.runs.summaries import misses_of
 from evaluation_app.scoring.run_settings import CUT, JUDGES
 from ragd.errors import InvalidInput, RagdError
 
-SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model")
+SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model", "as_of")
 OF_THE_SET = "set"
 REGRESSIONS = "regressions"
 
@@ -49,6 +49,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     measured.add_argument("--contributions", action="store_true", help="answer from each retrieved document alone too")
     measured.add_argument("--downstream", help="by which measure such an answer is labelled; f1 when left out")
     measured.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
+    measured.add_argument(
+        "--as-of",
+        type=lambda text: read_time(text).isoformat(),
+        metavar="TIME",
+        help="ask the collection as it was then",
+    )
     gates = parser.add_argument_group("pass criteria, else the exit status is 1")
     gates.add_argument("--fail-under", action="append", metavar="MEASURE=VALUE", help="recall@10=0.8; repeatable")
     gates.add_argument("--baseline", metavar="RUN", help="compare with this run; set: with the set's baseline")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
+
+from django.utils import timezone
 
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
@@ -23,6 +26,13 @@ def add_search_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("collection")
     parser.add_argument("query")
     add_plan_arguments(parser)
+    parser.add_argument("--as-of", type=read_time, metavar="TIME", help="search the collection as it was then")
+
+
+def read_time(text: str) -> datetime:
+    """ISO 8601; without a zone it is the server's. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
 
 
 def add_plan_arguments(parser: ArgumentParser) -> None:
@@ -51,7 +61,9 @@ def add_ask_arguments(parser: ArgumentParser) -> None:
 
 def run_search(options: Options) -> Answer:
     collection, chosen = _choose_plan(options)
-    run = retrieval_services.search(collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name)
+    run = retrieval_services.search(
+        collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name, as_of=options["as_of"]
+    )
     return body_of(SearchResponse.from_orm(run))
 
 
@@ -65,6 +77,7 @@ def run_ask(options: Options) -> Answer:
         llm_model=options["llm_model"],
         corrective=options["corrective"],
         plan_name=chosen.name,
+        as_of=options["as_of"],
     )
     return body_of(AskResponse.from_orm(run))
 
@@ -102,6 +115,7 @@ def split_pair(option: str, pair: str) -> tuple[str, str]:
 
 def show_results(answer: Answer) -> str:
     lines = [_show_result(result) for result in answer["results"]]
+    lines += answer["as_of_notes"]
     if answer["short_result"]:
         lines.append(answer["short_result"]["message"])
     return "\n".join([*lines, f"run {answer['run_id']}, {answer['timings_ms'].get('total', 0):.0f} ms"])

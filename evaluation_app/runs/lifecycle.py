@@ -24,7 +24,7 @@ from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.item_execution import has_failed
-from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
+from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration, read_index
 from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
 from evaluation_app.runs.summaries import check_thresholds
 from evaluation_app.scoring.run_settings import RunSettings
@@ -69,6 +69,7 @@ def start_run(
     bounds = check_thresholds(thresholds or {}, chosen)
     answerer, prompt_hash = read_answerer(collection, chosen)
     calibration = read_calibration(collection, chosen)
+    generation, embed_model = read_index(collection, chosen)
     judge_version = Scorer(chosen, collection).judge_version
     with transaction.atomic():
         version = keep_version(golden_set, actor=actor)
@@ -98,8 +99,8 @@ def start_run(
             judge=chosen.judge,
             judge_version=judge_version,
             calibration=calibration,
-            generation=collection.generation,
-            embed_model=collection.embed_model,
+            generation=generation,
+            embed_model=embed_model,
             spec_version=SPEC_VERSION,
             code_version=code_version(),
             total=len(version.questions),

@@ -12,7 +12,7 @@ from django.utils import timezone
 from collections_app.models import Operation
 from collections_app.services.collections.invariant_check import request_check
 from collections_app.services.collections.operations import forget_operations, last_operation, running
-from collections_app.services.collections.retention import drop_old_revisions
+from collections_app.services.collections.retention import drop_deleted_documents, drop_old_revisions
 from evaluation_app.runs.lifecycle import delete_old_evaluations
 from evaluation_app.scoring.run_scores import forget_scores
 from evaluation_app.spans.store.partitions import maintain
@@ -48,6 +48,7 @@ def apply_retention() -> Operation:
             "spans_of_runs": spans,
             "spans": maintain().spans,
             "revisions": drop_old_revisions(),
+            "deleted_documents": drop_deleted_documents(),
             "evaluation_runs": delete_old_evaluations(),
             "operations": forget_operations(),
         }

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import ragd
-from collections_app.models import Collection
+from collections_app.models import Collection, Generation
+from collections_app.services.history.past_states import read_past_state
 from collections_app.services.transfer.export import ragd_version
 from collections_app.stores import embedder_for
 from evaluation_app.scoring.run_settings import RunSettings
@@ -46,6 +47,15 @@ def read_calibration(collection: Collection, settings: RunSettings) -> str:
         return ""
     corrector = open_corrector(collection, corrects=settings.corrective)
     return corrector.calibration if corrector.corrects else ""
+
+
+def read_index(collection: Collection, settings: RunSettings) -> tuple[int, str]:
+    """(generation, embedding model) that the questions will meet. Raises as `read_past_state` for an as_of."""
+    if settings.moment is None:
+        return collection.generation, collection.embed_model
+    number = read_past_state(collection, settings.moment).generation
+    row = Generation.objects.filter(collection=collection, number=number).first()
+    return number, row.embed_model if row else collection.embed_model
 
 
 @lru_cache(maxsize=1)

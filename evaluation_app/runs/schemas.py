@@ -40,6 +40,7 @@ class SettingsRequest(Schema):
     llm_model: str | None = Field(None, max_length=200, description="Another chat model than the server's")
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     corrective: StrictBool | None = Field(None, description="The corrective step; default: as the collection says")
+    as_of: str | None = Field(None, description="Ask the collection as it was at this time; ISO 8601 with a zone")
 
     def stated(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from collections_app.domain.identity import can_be_stored
@@ -25,6 +26,7 @@ class RunSettings:
     cut: the k of precision@k and its kin, whatever the plan's k. unit: of the lengths in TRACe. contributions: whether
     each retrieved document is also given alone to the answerer (eRAG), and downstream: by which measure its answer is
     labelled; needs answers. corrective: whether the collection's corrective step is on, None: as the collection has it.
+    as_of: ISO 8601 with a zone, every question meets the collection as it was then; None: as it is.
     llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL.
     """
 
@@ -38,6 +40,7 @@ class RunSettings:
     llm_model: str | None = None
     system_prompt: str | None = None
     corrective: bool | None = None
+    as_of: str | None = None
 
     def __post_init__(self) -> None:
         for name in TEXTS:
@@ -54,6 +57,8 @@ class RunSettings:
             )
         if not isinstance(self.cut, int) or isinstance(self.cut, bool) or not 1 <= self.cut <= CUT_MAX:
             raise InvalidInput(f"cut must be a whole number from 1 to {CUT_MAX}, not {self.cut!r}", field="cut")
+        if self.as_of is not None:
+            object.__setattr__(self, "as_of", _check_time(self.as_of))
         if not self.answers and (self.judge != "none" or self.contributions):
             requested = "judge" if self.judge != "none" else "contributions"
             raise InvalidInput(
@@ -61,6 +66,11 @@ class RunSettings:
                 "contributions to false",
                 field=requested,
             )
+
+    @property
+    def moment(self) -> datetime | None:
+        """as_of as a time."""
+        return datetime.fromisoformat(self.as_of) if self.as_of else None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,3 +82,16 @@ class RunSettings:
         if unknown := sorted(set(values) - known):
             raise InvalidInput(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}", field=unknown[0])
         return cls(**values)
+
+
+def _check_time(text: Any) -> str:
+    """The time as datetime writes it. Raises InvalidInput."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(
+            f"as_of must be a time with a zone, such as 2026-01-31T12:00:00Z, not {text!r}", field="as_of"
+        )
+    return moment.isoformat()

@@ -221,7 +221,12 @@ def _remove(sql: str, params: dict[str, Any], store: Store, change: Change) -> i
 
 
 def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
-    """doc_id -> (revision, enabled, chunk_count); a row is made for a document that has none."""
+    """doc_id -> (revision, enabled, chunk_count); a row is made for a document that has none.
+
+    Of a store with `document_states` they are those, and `documents` is left alone.
+    """
+    if store.document_states is not None:
+        return {doc_id: (*store.document_states[doc_id], 0) for doc_id in {chunk.doc_id for chunk in chunks}}
     rows = fetch_all(store.connection, READ_DOCUMENTS, dict(scope))
     known = {doc_id: (revision, enabled, count) for doc_id, revision, enabled, count in rows}
     missing = {chunk.doc_id: chunk for chunk in reversed(chunks) if chunk.doc_id not in known}

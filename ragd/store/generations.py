@@ -39,8 +39,11 @@ SWAP_ATTEMPTS = 3
 SWAP_PAUSE_S = 0.05
 LOCK_NOT_AVAILABLE = "55P03"
 
+PAST_FIRST = 1_000_000_000  # numbers from here on name tables of a past state, which never serve
+
 NEXT_NUMBER = """
-SELECT greatest(c.generation, (SELECT max(generation) FROM chunk_stats WHERE collection_id = c.id)) + 1
+SELECT greatest(c.generation, (
+    SELECT max(generation) FROM chunk_stats WHERE collection_id = c.id AND generation < %(past_first)s)) + 1
 FROM collections c WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
 """
 
@@ -144,7 +147,7 @@ def create_generation(connection: Connection, collection_id: int, embed_dims: in
     It takes vectors of embed_dims dimensions, and may serve only as a generation of so many. A taken number raises the
     driver's error for a table that exists. Raises UnknownCollection.
     """
-    rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id})
+    rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id, "past_first": PAST_FIRST})
     if not rows:
         raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
     chosen = int(rows[0][0]) if number is None else number

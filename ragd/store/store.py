@@ -286,6 +286,8 @@ class Store:
     It is a store of one generation, the one that served when it was opened, and reads that one's table by its name: a
     swap meanwhile changes nothing of what it finds. index() then refuses to write (GenerationChanged); open it again.
     `serving` is False for a generation that is being built (ragd.store.generations.open_generation).
+    `document_states`: doc_id -> (revision, enabled) that index() writes instead of what `documents` says, for a store
+    of a past state; None: as `documents` says.
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
     exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a
@@ -306,6 +308,7 @@ class Store:
         self.connection = connection
         self.hidden = hidden
         self.serving = True
+        self.document_states: Mapping[str, tuple[int, bool]] | None = None
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
         self.collection = self._load(collection)

@@ -21,7 +21,13 @@ def run_search(collection: Collection, payload: SearchRequest, *, door: str, api
     """The answer to a search, the same for REST and MCP."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = query_pipeline.search(
-        collection, payload.query, chosen.plan, door=door, plan_name=chosen.name, api_key=api_key
+        collection,
+        payload.query,
+        chosen.plan,
+        door=door,
+        plan_name=chosen.name,
+        api_key=api_key,
+        as_of=payload.as_of,
     )
     return explained(SearchResponse.from_orm(run), collection, payload, chosen.plan)
 
@@ -51,6 +57,7 @@ def run_ask(
         api_key=api_key,
         listener=listener,
         corrective=payload.corrective,
+        as_of=payload.as_of,
     )
     return explained(AskResponse.from_orm(run), collection, payload, chosen.plan)
 
@@ -74,5 +81,5 @@ def stream_ask(
 def explained(answer: SomeResponse, collection: Collection, payload: SearchRequest, plan: RetrievePlan) -> SomeResponse:
     """The answer, with its explanation where that was asked for."""
     if payload.explain:
-        answer.explanation = explain(collection, payload.query, plan)
+        answer.explanation = explain(collection, payload.query, plan, as_of=payload.as_of)
     return answer

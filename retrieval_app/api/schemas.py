@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
+from pydantic import AwareDatetime, ConfigDict
 
 from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Stored, TextOrNull
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
@@ -53,6 +53,9 @@ class PlanOptions(PlanFields):
 
 
 class QueryOptions(PlanOptions):
+    as_of: AwareDatetime | None = Field(
+        None, description="Search the collection as it was at this time (ISO 8601 with a zone); docs/history.md"
+    )
     explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
 
 
@@ -172,6 +175,8 @@ class SearchResponse(Schema):
         validation_alias="exact_used", description="Whether every vector was compared; null without a vector list"
     )
     generation: int
+    as_of: str | None = Field(description="The time as of which the collection was searched; null: as it is")
+    as_of_notes: list[str] = Field(description="What of that time is not surely as it was")
     timings_ms: Stored[dict[str, float]]
     trace_id: TextOrNull
     plan_name: TextOrNull = Field(description="The saved plan that the plan began from")
@@ -334,6 +339,8 @@ class Run(RunSummary):
     evidence: float | None
     plan: Stored[RetrievePlan]
     generation: int
+    as_of: str | None
+    as_of_notes: list[str]
     embed_model: str
     spec_version: str
     results: Stored[list[SearchResult]]

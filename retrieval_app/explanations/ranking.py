@@ -9,13 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, partial
 from typing import Any
 
 from django.db import transaction
 
 from collections_app.models import Collection, Document
 from collections_app.services.governance.security_policy import policy_of
+from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.insight.disabled_chunks import disabled_candidates
@@ -35,7 +37,14 @@ from retrieval_app.explanations.sql_statements import RecordingConnection, alias
 BEYOND_POOL = 10  # how far below the pool of each list the explanation looks
 
 
-def explain(collection: Collection, query: str, plan: RetrievePlan, *, analyze: bool = False) -> dict[str, Any]:
+def explain(
+    collection: Collection,
+    query: str,
+    plan: RetrievePlan,
+    *,
+    analyze: bool = False,
+    as_of: datetime | None = None,
+) -> dict[str, Any]:
     """How the plan ranks the collection's chunks for the query, as JSON.
 
     columns: the stages that the plan has, in order ("vector", "lexical", "fused", "reranked", "final"), each {name,
@@ -47,10 +56,13 @@ def explain(collection: Collection, query: str, plan: RetrievePlan, *, analyze: 
     `retrieval_app.explanations.dropped_candidates.DroppedCandidate`.
     approximate: both vector lists where the collection has an HNSW index, else None. statements: the SQL that ran, each
     with its plan; analyze has the database run them again and measure.
-    Raises what `retrieve_detailed` raises.
+    as_of: of the collection as it was then. Raises what `retrieve_detailed` and `read_as_of` raise.
     """
     witness = RetrievalRecorder()
     with telemetry.silenced():
+        if as_of is not None:
+            read_as_of(collection, as_of, partial(witness, normalize(query).strip(), plan))
+            return hide_texts(witness.explain(analyze=analyze), collection)
         store = open_store(collection)
         with transaction.atomic(using=alias_of(store.connection)):
             witness(normalize(query).strip(), plan, store)

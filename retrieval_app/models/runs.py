@@ -123,7 +123,8 @@ class QueryRun(models.Model):
     "doc_id#chunk_index" of a source, "part": "context" of it, "action": "flagged", "redacted", "withheld" or "refused",
     ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
     collection's security action turned the question or the answer away (see `retrieval_app.runs.inspection`).
-    store_state: see `replaying.read_store_state`.
+    store_state: see `query_pipeline.read_store_state`; of a search as of an earlier time with "as_of" and
+    "as_of_notes".
     environment: of production is what people and programs ask; evaluation asks golden questions, the playground and
     replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
     sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
@@ -241,6 +242,17 @@ class QueryRun(models.Model):
     def cited_ids(self) -> list[str]:
         """Document ids that the answer cites, each once, in order of first use."""
         return list(dict.fromkeys(citation["doc_id"] for citation in self.citations))
+
+    @property
+    def as_of(self) -> str | None:
+        """The time as of which the collection was searched, ISO 8601; None: as it was when it was asked."""
+        moment: str | None = self.store_state.get("as_of")
+        return moment
+
+    @property
+    def as_of_notes(self) -> list[str]:
+        """What of that time is not surely as it was."""
+        return list(self.store_state.get("as_of_notes", ()))
 
     @property
     def took_ms(self) -> float:

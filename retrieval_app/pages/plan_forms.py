@@ -57,6 +57,13 @@ class PlanFields(forms.Form):
 class PlanForm(PlanFields):
     """What is empty comes from the saved plan `plan`, else from the collection's default."""
 
+    as_of = forms.DateTimeField(
+        label="As of",
+        required=False,
+        help_text="Search the collection as it was then.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+
     def __init__(
         self,
         data: Mapping[str, Any],

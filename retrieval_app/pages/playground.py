@@ -82,7 +82,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     if not query or not side.form.is_valid():
         return redirect(back)
     try:
-        explanation = explain(collection, query, side.form.chosen().plan)
+        explanation = explain(collection, query, side.form.chosen().plan, as_of=side.form.cleaned_data["as_of"])
     except (ServiceError, RagdError):
         return redirect(back)
     detail = describe_row(explanation, f"{doc_id}#{index}")
@@ -182,7 +182,7 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
         with telemetry.environment(telemetry.PLAYGROUND):
             side.run = query_pipeline.search(
                 collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
-                retrieve=witness,
+                as_of=side.form.cleaned_data["as_of"], retrieve=witness,
             )  # fmt: skip
         side.explanation = hide_texts(witness.explain(analyze=analyze), collection)
     except (ServiceError, RagdError) as error:
@@ -195,7 +195,9 @@ def _show(request: PageRequest, view: View, sides: list[Side]) -> dict[str, Any]
     explanations = [side.explanation or {} for side in sides]
     shown = show_stages(view, explanations)
     base = request.build_absolute_uri("/").rstrip("/")
-    payload = search_payload(explanations[0]["query"], first.form.cleaned_data["plan"], first.form.stated())
+    moment = first.form.cleaned_data["as_of"]
+    as_of = {"as_of": moment.isoformat()} if moment else {}
+    payload = search_payload(explanations[0]["query"], first.form.cleaned_data["plan"], first.form.stated() | as_of)
     return {
         "shown": shown,
         "explanation": explanations[0],

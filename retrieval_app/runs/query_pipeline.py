@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from django.utils import timezone
 from collections_app.errors import describe
 from collections_app.models import ApiKey, Collection
 from collections_app.replicas import read_store
+from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
 from ragd import telemetry
 from ragd.errors import InvalidInput
@@ -74,12 +75,14 @@ def search(
     api_key: ApiKey | None = None,
     run_id: UUID | None = None,
     replay_of: UUID | None = None,
+    as_of: datetime | None = None,
     retrieve: Retrieve = retrieve_detailed,
 ) -> QueryRun:
     """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
 
     The run is of the `telemetry.environment` around the call, else of production.
     plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
+    as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
     retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
     A run that cannot be stored is logged, and the results are returned with `pk` None.
     """
@@ -87,7 +90,7 @@ def search(
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection) as pipeline:
         corrector = open_corrector(collection, retrieve=retrieve)
-        _retrieve(run, collection, plan, pipeline, corrector)
+        _retrieve(run, collection, plan, pipeline, corrector, as_of)
     return run
 
 
@@ -108,6 +111,7 @@ def ask(
     run_id: UUID | None = None,
     listener: RunListener | None = None,
     corrective: bool | None = None,
+    as_of: datetime | None = None,
 ) -> QueryRun:
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
@@ -116,7 +120,7 @@ def ask(
     run_id: the id of the run; a new one when None.
     listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
     corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
-    where it is asked for and the collection is not calibrated.
+    where it is asked for and the collection is not calibrated. as_of: as in `search`.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
     run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
@@ -133,7 +137,7 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        retrieval = _retrieve(run, collection, plan, pipeline, corrector)
+        retrieval = _retrieve(run, collection, plan, pipeline, corrector, as_of)
         if listener:
             listener.retrieved(run)
         _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
@@ -257,6 +261,7 @@ def _retrieve(
     plan: RetrievePlan,
     pipeline: telemetry.Pipeline,
     corrector: Corrector,
+    as_of: datetime | None,
 ) -> Retrieval:
     """What was found, as far as the collection lets it be kept and read."""
 
@@ -264,7 +269,11 @@ def _retrieve(
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
         return read_store_state(store), corrector.retrieve(run.query, plan, store)
 
-    run.store_state, result = read_store(collection, read)
+    if as_of is None:
+        run.store_state, result = read_store(collection, read)
+    else:
+        past, (state, result) = read_as_of(collection, as_of, read)
+        run.store_state, run.generation = state | past.as_dict(), past.generation
     corrector.note(run)
     retrieval = inspection.inspect_sources(run, collection, pipeline.span, result)
     results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]

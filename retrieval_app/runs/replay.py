@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -62,6 +63,8 @@ def search_again(
 ) -> QueryRun:
     """The run of the same question by the same plan, made now (`replay_of`). Of an answer only the search is repeated.
 
+    One that was as of an earlier time is as of that time again.
+
     Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
     `services.search` raises.
     """
@@ -75,6 +78,7 @@ def search_again(
             user=user,
             api_key=api_key,
             replay_of=run.pk,
+            as_of=datetime.fromisoformat(run.as_of) if run.as_of else None,
         )
 
 

@@ -54,6 +54,8 @@ ADDED = (
             f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
         ),
     ),
+    (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),
+    (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
     (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )

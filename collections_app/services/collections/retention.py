@@ -1,4 +1,4 @@
-"""How long what a collection has outlived is kept: earlier revisions of documents, and stored runs."""
+"""How long what a collection has outlived is kept: earlier revisions, deleted documents, and stored runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.utils import timezone
 
 from collections_app.models import Collection
+from collections_app.services.indexing.state_changes import forget_deleted
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
 
-LIMITS = {"revisions": 1_000, "runs_days": 36_500}
+LIMITS = {"revisions": 1_000, "runs_days": 36_500, "deleted_days": 36_500}
 BATCH = 500
 
 # the oldest first: an earlier revision may need a later one to be read
@@ -26,7 +28,9 @@ DELETE FROM document_revisions WHERE id IN (
 
 
 def check_retention(values: Mapping[str, Any] | None) -> dict[str, int]:
-    """What a collection states: revisions kept per document, days that runs are kept (0: for ever); None is unstated.
+    """What a collection states: revisions kept per document, days that runs and deleted documents are kept.
+
+    0 days keep runs for ever and deleted documents not at all; None is unstated.
 
     Raises InvalidInput naming the field.
     """
@@ -44,7 +48,11 @@ def check_retention(values: Mapping[str, Any] | None) -> dict[str, int]:
 
 def effective_retention(collection: Collection) -> dict[str, int]:
     """What holds for a collection: its own numbers, else the server's."""
-    usual = {"revisions": settings.RAGD_REVISIONS_KEPT, "runs_days": settings.RAGD_RUN_RETENTION_DAYS}
+    usual = {
+        "revisions": settings.RAGD_REVISIONS_KEPT,
+        "runs_days": settings.RAGD_RUN_RETENTION_DAYS,
+        "deleted_days": settings.RAGD_DELETED_KEPT_DAYS,
+    }
     return usual | {name: value for name, value in collection.retention.items() if value is not None}
 
 
@@ -59,3 +67,9 @@ def drop_old_revisions() -> int:
         while went := execute(connection, DROP_OLD_REVISIONS, params):
             gone += went
     return gone
+
+
+def drop_deleted_documents() -> int:
+    """Give up what is kept of documents that were deleted too long ago, in every live collection; returns how many."""
+    now = timezone.now()
+    return sum(forget_deleted(collection, now) for collection in Collection.objects.live().by_name())

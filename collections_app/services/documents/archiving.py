@@ -9,8 +9,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from collections_app.domain.identity import check_doc_id
-from collections_app.models import Chunk, Collection, Document
+from collections_app.models import Chunk, Collection, Document, StateChange
 from collections_app.services.governance import audit
+from collections_app.services.indexing.state_changes import record_switches
 from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import supersede_jobs
 from collections_app.stores import open_store
@@ -50,5 +51,7 @@ def _move(
         )
         chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
         chunks.exclude(enabled=enabled).update(enabled=enabled)
+        kind = StateChange.Kind.UNARCHIVED if enabled else StateChange.Kind.ARCHIVED
+        record_switches(collection, moved, kind, actor)
         audit.record(actor, moved, audit.CHANGE, "unarchived" if enabled else "archived")
     return ids

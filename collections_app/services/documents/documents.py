@@ -12,7 +12,16 @@ from django.utils import timezone
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
 from collections_app.errors import ServiceError
-from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestBatch, IngestJob, Upload
+from collections_app.models import (
+    Chunk,
+    Collection,
+    Document,
+    DocumentRevision,
+    IngestBatch,
+    IngestJob,
+    StateChange,
+    Upload,
+)
 from collections_app.models.library import key_label, name_actor
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
@@ -21,6 +30,7 @@ from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import drop_history
+from collections_app.services.indexing.state_changes import record_deletions, record_switches
 from collections_app.services.indexing.stored_documents import Cause, find_stored, lock_documents
 from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
@@ -157,6 +167,7 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
         records = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
         audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}")
+        record_deletions(collection, [document.doc_id for document in records], actor)
         chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in records]).delete()
         history = drop_history(collection, names)
@@ -182,6 +193,8 @@ def set_documents_enabled(
         )
         chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
         chunks.update(enabled=enabled)
+        kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
+        record_switches(collection, changed, kind, actor)
         audit.record(actor, changed, audit.CHANGE, "enabled" if enabled else "disabled")
     return len(changed)
 

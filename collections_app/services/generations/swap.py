@@ -14,6 +14,7 @@ from psycopg.errors import LockNotAvailable
 from collections_app.models import Collection, Generation, GenerationDocument
 from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import policy_for
+from collections_app.services.indexing.state_changes import record_serving
 from collections_app.services.indexing.stored_documents import note_all_applied
 from ragd.errors import UnknownCollection
 from ragd.store.generations import LOCK_COLLECTION, GenerationSpec, drop_generation, swap_generation
@@ -132,6 +133,7 @@ def swap_in(collection: Collection, generation: Generation, *, before: Callable[
     )
     swap_generation(connection, collection.pk, generation.number, spec_of(generation))
     Collection.objects.filter(pk=collection.pk).update(chunk_policy=generation.chunk_policy)
+    record_serving(collection, served.number, generation.created_by)
     note_all_applied(collection.pk)
 
 

@@ -33,6 +33,7 @@ from collections_app.services.collections.invariants import IMPORT_RULES
 from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.governance import audit
 from collections_app.services.governance.api_keys import bind_keys
+from collections_app.services.indexing.state_changes import record_beginning
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
 from ragd.errors import UnknownCollection
@@ -259,6 +260,7 @@ class ImportWriter:
                 execute(connection, SERVE, {"collection": self.collection.pk})
                 Collection.objects.filter(pk=self.collection.pk).update(deleted_at=None)
                 self.collection.deleted_at = None
+                record_beginning(self.collection)
                 bind_keys(self.collection, replaced=before, actor=actor)
                 for part in registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))

@@ -76,6 +76,7 @@ class CollectionSettingsForm(ChunkPolicyFields):
     description = forms.CharField(label="Description", required=False)
     revisions = forms.IntegerField(label="Revisions kept per document", min_value=0, required=False)
     runs_days = forms.IntegerField(label="Query log retention (days)", min_value=0, required=False)
+    deleted_days = forms.IntegerField(label="Deleted documents kept (days)", min_value=0, required=False)
 
     action = forms.ChoiceField(
         label="Guardrail action",
@@ -100,13 +101,14 @@ class CollectionSettingsForm(ChunkPolicyFields):
         for name, default, zero in (
             ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
             ("runs_days", days or "unlimited", "0 is unlimited."),
+            ("deleted_days", settings.RAGD_DELETED_KEPT_DAYS, "Needed to search as of a time before a deletion."),
         ):
             self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
             self.fields[name].help_text = zero
 
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
-        data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days", "deleted_days")}
         return {name: value for name, value in data.items() if value is not None}
 
     def security(self) -> dict[str, Any]:

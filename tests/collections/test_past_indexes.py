@@ -1,0 +1,244 @@
+"""A collection searched as of an earlier time finds what it found then, to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+import ragd
+from collections_app.models import Chunk, Collection, Document, DocumentRevision, PastIndex, StateChange
+from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk, set_chunk_enabled
+from collections_app.services.collections.collections import update_collection
+from collections_app.services.collections.deletion import delete_collection
+from collections_app.services.collections.retention import drop_deleted_documents
+from collections_app.services.documents.archiving import archive_documents, unarchive_documents
+from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
+from collections_app.services.documents.edits import edit_document
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.history.past_indexes import (
+    KEPT,
+    KEPT_FOR,
+    drop_past_indexes,
+    read_as_of,
+)
+from collections_app.services.history.past_states import read_past_state
+from collections_app.stores import open_store
+from ragd.errors import InvalidInput
+from ragd.store.generations import PAST_FIRST
+from ragd.store.store import partition_name
+from ragd.types import Filters, RetrievePlan
+from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import refuses
+
+SMALL = {"target_tokens": 8, "overlap_tokens": 0}
+QUESTIONS = ("pump valve motor", "seal of the year", "green door lock", "unknown words")
+PLANS = (
+    RetrievePlan(k=6, mode="hybrid"),
+    RetrievePlan(k=6, mode="lexical"),
+    RetrievePlan(k=6, mode="vector", filters=Filters(tags_any=("red",))),
+)
+TEXTS = {
+    "pump": "Before the pump is cleaned close the valve and switch the motor off. Then rinse the filter of the pump.",
+    "seal": "The seal of the pump lasts one year. Order a seal from the store before the year ends.",
+    "door": "The front door is painted green. The back door has a brass lock. Lock the door at night.",
+    "keys": "Keys stay valid for ninety days. A lost key is refused at once by the lock of the door.",
+}
+
+
+def write(collection: Collection, doc_id: str, text: str = "", **values: Any) -> None:
+    values = {"title": doc_id.title(), "tags": ["red"], "metadata": {"n": 1}, "policy": SMALL} | values
+    ingest_text(collection, doc_id, text or TEXTS[doc_id], **values)
+
+
+def ask(store: ragd.Store) -> list[Any]:
+    """Ids, contents, scores, ranks, places and revisions of every question by every plan, without row numbers."""
+    return [
+        [replace(candidate, chunk_id=None) for candidate in ragd.retrieve(question, plan, store)]
+        for question in QUESTIONS
+        for plan in PLANS
+    ]
+
+
+def now_and_results(collection: Collection) -> tuple[datetime, list[Any]]:
+    return timezone.now(), ask(open_store(collection))
+
+
+@pytest.fixture
+def filled(notes: Collection) -> Collection:
+    update_collection(notes, changes={"retention": {"deleted_days": 30}})
+    notes.refresh_from_db()
+    for doc_id in TEXTS:
+        write(notes, doc_id)
+    return notes
+
+
+def switch_a_chunk_on(collection: Collection) -> None:
+    set_chunk_enabled(collection, "pump", 0, enabled=True)
+
+
+CHANGES: dict[str, Callable[[Collection], object]] = {
+    "text": lambda notes: write(notes, "pump", "The pump is old. Another valve was sold with a motor."),
+    "title": lambda notes: edit_document(notes, "seal", {"title": "Other"}),
+    "tags": lambda notes: edit_document(notes, "seal", {"tags": ["blue"], "metadata": {"n": 2}}),
+    "policy": lambda notes: edit_document(notes, "door", {"chunk_policy": {"target_tokens": 5}}),
+    "chunk off": lambda notes: set_chunk_enabled(notes, "pump", 1, enabled=False),
+    "chunk on": switch_a_chunk_on,
+    "chunk edited": lambda notes: edit_chunk(notes, "door", 0, "The front door is painted blue."),
+    "chunk added": lambda notes: add_chunk(notes, "keys", "Pump keys and valve keys are red.", after=0),
+    "disabled": lambda notes: set_documents_enabled(notes, ["door"], enabled=False),
+    "archived": lambda notes: archive_documents(notes, ["seal"]),
+    "deleted": lambda notes: delete_documents(notes, ["pump"]),
+    "made again": lambda notes: (delete_documents(notes, ["keys"]), write(notes, "keys", "Other keys for the pump.")),
+    "added": lambda notes: ingest_text(notes, "new", "A new pump with a new valve and a green seal.", policy=SMALL),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_found_before_a_change_is_found_as_of_then(name: str, filled: Collection) -> None:
+    set_chunk_enabled(filled, "pump", 0, enabled=False)
+    edit_chunk(filled, "seal", 0, "The seal lasts two years, and the pump longer.")
+    add_chunk(filled, "door", "A door of the pump house.", after=0)
+    moment, before = now_and_results(filled)
+    CHANGES[name](filled)
+    assert ask(open_store(filled)) != before
+    as_of, found = read_as_of(filled, moment, ask)
+    assert found == before
+    assert (as_of.generation, as_of.notes) == (1, ()) or name in {
+        "text",
+        "title",
+        "chunk edited",
+        "deleted",
+        "made again",
+        "policy",
+    }
+    assert Document.objects.filter(collection=filled).count() == len(TEXTS) + {"added": 1, "deleted": -1}.get(name, 0)
+
+
+def test_every_moment_of_a_history_can_be_searched(filled: Collection) -> None:
+    moments = [now_and_results(filled)]
+    for change in CHANGES.values():
+        if change is not CHANGES["title"]:
+            change(filled)
+        moments.append(now_and_results(filled))
+        if change is CHANGES["archived"]:
+            unarchive_documents(filled, ["seal"])
+            moments.append(now_and_results(filled))
+    for moment, found in reversed(moments):
+        assert read_as_of(filled, moment, ask)[1] == found
+    assert PastIndex.objects.filter(collection=filled).count() <= KEPT
+
+
+def test_the_present_is_searched_without_a_copy(filled: Collection) -> None:
+    moment, before = now_and_results(filled)
+    assert read_as_of(filled, moment, ask)[1] == before
+    assert not PastIndex.objects.exists()
+
+
+def test_moments_of_the_same_state_share_a_table(filled: Collection) -> None:
+    first, before = now_and_results(filled)
+    second = timezone.now()
+    CHANGES["text"](filled)
+    tables = [
+        read_as_of(filled, at, lambda store: (store.collection.generation, ask(store)))[1] for at in (first, second)
+    ]
+    assert tables[0] == tables[1] == (PAST_FIRST + PastIndex.objects.get().pk, before)
+
+
+def test_vectors_that_are_stored_are_not_made_again(filled: Collection, embeddings: OpenAIServer) -> None:
+    moment = timezone.now()
+    CHANGES["tags"](filled)
+    CHANGES["deleted"](filled)
+    as_of, _ = read_as_of(filled, moment, ask)
+    deleted = len(ragd.chunk(TEXTS["pump"], ragd.ChunkPolicy(**SMALL)))
+    assert PastIndex.objects.get().embedded == deleted
+    assert len(as_of.notes) == 1
+
+
+def test_an_earlier_index_version_is_searched_with_its_own_policy(
+    filled: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    for doc_id in TEXTS:
+        write(filled, doc_id, policy=None)
+    set_documents_enabled(filled, ["door"], enabled=False)
+    edit_chunk(filled, "pump", 0, "The motor of the pump is off.")
+    moment, before = now_and_results(filled)
+    CHANGES["tags"](filled)
+    with django_capture_on_commit_callbacks(execute=True):
+        start_generation(filled, {"chunk_policy": SMALL})
+    filled.refresh_from_db()
+    assert filled.generation == 2
+    swapped, then = now_and_results(filled)
+    set_documents_enabled(filled, ["door"], enabled=True)
+    CHANGES["text"](filled)
+    as_of, found = read_as_of(filled, moment, ask)
+    assert (as_of.generation, found) == (1, before)
+    as_of, found = read_as_of(filled, swapped, ask)
+    assert (as_of.generation, found) == (2, then)
+    StateChange.objects.get(kind="serving")
+
+
+def test_a_revision_that_is_gone_is_named(filled: Collection) -> None:
+    moment = timezone.now()
+    update_collection(filled, changes={"retention": {"revisions": 1}})
+    filled.refresh_from_db()
+    write(filled, "pump", "First other text of the pump.")
+    write(filled, "pump", "Second other text of the pump.")
+    with refuses("not_restorable", "as_of", "'pump'"):
+        read_past_state(filled, moment)
+    DocumentRevision.objects.all().delete()
+    with refuses("not_restorable", "as_of", "'pump'"):
+        read_past_state(filled, moment)
+
+
+def test_a_deleted_document_is_kept_as_long_as_the_collection_says(filled: Collection) -> None:
+    moment, before = now_and_results(filled)
+    assert delete_documents(filled, ["pump"])["revisions"] == 0
+    assert not DocumentRevision.objects.exists()
+    assert drop_deleted_documents() == 0
+    assert read_as_of(filled, moment, ask)[1] == before
+    StateChange.objects.update(made_at=timezone.now() - timedelta(days=31))
+    assert drop_deleted_documents() == 1
+    StateChange.objects.update(made_at=timezone.now())
+    with refuses("not_restorable", "as_of", "'pump'"):
+        read_past_state(filled, moment)
+
+
+def test_nothing_of_a_deleted_document_is_kept_by_default(filled: Collection) -> None:
+    update_collection(filled, changes={"retention": {}})
+    filled.refresh_from_db()
+    delete_documents(filled, ["pump"])
+    assert StateChange.objects.get().kept is None
+
+
+@pytest.mark.parametrize("at", ["2999-01-01T00:00:00+00:00", "2026-01-01T00:00:00"])
+def test_a_time_that_cannot_be_is_refused(at: str, filled: Collection) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_past_state(filled, datetime.fromisoformat(at))
+    assert refused.value.field == "as_of"
+
+
+def test_a_time_before_changes_were_recorded_is_refused(filled: Collection) -> None:
+    with refuses("not_recorded", "as_of"):
+        read_past_state(filled, filled.created_at - timedelta(seconds=1))
+    StateChange.objects.create(collection=filled, kind="recorded")
+    with refuses("not_recorded", "as_of"):
+        read_past_state(filled, timezone.now() - timedelta(seconds=5))
+
+
+def test_tables_of_the_past_go_after_a_while_and_with_their_collection(filled: Collection) -> None:
+    moment, _ = now_and_results(filled)
+    CHANGES["text"](filled)
+    read_as_of(filled, moment, ask)
+    past = PastIndex.objects.get()
+    assert drop_past_indexes(timezone.now()) == 0
+    assert drop_past_indexes(timezone.now() + KEPT_FOR + timedelta(seconds=1)) == 1
+    assert not PastIndex.objects.exists()
+    read_as_of(filled, moment, ask)
+    after = delete_collection(filled)["after"]
+    assert set(after.values()) == {0}
+    assert partition_name(filled.pk, PAST_FIRST + past.pk) not in set(Chunk.objects.values_list("content", flat=True))
