@@ -42,7 +42,8 @@ for part in (
     summary="The spans of a run, by start",
 )
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """Spans are written in batches: a run that has just ended may be without them for a second."""
+    """Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
+    ended may be without them for a second."""
     run = find_run(request, run_id)
     flush_pending(run)
     return {"spans": run_spans(run)}

@@ -11,10 +11,11 @@ from evaluation_app.curation import pages as curation
 from evaluation_app.golden.pages import questions as golden_questions
 from evaluation_app.golden.pages import questions as golden_runs
 from evaluation_app.golden.pages import questions as golden_suggestions
+from evaluation_app.golden.pages import rubrics as golden_rubrics
 from evaluation_app.golden.pages import sets as golden_sets
 from evaluation_app.golden.pages import sets as golden_versions
 from evaluation_app.golden.pages import transfers as golden_transfers
-from evaluation_app.pages.dashboard import dashboard, item_page, run_page, runs_page
+from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run_page, runs_page
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
@@ -86,7 +87,8 @@ urlpatterns = [
     path(f"{SET}/delete/", golden_sets.delete_set, name="delete-golden-set"),
     path(f"{SET}/change/", golden_sets.change_questions, name="change-golden-questions"),
     path(f"{SET}/no-baseline/", run_actions.no_baseline, name="no-baseline"),
-    path(f"{SET}/bands/", diagnosis.bands, name="golden-set-bands"),
+    path(f"{SET}/rubrics/", golden_rubrics.show_rubrics, name="golden-set-rubrics"),
+    path(f"{SET}/bands/", bands_page.bands, name="golden-set-bands"),
     path(f"{SET}/questions/new/", golden_questions.new_question, name="new-golden-question"),
     path(f"{SET}/questions/<int:question_id>/", golden_questions.edit_question, name="golden-question"),
     path(f"{SET}/suggestions/", golden_suggestions.suggestions, name="golden-suggestions"),
@@ -121,6 +123,7 @@ urlpatterns = [
     path("evaluation/review/agreement/", reviews.agreement, name="review-agreement"),
     path("evaluation/review/reviews.jsonl", reviews.download, name="review-export"),
     path(f"{RUN}/anchored/", reviews.anchored, name="anchored-scores"),
+    path(f"{RUN}/anchored/<uuid:other>/", reviews.anchored_comparison, name="anchored-comparison"),
     path("runs/<uuid:run_id>/feedback/", reviews.feedback, name="feedback"),
     path("evaluation/review/<int:pk>/", reviews.judge, name="review-task"),
     path("evaluation/review/<int:pk>/skip/", reviews.skip, name="review-skip"),

@@ -36,11 +36,11 @@ ORDER: dict[str, str] = {
         " urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts metrics spans golden judges scoring runs sample analysis conformance pages reviews"
-        " curation transfer_parts commands templatetags tasks api admin urls management apps"
+        "measures models charts metrics spans judges rubrics golden scoring runs sample analysis conformance pages"
+        " reviews curation transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
-    "evaluation_app.analysis": "figures comparison diagnosis sweeps",
+    "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",
     "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
 }
 MODULES_MAX = 18  # in one folder

@@ -7,13 +7,13 @@ seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
+from evaluation_app.measures.catalogue import HEADLINE, Band, Measure, by_construction, measure_of, order_of
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Bands
 
@@ -25,8 +25,10 @@ GROUPS = {
     "noise": "Noise",
     "outcome": "Outcome",
 }
-# what a page begins with, where there is room for few; a run has those that it measured
-FIRST = ("correctness", "hit", "mrr", "right_outcome", "recall", "faithfulness", "f1")
+FILLED_TO = 4  # a page that begins with few headline measures shows others beside them
+JUDGED_GROUPS = ("trace", "noise")
+# where the judge's figure of one answer says little, though its mean over many says something: docs/embedded-judge.md
+WEAK_PER_QUESTION: Mapping[str, frozenset[str]] = {"embedded": frozenset({"adherence", "completeness"})}
 
 
 TABLE = Path(__file__).with_name("ragbench.json")
@@ -70,7 +72,8 @@ def shares_of(name: str, bins: int) -> Sequence[float] | None:
 class Figure:
     """value: None where nothing was scored. low, high: its 95 % interval, None where there is none.
 
-    base: the mean of the run that this one is held against. percentile: see `ragbench.percentile_of`.
+    base: the mean of the run that this one is held against. percentile: see `percentile_of`. by_construction: whether
+    the run's answerer cannot have another one. judge: whose figure it is, "" for a measure that needs none.
     """
 
     measure: Measure
@@ -83,6 +86,13 @@ class Figure:
     threshold: float | None = None
     base: float | None = None
     percentile: float | None = None
+    by_construction: bool = False
+    judge: str = ""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether every scored question has the same value, so that the mean tells none from another."""
+        return self.scored > 1 and self.low is not None and self.low == self.high
 
     @property
     def name(self) -> str:
@@ -98,7 +108,7 @@ class Figure:
 
     @property
     def band(self) -> Band | None:
-        return None if self.value is None else self.measure.band(self.value)
+        return None if self.value is None or self.by_construction else self.measure.band(self.value)
 
     @property
     def change(self) -> float | None:
@@ -129,7 +139,25 @@ def run_figures(run: EvaluationRun, bands: Bands, base: EvaluationRun | None = N
     means = means_of(run.summary)
     bases = means_of(base.summary) if base is not None and base.set_digest == run.set_digest else {}
     names = sorted({*means, *run.thresholds}, key=order_of)
-    return [make_figure(name, means.get(name, {}), bands, run.thresholds.get(name), bases.get(name)) for name in names]
+    constant = by_construction(run.answerer)
+    figures = (
+        make_figure(name, means.get(name, {}), bands, run.thresholds.get(name), bases.get(name)) for name in names
+    )
+    return [
+        replace(figure, by_construction=figure.name in constant, judge=judge_of(figure.measure, run.judge))
+        for figure in figures
+    ]
+
+
+def judge_of(measure: Measure, judge: str) -> str:
+    """The judge that the measure rests on, "" for one that rests on none."""
+    return judge if measure.group in JUDGED_GROUPS and judge != "none" else ""
+
+
+def question_bands(run: EvaluationRun, bands: Bands) -> Bands:
+    """The bands for single questions: without the measures of which the run's judge tells little per question."""
+    weak = WEAK_PER_QUESTION.get(run.judge, frozenset())
+    return {name: pair for name, pair in bands.items() if name not in weak}
 
 
 def make_figure(
@@ -166,11 +194,17 @@ def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:
     return [(title, members) for title, members in groups if members]
 
 
-def first_names(names: Sequence[str], count: int) -> list[str]:
-    """Those that a page begins with: FIRST as far as they are there, then the others in their order."""
-    bases = {base: index for index, base in enumerate(FIRST)}
-    ordered = sorted(names, key=lambda name: (bases.get(name.partition("@")[0], len(bases)), order_of(name)))
-    return ordered[:count]
+def first_names(names: Iterable[str], count: int, answerer: str = "") -> list[str]:
+    """What a page begins with, at most `count`: the headline measures in their order, without those that the answerer
+    has by construction; filled up to FILLED_TO by the others in the catalogue's order."""
+    constant = by_construction(answerer)
+    known = [name for name in sorted(names, key=order_of) if name not in constant]
+    headline = sorted(
+        (name for name in known if name.partition("@")[0] in HEADLINE),
+        key=lambda name: HEADLINE.index(name.partition("@")[0]),
+    )
+    others = [name for name in known if name not in headline]
+    return [*headline, *others[: max(FILLED_TO - len(headline), 0)]][:count]
 
 
 def coverage_of(figures: Sequence[Figure]) -> dict[str, int]:

@@ -20,6 +20,8 @@ from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.reviews.anchoring import anchored_score
+from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.junit import Finding, junit_xml
@@ -32,6 +34,7 @@ from ragd.errors import InvalidInput, RagdError
 SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model", "as_of")
 OF_THE_SET = "set"
 REGRESSIONS = "regressions"
+ANCHORED = "anchored:"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,7 +59,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="ask the collection as it was then",
     )
     gates = parser.add_argument_group("pass criteria, else the exit status is 1")
-    gates.add_argument("--fail-under", action="append", metavar="MEASURE=VALUE", help="recall@10=0.8; repeatable")
+    gates.add_argument(
+        "--fail-under",
+        action="append",
+        metavar="MEASURE=VALUE",
+        help="recall@10=0.8; anchored:correctness=0.7 is the lower end of an anchored score's interval; repeatable",
+    )
     gates.add_argument("--baseline", metavar="RUN", help="compare with this run; set: with the set's baseline")
     gates.add_argument("--no-regressions", action="store_true", help="the run may not be worse than the baseline")
     gates.add_argument("--only", action="append", metavar="MEASURE", help="only this may not be worse; repeatable")
@@ -69,13 +77,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options) -> Answer:
     """The run as the API answers it, with "comparison" where there is a baseline, and the "verdict"."""
     with _usage():
-        started = _open_run(options)
+        thresholds, anchored = _read_thresholds(options["fail_under"] or ())
+        started = _open_run(options, thresholds)
         baseline = _find_baseline(started, options)
     ended = _work_off(started, quiet=bool(options.get("as_json")))
     against = compare_runs(baseline, [ended], keep=False).others[0] if baseline is not None else None
-    regressions = list(_find_regressions(against, options)) if against is not None else []
-    reasons = _reasons(ended, [match for match in regressions if match.problem])
-    _write(options, ended, regressions)
+    findings = [_check_anchored(ended, measure, least) for measure, least in anchored.items()]
+    findings += _find_regressions(against, options) if against is not None else []
+    reasons = _reasons(ended, [match for match in findings if match.problem])
+    _write(options, ended, findings)
     if options["make_baseline"] and not reasons:
         make_baseline(ended)
     return EvaluationRunOut.from_orm(ended).model_dump(mode="json", exclude_unset=True) | {
@@ -97,7 +107,7 @@ def _usage() -> Iterator[None]:
         raise UsageError(error.message) from error
 
 
-def _open_run(options: Options) -> EvaluationRun:
+def _open_run(options: Options, thresholds: dict[str, float]) -> EvaluationRun:
     values = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
     if len(values) != 1:
         raise UsageError("evaluate takes either a SET, or --resume RUN, or --retry-failed RUN")
@@ -121,19 +131,40 @@ def _open_run(options: Options) -> EvaluationRun:
         settings=read_settings(settings | switches | {"contributions": options["contributions"]}),
         name=options["name"],
         purpose=EvaluationRun.Purpose.CLI,
-        thresholds=_read_thresholds(options["fail_under"] or ()),
+        thresholds=thresholds,
         send=False,
     )
 
 
-def _read_thresholds(pairs: Sequence[str]) -> dict[str, float]:
-    thresholds = {}
+def _read_thresholds(pairs: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """(of means, of the lower ends of anchored scores)"""
+    thresholds: dict[str, float] = {}
     for name, value in (split_pair("fail-under", pair) for pair in pairs):
         try:
             thresholds[name] = float(value)
         except ValueError:
             raise InvalidInput(f"--fail-under takes MEASURE=NUMBER, not {name}={value}", field="fail_under") from None
-    return thresholds
+    anchored = {name.removeprefix(ANCHORED): least for name, least in thresholds.items() if name.startswith(ANCHORED)}
+    if unknown := sorted(set(anchored) - set(LABELLED)):
+        raise InvalidInput(
+            f"people label {', '.join(LABELLED)}; --fail-under {ANCHORED} takes one of these, not {unknown[0]!r}",
+            field="fail_under",
+        )
+    return {name: least for name, least in thresholds.items() if not name.startswith(ANCHORED)}, anchored
+
+
+def _check_anchored(ended: EvaluationRun, measure: str, least: float) -> Finding:
+    score = anchored_score(ended, measure)
+    problem = ""
+    if score is None or score.estimate is None:
+        needed = f"{score.missing} more labels are" if score else "labels of a random sample of its answers are"
+        problem = f"{measure} has no anchored score: {needed} needed (Human review)"
+    elif score.estimate.low < least:
+        problem = (
+            f"the anchored {measure} is {score.estimate.value:.4f} and at least {score.estimate.low:.4f} "
+            f"({score.estimate.labels} labels), and {least:g} must be reached"
+        )
+    return Finding("anchored", f"the anchored {measure} is at least {least:g}", problem)
 
 
 def _wants_set_baseline(options: Options) -> bool:

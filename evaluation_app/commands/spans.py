@@ -26,7 +26,7 @@ from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.exports.downloads import STORED, SpanExport, choose_capture, export_matching
 from evaluation_app.spans.exports.formats import FORMATS
 from evaluation_app.spans.search.search import SpanFilter, parse_filter
-from evaluation_app.spans.store.span_reads import all_run_spans
+from evaluation_app.spans.store.span_reads import run_spans
 from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.span_files import OPENINFERENCE, read_spans
@@ -196,7 +196,7 @@ def _read_file(path: Path) -> str:
 
 def _stored(options: Options) -> Iterator[list[dict[str, Any]]]:
     if options["run"] is not None:
-        yield [SpanRecord.from_orm(span).dict() for span in all_run_spans(_find_run(options["run"]))]
+        yield [SpanRecord.from_orm(span).dict() for span in run_spans(_find_run(options["run"]))]
     elif options["trace"] is not None:
         spans = list(Span.objects.of_trace(options["trace"].lower()))
         if not spans:

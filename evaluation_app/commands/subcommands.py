@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evaluation_app.commands import calibrate, collections, evaluate, ingest, jobs, query, server, spans
+from evaluation_app.commands import calibrate, collections, evaluate, golden_sets, ingest, jobs, query, server, spans
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -49,6 +49,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         evaluate.run,
         evaluate.show,
         evaluate.has_passed,
+    ),
+    "import-golden": Subcommand(
+        "bring golden questions of a CSV or JSON Lines file into a golden set",
+        golden_sets.add_arguments,
+        golden_sets.run,
+        golden_sets.show,
+        golden_sets.has_passed,
     ),
     "export": Subcommand(
         "write a collection into one file",

@@ -27,7 +27,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
 )
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
-from evaluation_app.reviews.anchoring import anchored_scores, labelled_positions
+from evaluation_app.reviews.anchoring import anchored_differences, anchored_scores, labelled_positions
 from evaluation_app.reviews.feedback import feedback_of, give_feedback
 from evaluation_app.reviews.forms import LIVE, FeedbackForm, QueueForm, ReviewForm, verdict_choices
 from evaluation_app.reviews.labels import (
@@ -164,6 +164,14 @@ def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
     label_form = {"source": f"run:{run.pk}", "which": "random", "number": LABELS_AT_ONCE, "wanted": 1}
     context = {"run": run, "anchored": scores, "label_form": label_form}
     return render_page(request, "evaluation/reviews/anchored.html", context)
+
+
+@require_GET
+def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResponse:
+    """Part of the page that compares two runs: what both have labels for."""
+    base, against = (get_object_or_404(EvaluationRun, pk=each) for each in (pk, other))
+    context = {"differences": anchored_differences(base, against)}
+    return render_page(request, "evaluation/reviews/anchored_comparison.html", context)
 
 
 @require_http_methods(["GET", "POST"])

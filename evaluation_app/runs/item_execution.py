@@ -15,6 +15,7 @@ from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.summaries import ScoredQuestion
 from evaluation_app.scoring.modes.catalogue import bands_for
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
@@ -177,7 +178,7 @@ def query_run_id(run: EvaluationRun, position: int, retry: int = 0) -> UUID:
     return uuid5(run.pk, f"{position}" if not retry else f"{position}/{retry}")
 
 
-def has_failed(item: EvaluationItem) -> bool:
+def has_failed(item: ScoredQuestion) -> bool:
     """Whether the item is a hole: its question failed, or at least one of its scores did."""
     failed_scores = any(score["state"] == "error" for score in item.scores.values())
     return item.outcome == EvaluationItem.Outcome.ERROR or failed_scores

@@ -1,63 +1,121 @@
 """Whether an answer is right: which components of the expected answer it holds (the completeness application).
 
-The expected answer is cut into components, and each is found in a sentence of the answer or missing. No language model
-is asked: see `statements`."""
+The expected answer is cut into components, and each is found in a sentence of the answer or missing: by rules and
+embeddings (see `statements`), or by a model that decides components."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.components import ComponentJudge
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import key_answer
-from evaluation_app.scoring.cases import Outcome
-from evaluation_app.scoring.statements import embed_texts, place_of
+from evaluation_app.scoring.statements import HOLDS, STATES, embed_texts, place_of
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
+from ragd.text.chunking import split_sentences
+from retrieval_app.answerers.extractive_answerer import list_stems
 
-Component = dict[str, Any]
+CLAUSES = re.compile(r";\s+|,?\s+(?:but|while|whereas)\s+|,\s+(?:and|so|which|who|where)\s+")
+ITEMS = re.compile(r",\s+(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+CLAUSE_WORDS_MIN = 3  # content words of each clause, else the sentence stays whole
+ITEMS_MIN, ITEM_WORDS_MAX = 3, 3
+LIKELY = 0.5  # what a component counts that is held by its meaning alone
+
+
+@dataclass(frozen=True, slots=True)
+class Correctness:
+    """components: [{"text", "found", "certain", "by": key of the answer's sentence or ""}]. usage: of a model that
+    decided, {} without one."""
+
+    score: Score
+    components: list[dict[str, Any]] = field(default_factory=list)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def holding(self) -> frozenset[str]:
+        """The keys of the answer's sentences that hold a component."""
+        return frozenset(item["by"] for item in self.components if item["by"])
 
 
 def list_components(expected: str) -> list[str]:
-    """The parts of an expected answer that can be found one by one, in its order; [] for a blank one."""
-    return [item.text.strip() for item in key_answer(expected) if item.text.strip()]
+    """The parts of an expected answer that can be found one by one, in its order: sentences, their clauses, and the
+    items of an enumeration. [] for a blank one."""
+    sentences = [expected[start:end].strip() for start, end in split_sentences(expected)]
+    return [item for sentence in sentences for clause in _clauses(sentence) for item in _items(clause)]
+
+
+def _clauses(sentence: str) -> list[str]:
+    parts = [part.strip() for part in CLAUSES.split(sentence) if part.strip()]
+    if any(len(list_stems(part)) < CLAUSE_WORDS_MIN for part in parts):
+        return [sentence] if sentence else []
+    return parts
+
+
+def _items(clause: str) -> list[str]:
+    items = [item.strip().removesuffix(".") for item in ITEMS.split(clause) if item.strip()]
+    is_list = len(items) >= ITEMS_MIN and all(len(item.split()) <= ITEM_WORDS_MAX for item in items)
+    return items if is_list else [clause]
 
 
 def measure_correctness(
-    answer_sentences: Sequence[Sequence[str]], outcome: Outcome, golden: Golden, embedder: Embedder, silent: str = ""
-) -> tuple[Score, list[Component]]:
-    """(the score, its components [{"text", "found", "by": key of the answer's sentence or ""}]).
+    answer_sentences: Sequence[Sequence[str]],
+    outcome: str,
+    golden: Golden,
+    embedder: Embedder,
+    *,
+    silent: str = "",
+    judge: ComponentJudge | None = None,
+) -> Correctness:
+    """The share of the components that the answer holds, 0 to 1; one that it holds by its meaning alone (see
+    `statements.HOLDS`) and does not plainly state counts half.
 
-    The share of the components that the answer holds; 0 where an expected answer was declined. Of a question that must
-    be declined 1 when it was, 0 when it was answered. Unscorable without an expected answer, and for the reason
-    `silent` where nobody tried to answer. An error of the kind "embedder" when that fails.
+    0 where an expected answer was declined. Of a question that must be declined 1 when it was, 0 when it was answered.
+    Unscorable without an expected answer, and for the reason `silent` where nobody tried to answer. judge: who decides
+    instead of the rules. An error of the judge's kind, or "embedder", when that fails.
     """
     components = list_components(golden.expected_answer)
     if silent and outcome != "abstained":
-        return unscorable(silent), []
+        return Correctness(unscorable(silent))
+    if not components and not golden.expects_nothing:
+        return Correctness(unscorable(NOTHING_EXPECTED))
     if not components:
-        if not golden.expects_nothing:
-            return unscorable(NOTHING_EXPECTED), []
-        return scored(float(outcome == "abstained")), []
-    if outcome == "abstained":
-        return scored(0.0), [_component(text, "") for text in components]
+        return Correctness(scored(float(outcome == "abstained")))
+    answer = [(str(key), str(text)) for key, text in answer_sentences if str(text).strip()]
+    if outcome == "abstained" or not answer:
+        return Correctness(scored(0.0), [_component(text, "") for text in components])
+    if judge is not None:
+        held = judge.components_held(golden.question, components, answer)
+        if held.error:
+            return Correctness(failed(held.error), usage=held.usage)
+        return _summed([_component(text, by) for text, by in zip(components, held.by, strict=True)], held.usage)
     try:
-        found = _find_components(components, [(str(key), str(text)) for key, text in answer_sentences], embedder)
+        return _summed(_find(components, answer, golden.question, embedder))
     except RagdError:
-        return failed("embedder"), []
-    return scored(sum(bool(by) for by in found) / len(found)), list(map(_component, components, found))
+        return Correctness(failed("embedder"))
 
 
-def _component(text: str, by: str) -> Component:
-    return {"text": text, "found": bool(by), "by": by}
-
-
-def _find_components(components: Sequence[str], answer: Sequence[tuple[str, str]], embedder: Embedder) -> list[str]:
-    """Per component the key of the answer's sentence that holds it, "" for none."""
-    filled = [(key, text) for key, text in answer if text.strip()]
-    texts = [text for _, text in filled]
+def _find(
+    components: Sequence[str], answer: Sequence[tuple[str, str]], question: str, embedder: Embedder
+) -> list[dict[str, Any]]:
+    texts = [text for _, text in answer]
     vectors = embed_texts(embedder, [*components, *texts])
-    places = [place_of(texts, component, vectors) for component in components]
-    return ["" if place is None else filled[place][0] for place in places]
+    found = []
+    for component in components:
+        stated = place_of(texts, component, vectors, STATES, question)
+        place = stated if stated is not None else place_of(texts, component, vectors, HOLDS, question)
+        found.append(_component(component, "" if place is None else answer[place][0], certain=stated is not None))
+    return found
+
+
+def _component(text: str, by: str, *, certain: bool = True) -> dict[str, Any]:
+    return {"text": text, "found": bool(by), "certain": bool(by) and certain, "by": by}
+
+
+def _summed(components: list[dict[str, Any]], usage: Mapping[str, Any] | None = None) -> Correctness:
+    held = sum(1.0 if item["certain"] else LIKELY for item in components if item["found"])
+    return Correctness(scored(held / len(components)), components, usage or {})

@@ -20,6 +20,7 @@ from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
 from evaluation_app.measures.trace import Unit
 from evaluation_app.models import KeptJudgement
+from evaluation_app.rubrics.prompt_rubric import Grader
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.models.caching_embedder import CachingEmbedder
 from retrieval_app.llm.chat_endpoint import Endpoint
@@ -85,6 +86,14 @@ def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Ju
         cache=cache if cache is not None else StoredJudgements(),
         unit=settings.unit,
     )
+
+
+def open_grader(judge_model_name: str = "", cache: JudgementCache | None = None) -> Grader | None:
+    """For rubrics in words, by the model that would judge; None where no chat model is set up."""
+    if not has_judge_model():
+        return None
+    kept = cache if cache is not None else StoredJudgements()
+    return Grader(judge_model(judge_model_name), judge_endpoint(), judging_embedder(), kept)
 
 
 def has_judge_model() -> bool:

@@ -12,12 +12,16 @@ from collections_app.models import Collection
 from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
 from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.components import ComponentJudge
+from evaluation_app.judges.llm_components import LlmComponents
 from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
 from evaluation_app.measures.catalogue import CHUNK
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
+from evaluation_app.rubrics.definitions import read_rubrics
+from evaluation_app.rubrics.rubric_scores import RubricScores, score_rubrics
 from evaluation_app.scoring.cases import (
     Outcome,
     RunCase,
@@ -27,10 +31,17 @@ from evaluation_app.scoring.cases import (
 )
 from evaluation_app.scoring.citations import CITATIONS, measure_citations
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
-from evaluation_app.scoring.contributions import Contributions, measure_contributions
-from evaluation_app.scoring.correctness import measure_correctness
+from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
+from evaluation_app.scoring.correctness import Correctness, measure_correctness
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
-from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
+from evaluation_app.scoring.judge_selection import (
+    StoredJudgements,
+    judge_endpoint,
+    judge_model,
+    judging_embedder,
+    open_grader,
+    open_judge,
+)
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
@@ -99,7 +110,20 @@ class Scorer:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
+        self.rubrics = read_rubrics(settings.rubrics)
+        self.grader = open_grader(settings.judge_model, cache) if self.rubrics else None
+        self.component_judge = self._open_component_judge(cache)
         self._remembering = _embedder_of(collection)
+
+    def _open_component_judge(self, cache: JudgementCache | None) -> ComponentJudge | None:
+        """The judge itself where it can, the judging chat model, or None: rules decide."""
+        judge: object = self.judge
+        if isinstance(judge, ComponentJudge):
+            return judge
+        if self.settings.judge != "llm":
+            return None
+        kept = cache if cache is not None else StoredJudgements()
+        return LlmComponents(judge_model(self.settings.judge_model), judge_endpoint(), judging_embedder(), kept)
 
     @property
     def judge_version(self) -> str:
@@ -134,13 +158,18 @@ class Scorer:
         if not self.settings.contributions or golden is None or case.outcome == "searched":
             return None
         if case.outcome == "refused":
-            return Contributions(dict.fromkeys(ERAG_NAMES, unscorable(TURNED_AWAY)))
+            return unscorable_contributions(case.results, TURNED_AWAY)
         try:
             answerer = self._answerer_of(run)
         except (ServiceError, RagdError) as error:
             return Contributions(dict.fromkeys(ERAG_NAMES, failed(describe(error)[1]["error"]["type"])))
         return measure_contributions(
-            answerer, case.question, case.results, golden.expected_answer, self.settings.downstream
+            answerer,
+            case.question,
+            case.results,
+            golden.expected_answer,
+            self.settings.downstream,
+            self.settings.label_threshold,
         )
 
     def _answerer_of(self, run: QueryRun) -> Answerer:
@@ -172,24 +201,32 @@ class Scorer:
         if golden is not None:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
         scores |= self._trace_scores(outcome, judgement)
-        details = _details(judgement)
+        details, correctness = _details(judgement), None
         if golden is not None and outcome != "searched":
             scores |= answer_scores(case.answer, outcome, golden)
             scores["right_outcome"] = right_outcome(outcome, golden)
             silent = SILENT.get(outcome, "")
-            scores["correctness"], details["components"] = measure_correctness(
-                sentences, outcome, golden, judging_embedder(), silent
+            correctness = measure_correctness(
+                sentences, outcome, golden, judging_embedder(), silent=silent, judge=self.component_judge
             )
+            scores["correctness"], details["components"] = correctness.score, correctness.components
             cited, details["citations"] = measure_citations(run.citations, golden, silent)
             scores |= cited
             if self.judge is not None:
                 scores |= (
                     dict.fromkeys(NOISE, unscorable(silent))
                     if silent
-                    else noise_scores(annotation, context, sentences, golden, judging_embedder())
+                    else noise_scores(annotation, context, sentences, golden, judging_embedder(), correctness.holding)
                 )
+        rubrics = self._rubric_scores(case, golden, outcome)
+        scores |= rubrics.scores
+        if rubrics.reasons:
+            details["rubrics"] = dict(rubrics.reasons)
         if contributions is not None:
             scores |= contributions.scores
+            details["erag"] = {
+                "downstream": self.settings.downstream, "label_threshold": self.settings.label_threshold,
+            }  # fmt: skip
         return ScoredRun(
             outcome=outcome,
             scores=scores,
@@ -198,7 +235,20 @@ class Scorer:
             annotation=annotation,
             contributions=contributions.records if contributions else [],
             details=details,
-            judge_usage=_usage(judgement, contributions),
+            judge_usage=_usage(judgement, contributions, correctness, rubrics),
+        )
+
+    def _rubric_scores(self, case: RunCase, golden: Golden | None, outcome: Outcome) -> RubricScores:
+        if golden is None or outcome == "searched":
+            return RubricScores()
+        return score_rubrics(
+            self.rubrics,
+            self.grader,
+            question=case.question,
+            answer=case.answer,
+            context=case.texts,
+            expected=golden.expected_answer,
+            silent=SILENT.get(outcome, ""),
         )
 
     def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
@@ -225,6 +275,7 @@ class Scorer:
             names += ["correctness", *CITATIONS, *DOWNSTREAM, "right_outcome"]
             names += NOISE if self.judge is not None else ()
             names += ERAG_NAMES if self.settings.contributions else ()
+            names += [rubric.measure for rubric in self.rubrics]
         return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
     def _keep(self, run: QueryRun, results: ScoredRun, contributions: Contributions | None) -> None:
@@ -281,17 +332,28 @@ def _context(case: RunCase, as_case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(judgement: Judgement | None, contributions: Contributions | None) -> dict[str, Any]:
-    """Of the judge and of the answers from single chunks together; a cost is None when one of them is not known."""
+def _usage(
+    judgement: Judgement | None,
+    contributions: Contributions | None,
+    correctness: Correctness | None,
+    rubrics: RubricScores,
+) -> dict[str, Any]:
+    """Of the judge, of the answers from single chunks, of the model that decided components and of rubrics together.
+
+    A cost is None when one of them is not known. "cached": nothing was asked of the judge.
+    """
     usage = dict(judgement.usage) if judgement else {}
-    more = contributions.usage if contributions else {}
-    if not more or not more["calls"]:
-        return usage
-    if not usage:
-        return dict(more) | {"cached": False}
-    costs = (usage.get("cost_usd"), more["cost_usd"])
-    sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
-    return usage | sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
+    others = (contributions.usage if contributions else {}, correctness.usage if correctness else {}, *rubrics.usages)
+    for more in others:
+        if not more or not more["calls"]:
+            continue
+        if not usage:
+            usage = dict(more) | {"cached": False}
+            continue
+        costs = (usage.get("cost_usd"), more["cost_usd"])
+        sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
+        usage |= sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
+    return usage
 
 
 def _details(judgement: Judgement | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ register = template.Library()
 # band -> (icon, word)
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
+MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} ", re.MULTILINE)
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
@@ -60,6 +62,12 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
+def without_marks(text: str) -> str:
+    """An answer without the marks of Markdown and of citations, for a list that has room for words alone."""
+    return " ".join(MARKS.sub("", text).split())
+
+
+@register.filter
 def rarest(modes: Sequence[str], counts: Mapping[str, int]) -> list[str]:
     """Failure modes with those first that fewest questions of the run show; ties as they came."""
     return sorted(modes, key=lambda key: counts.get(key, 0))
@@ -72,6 +80,19 @@ def band(name: str | None) -> SafeString:
         return SafeString("")
     symbol, word = BANDS[name]
     return format_html('<span class="band" data-band="{}">{}{}</span>', name, icon(symbol), word)
+
+
+@register.simple_tag
+def figure_notes(figure: Figure) -> SafeString:
+    """Chips for what a reader must know of a mean: true by construction, the same for all questions, judged."""
+    notes = []
+    if figure.by_construction:
+        notes.append(("construction", "This answerer quotes, so the metric cannot vary", "by construction"))
+    elif figure.is_constant:
+        notes.append(("constant", "Every scored question has this value", "constant"))
+    if figure.judge:
+        notes.append(("judged", f"From the marks of the judge {figure.judge}", "judged"))
+    return format_html_join("", ' <span class="chip note" data-note="{}" title="{}">{}</span>', notes)
 
 
 @register.simple_tag

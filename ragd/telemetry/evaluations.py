@@ -62,7 +62,7 @@ def evaluate_later_span(
 
 def _attributes(name: str, query: str | None) -> dict[str, Value | None]:
     return {
-        names.PIPELINE_NAME: name, names.OI_KIND: "EVALUATOR",
+        names.PIPELINE_NAME: name, names.PIPELINE_STAGE: "evaluate", names.OI_KIND: "EVALUATOR",
         names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain" if query is not None else None,
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -155,12 +155,14 @@ def pipeline_span(
     api_key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
+    own_trace: bool = False,
 ) -> Iterator[Pipeline]:
     """The root of one query: `rag.pipeline {name}`.
 
     Every ragd span inside carries run_id, collection (or name), api_key, which is a key's label, and session_id, which
     is the conversation. metadata: facts of the run without any text of a user, such as its mode. tags: a few words.
-    Outside of any `environment` it is of production, and so is the request around it.
+    Outside of any `environment` it is of production, and so is the request around it. own_trace: it begins a trace,
+    linked to the span that is open here, such as the task of an evaluation run that asks many questions.
     """
     shared: dict[str, Value | None] = {
         names.RUN_ID: run_id, names.COLLECTION: collection or name, names.API_KEY: api_key or None,
@@ -175,7 +177,7 @@ def pipeline_span(
     with (
         environment(current_environment() or PRODUCTION),
         sharing(shared),
-        open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span,
+        open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes, **_apart() if own_trace else {}) as span,
     ):
         pipeline = Pipeline(span, current_trace_id())
         inner = _pipeline.set(pipeline)
@@ -183,6 +185,22 @@ def pipeline_span(
             yield pipeline
         finally:
             _pipeline.reset(inner)
+
+
+class _Apart(TypedDict, total=False):
+    context: Context
+    links: Sequence[Link]
+
+
+def _apart() -> _Apart:
+    """Where a span begins a trace of its own, linked to the span that is open here; nothing where none is recorded."""
+    here = trace.get_current_span().get_span_context()
+    if not here.is_valid or not here.trace_flags.sampled:
+        return {}
+    return {
+        "context": trace.set_span_in_context(trace.INVALID_SPAN),
+        "links": [Link(here, {names.LINK_KIND: "asked_by"})],
+    }
 
 
 def reach_stage(stage: Stage) -> None:

@@ -221,6 +221,7 @@ def _recorded(
                 api_key=run.api_key_label or None,
                 tags=(run.kind, run.door),
                 metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
+                own_trace=run.environment == QueryRun.Environment.EVALUATION,
             ) as pipeline,
         ):
             run.trace_id, run.root_span_id = pipeline.trace_id, pipeline.span_id

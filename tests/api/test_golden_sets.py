@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -162,6 +163,32 @@ def test_an_import_is_whole_or_nothing(trees: Any) -> None:
     replaced = trees.send("POST", f"{path}&mode=replace", '{"question": "New?"}').json()
     assert replaced["removed"] == ["How tall is an oak?"]
     assert list(GoldenQuestion.objects.values_list("question", "position")) == [("New?", 0)]
+
+
+def test_rubrics_are_stated_whole(trees: Any) -> None:
+    rubric = {"name": "polite", "kind": "regex", "definition": "please", "must_match": True}
+    assert trees.get("/golden-sets/trees").json()["rubrics"] == []
+    version = trees.get("/golden-sets/trees").json()["version"]
+    changed = patch(trees, "/golden-sets/trees", {"rubrics": [rubric]})
+    assert (changed.status_code, changed.json()["rubrics"], changed.json()["version"]) == (200, [rubric], version)
+    for wrong in ([{**rubric, "definition": "("}], [rubric, rubric], [{"name": "a"}], [{**rubric, "kind": "sql"}]):
+        assert patch(trees, "/golden-sets/trees", {"rubrics": wrong}).status_code == 422, wrong
+    assert patch(trees, "/golden-sets/trees", {"description": "Of trees."}).json()["rubrics"] == [rubric]
+
+
+def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: Any) -> None:
+    body = b"input,expected_output,docs\nHow wide is an oak?,Wide.,oak; elm\n"
+    path = "/golden-sets/trees/import?format=csv&dry_run=true"
+    refused = trees.send("POST", path, body)
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "file")
+    mapping = {"docs": "expected_doc_ids"}
+    dry = trees.send("POST", f"{path}&columns={quote(json.dumps(mapping))}", body).json()
+    assert dry["columns"] == {"input": "question", "expected_output": "expected_answer", "docs": "expected_doc_ids"}
+    assert [(line["status"], line["unknown"]) for line in dry["lines"]] == [("added", ["elm"])]
+    for wrong in ("[]", "{", '{"docs": 1}', '{"docs": "colour"}'):
+        got = trees.send("POST", f"{path}&columns={quote(wrong)}", body)
+        assert (got.status_code, got.json()["error"]["field"]) == (422, "columns"), wrong
+    assert GoldenQuestion.objects.count() == 1, "a look ahead writes nothing"
 
 
 def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any]) -> None:

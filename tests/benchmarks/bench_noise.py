@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluation_app.scoring.modes import noise
+from evaluation_app.scoring.statements import STATES, Limits, states
 from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.ragbench import SETS, read_rows
 from tests.evaluation.ragbench_rows import row_answer, row_context
@@ -49,16 +49,16 @@ def main() -> None:
     print(f"{len(claims)} claims of {rows} rows per set, {len(texts)} sentences")
     print("cosine  words  supported told  unsupported told  balanced")
     found = {}
-    in_use = (noise.STATES_COSINE, noise.STATES_WORDS)
+    in_use = (STATES.cosine, STATES.words)
     for cosine, words in itertools.product(COSINES, WORDS):
-        found[cosine, words] = yes, no = measure(pairs, vectors, cosine, words)
+        found[cosine, words] = yes, no = measure(pairs, vectors, Limits(cosine, words))
         mark = "  in use" if (cosine, words) == in_use else ""
         print(f"{cosine:6.2f} {words:6.2f} {yes:15.3f} {no:17.3f} {(yes + no) / 2:9.3f}{mark}")
     best = max(found, key=lambda limits: sum(found[limits]))
     print(f"best: cosine {best[0]:g}, words {best[1]:g}; in use: cosine {in_use[0]:g}, words {in_use[1]:g}")
     for name in SETS:
         own = [pair for pair in pairs if pair[0].set_name == name]
-        yes, no = measure(own, vectors, *in_use)
+        yes, no = measure(own, vectors, STATES)
         print(
             f"{name:12} {len(own):5} claims  supported {yes:.3f}  unsupported {no:.3f}  balanced {(yes + no) / 2:.3f}"
         )
@@ -97,16 +97,11 @@ def nearest(claim: Claim, vectors: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def measure(
-    pairs: list[tuple[Claim, tuple[str, ...]]], vectors: Mapping[str, Any], cosine: float, words: float
+    pairs: list[tuple[Claim, tuple[str, ...]]], vectors: Mapping[str, Any], limits: Limits
 ) -> tuple[float, float]:
     """(share of claims that their supporting sentences state, share that the nearest others do not)."""
-    before = noise.STATES_COSINE, noise.STATES_WORDS
-    noise.STATES_COSINE, noise.STATES_WORDS = cosine, words
-    try:
-        yes = [noise.states(claim.supporting, claim.text, vectors) for claim, _ in pairs]
-        no = [not noise.states(others, claim.text, vectors) for claim, others in pairs]
-    finally:
-        noise.STATES_COSINE, noise.STATES_WORDS = before
+    yes = [states(claim.supporting, claim.text, vectors, limits) for claim, _ in pairs]
+    no = [not states(others, claim.text, vectors, limits) for claim, others in pairs]
     return float(np.mean(yes)), float(np.mean(no))
 
 

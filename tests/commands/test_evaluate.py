@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 import pytest
 from django.core.management import CommandError
 
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, ReviewTask
+from evaluation_app.reviews.labels import review
+from evaluation_app.reviews.queue import queue_run
 from evaluation_app.runs import lifecycle
 from retrieval_app.runs import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json
@@ -44,6 +46,23 @@ def test_a_missed_threshold_ends_with_1_and_is_told():
     answer = run_json(*SEARCH, "--fail-under", "hit@3=0.9", "--fail-under", "mrr@3=0.1", status=1)
     assert answer["verdict"]["passed"] is False
     assert answer["verdict"]["reasons"] == ["hit@3 is 0.6667, and 0.9 must be reached"]
+
+
+def test_an_anchored_score_passes_by_the_lower_end_of_its_interval(house, django_user_model):
+    """People label all three answers of a first run as in part correct: the second run has the same answers."""
+    ask = ("evaluate", "house questions", "-k", "3", "--judge", "none")
+    house.questions.update(expected_answer="Coffee costs 50 cents.")
+    reasons = run_json(*ask, "--fail-under", "anchored:correctness=0.1", status=1)["verdict"]["reasons"]
+    assert len(reasons) == 1
+    assert "correctness" in reasons[0]
+    queue_run(EvaluationRun.objects.get(), "random")
+    ada = django_user_model.objects.create_user("ada")
+    for task in ReviewTask.objects.all():
+        review(task, {"correctness": 0.5}, actor=ada)
+    assert run_json(*ask, "--fail-under", "anchored:correctness=0.5", status=0)["verdict"]["passed"] is True
+    assert run_json(*ask, "--fail-under", "anchored:correctness=0.51", status=1)["verdict"]["passed"] is False
+    with pytest.raises(CommandError, match="recall@3"):
+        run(*ask, "--fail-under", "anchored:recall@3=0.5")
 
 
 def test_a_question_that_misses_its_own_threshold_ends_with_1(house, tmp_path):

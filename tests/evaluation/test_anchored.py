@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 
 from evaluation_app.measures.anchored import LABELS_MIN, anchored_mean, missing_labels
 from evaluation_app.models import EvaluationRun, ReviewTask
-from evaluation_app.reviews.anchoring import anchored_score, anchored_scores, labelled_positions
+from evaluation_app.reviews.anchoring import anchored_differences, anchored_score, anchored_scores, labelled_positions
 from evaluation_app.reviews.labels import review
 from evaluation_app.reviews.queue import queue_run
 from tests.evaluation.made_runs import make_run
@@ -176,3 +178,21 @@ def test_the_number_of_queries_does_not_grow_with_the_run(ada: User, django_asse
     for run in (small, large):
         with django_assert_num_queries(5):
             anchored_scores(run)
+
+
+@pytest.mark.django_db
+def test_the_difference_of_two_runs_has_the_interval_of_both(ada: User, client: Client) -> None:
+    """All of the first run's answers are labelled wrong, so its side is exact; the second is a sample."""
+    before, after = answered(24), answered(24, changed=24)
+    assert anchored_differences(before, after) == []
+    label(before, "random", 24, ada, value=0.0)
+    label(after, "random", 10, ada, value=1.0)
+    (found,) = anchored_differences(before, after)
+    assert found.before.estimate is not None
+    assert found.after.estimate is not None
+    assert (found.before.estimate.high, found.after.estimate.value) == (0.0, 1.0)
+    assert (found.difference, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(found.after.estimate.low)
+    client.force_login(ada)
+    page = client.get(reverse("evaluation:anchored-comparison", args=[before.pk, after.pk]))
+    assert [each.title for each in page.context["differences"]] == ["Correctness"]

@@ -12,6 +12,7 @@ from collections_app.services.collections.collections import create_collection
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.transfer.columns import propose_columns
 from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
 from evaluation_app.golden.transfer.imports import carry_out, plan_import
 from evaluation_app.golden.versions import asked_questions, compare_versions, keep_version
@@ -40,6 +41,43 @@ def test_no_cell_is_a_formula_and_every_cell_comes_back(text: str) -> None:
 def test_what_people_write_as_csv_is_read(text: str, stated: dict[str, Any]) -> None:
     (row,) = read_rows("\ufeff" + text, "csv")
     assert (row.error, row.stated, row.number) == ("", stated, 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "fields"),
+    [
+        ("input,expected_output", ["question", "expected_answer"]),
+        ("user_input,reference_contexts,reference", ["question", "", "expected_answer"]),
+        ("Question;Ground Truth;Evolution-Type", ["question", "expected_answer", "category"]),
+        ("query,expected_answer,answer,doc_id", ["question", "expected_answer", "", "expected_doc_ids"]),
+        ("prompt,question", ["", "question"]),
+    ],
+)
+def test_columns_of_other_tools_are_proposed(names: str, fields: list[str]) -> None:
+    assert list(propose_columns(names.replace(";", ",").split(",")).values()) == fields
+
+
+def test_columns_are_read_as_they_are_mapped() -> None:
+    text = "input,expected_output,id,docs\nHow old?,Very.,7,a.md; b.md\n"
+    with pytest.raises(InvalidInput, match="a column 'id'"):
+        read_rows(text, "csv")
+    (row,) = read_rows(text, "csv", {"id": "", "docs": "expected_doc_ids"})
+    assert row.stated == {"question": "How old?", "expected_answer": "Very.", "expected_doc_ids": ["a.md", "b.md"]}
+    line = '{"input": "How old?", "ground_truths": ["Very."], "sources": "a.md; b.md", "id": 7}'
+    (unread,) = read_rows(line, "jsonl")
+    assert "'id'" in unread.error
+    (row,) = read_rows(line, "jsonl", {"id": ""})
+    assert row.stated == {"question": "How old?", "expected_answer": "Very.", "expected_doc_ids": ["a.md", "b.md"]}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"colour": "notes"}, {"b": "colour"}, {"a": "question", "b": "question"}, {"a": "notes"}],
+)
+def test_a_mapping_that_does_not_fit_is_refused(columns: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_rows("a,b\nHow old?,Very.\n", "csv", columns)
+    assert refused.value.field == "columns"
 
 
 @pytest.mark.parametrize(
@@ -172,13 +210,17 @@ def versions_of(golden_set: GoldenSet) -> list[dict[str, Any]]:
         "set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version,
         "set_bands": golden_set.bands, "set_primary_measure": golden_set.primary_measure,
         "set_guardrails": golden_set.guardrails, "set_relevant_effect": golden_set.relevant_effect,
+        "set_rubrics": golden_set.rubrics,
     }  # fmt: skip
     fields = ("version", "digest", "questions", "reason", "made_by", "created_at")
     return [set_values | values for values in golden_set.versions.order_by("version").values(*fields)]
 
 
 def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) -> None:
-    criteria = {"primary_measure": "f1", "guardrails": {"recall": 0.1}, "relevant_effect": 0.25}
+    rubrics = [{"name": "own", "kind": "code", "definition": "not installed here", "must_match": True}]
+    criteria = {
+        "primary_measure": "f1", "guardrails": {"recall": 0.1}, "relevant_effect": 0.25, "rubrics": rubrics,
+    }  # fmt: skip
     GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]}, **criteria)
     copy, rows = create_collection(name="copy"), versions_of(woods)
     renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)

@@ -8,6 +8,7 @@ import pytest
 
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.scores import failed, scored, unscorable
+from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.modes.noise import NOT_JUDGED, noise_scores
 from ragd.errors import EmbedderError
 from tests.builders import WordEmbedder
@@ -95,3 +96,20 @@ def test_only_chunks_behind_wrong_sentences_are_embedded() -> None:
     embedder = WordEmbedder(128)
     measure(support(("a", ["0a"], True)), answer_sentences=ANSWER[:1], embedder=embedder)
     assert set(embedder.embedded) == {"The moon orbits the earth."}
+
+
+def test_a_sentence_that_holds_what_is_expected_is_not_wrong() -> None:
+    golden = Golden(
+        "What is the largest document?", expected_doc_ids=("limits",),
+        expected_answer="50 MB by default, set by RAGD_MAX_DOCUMENT_MB.",
+    )  # fmt: skip
+    said = "The largest document has 50 MB, unless RAGD_MAX_DOCUMENT_MB says otherwise; 1 MB is 1,000,000 bytes."
+    given: dict[str, Any] = {
+        "golden": golden, "answer_sentences": [["a", said]],
+        "context": [{"key": "limits#0", "sentences": [["0a", said]]}],
+    }  # fmt: skip
+    annotation = support(("a", ["0a"], True))
+    correctness = measure_correctness([["a", said]], "answered", golden, WordEmbedder(128))
+    assert correctness.holding == {"a"}
+    assert measure(annotation, **given)["noise_relevant"] == scored(1.0), "it tells more than is expected"
+    assert measure(annotation, holding=correctness.holding, **given)["noise_relevant"] == scored(0.0)

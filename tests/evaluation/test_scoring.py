@@ -12,12 +12,13 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.llm_components import ROLE as COMPONENTS
 from evaluation_app.measures.downstream import DOWNSTREAM, NOTHING_EXPECTED
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.cases import document_of, without_markers
-from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
+from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import (
@@ -31,7 +32,7 @@ from evaluation_app.scoring.scorer import (
 )
 from ragd import telemetry
 from ragd.conventions import validate_all
-from ragd.errors import RagdError
+from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask, search
@@ -123,15 +124,23 @@ def test_each_chunk_is_answered_from_alone(house: Collection) -> None:
     assert {found.scores[f"erag_{name}"] for name in ("success", "map", "mrr", "ndcg")} == {scored(1.0)}
     by_f1 = score(house, run, contributions=True)
     assert by_f1.scores["erag_success"].value == pytest.approx(max(item["alone"] for item in by_f1.contributions))
-    assert by_f1.scores["erag_map"] == unscorable("f1 gives other labels than 0 and 1")
+    assert all(by_f1.scores[name].is_scored for name in NAMES)
+    assert by_f1.details["erag"] == {"downstream": "f1", "label_threshold": 0.5}
+    strict = score(house, run, contributions=True, label_threshold=1.0)
+    assert strict.scores["erag_map"] == scored(float(by_f1.contributions[0]["alone"] == 1.0))
     blank = score(house, run, Golden(QUESTION, expected_doc_ids=("pump.md",)), contributions=True)
-    assert {blank.scores[name] for name in NAMES} == {unscorable(NO_EXPECTED)} and not blank.contributions
+    assert {blank.scores[name] for name in NAMES} == {unscorable(NO_EXPECTED)}
+    assert [item["key"] for item in blank.contributions] == run.retrieved_ids
+    assert {(item["alone"], item["effect"], item["unscorable"]) for item in blank.contributions} == {
+        (None, None, NO_EXPECTED)
+    }
 
 
-def test_labels_of_zero_and_one_by_chance_stay_continuous() -> None:
-    assert aggregates([1.0, 0.0], "f1")["erag_mrr"].state == "unscorable"
-    assert aggregates([0.0, 1.0], "accuracy")["erag_mrr"] == scored(0.5)
-    assert aggregates([0.0, 0.0], "contains")["erag_map"] == scored(0.0)
+@pytest.mark.parametrize("threshold", [0, 1.1, float("nan"), "much", None])
+def test_a_threshold_of_labels_is_above_0_and_at_most_1(threshold: Any) -> None:
+    with pytest.raises(InvalidInput, match="label_threshold") as refusal:
+        RunSettings(label_threshold=threshold)
+    assert refusal.value.field == "label_threshold"
 
 
 def test_what_is_found_is_kept_with_the_run(house: Collection) -> None:
@@ -267,6 +276,8 @@ def judging(reply: Any, answer: str = f"{ANSWER} [1]") -> Any:
         instructions = messages[0]["content"]
         if instructions == BY_ITSELF:
             return UNKNOWN
+        if COMPONENTS in instructions:
+            return '{"held_by": ["a"]}'
         return answer if "<sources>" in messages[-1]["content"] else json.dumps(reply)
 
     return write
@@ -281,14 +292,15 @@ def test_a_model_judges_once_and_what_it_said_is_kept(house: Collection, chat: O
     chat.chat_reply = judging(reply)
     run = asked(house)
     first, calls = score(house, run, judge="llm"), len(chat.requests)
-    assert [request.body["model"] for request in chat.requests] == ["gpt-4o-mini", "judge-9"]
+    assert [request.body["model"] for request in chat.requests] == ["gpt-4o-mini", "judge-9", "judge-9"]
+    assert first.scores["correctness"] == scored(1.0) and first.judge_usage["calls"] == 2
     assert first.scores["adherence"] == scored(1.0) and first.annotation["relevant"] == ["0c"]
     again = score(house, run, judge="llm")
     assert len(chat.requests) == calls and again.scores == first.scores and again.judge_usage["cached"]
-    assert [(kept.model, kept.count) for kept in count_stored()] == [("judge-9", 1)]
-    assert clear_stored("another", actor=None) == 0 and clear_stored(actor=None) == 1
+    assert [(kept.model, kept.count) for kept in count_stored()] == [("judge-9", 2)]
+    assert clear_stored("another", actor=None) == 0 and clear_stored(actor=None) == 2
     score(house, run, judge="llm")
-    assert len(chat.requests) == calls + 1
+    assert len(chat.requests) == calls + 2
 
 
 def test_a_model_that_fails_leaves_errors_of_its_kind(house: Collection, chat: OpenAIServer) -> None:
@@ -344,8 +356,8 @@ def test_an_answer_is_correct_by_the_components_that_it_holds(house: Collection)
     found = score(house, asked(house), golden, judge="none")
     assert found.scores["correctness"] == scored(0.5)
     assert found.details["components"] == [
-        {"text": ANSWER, "found": True, "by": "a"},
-        {"text": "The valve is opened by 14 turns.", "found": False, "by": ""},
+        {"text": ANSWER, "found": True, "certain": True, "by": "a"},
+        {"text": "The valve is opened by 14 turns.", "found": False, "certain": False, "by": ""},
     ]
 
 

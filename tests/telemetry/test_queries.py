@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.waterfall import build_waterfall, run_waterfall
+from evaluation_app.pages.traces.waterfall import build_waterfall, run_waterfall, trace_waterfall
 from evaluation_app.spans.store.span_reads import run_spans
 from retrieval_app.models import QueryRun
 
@@ -56,14 +56,16 @@ def run(db: None) -> Iterator[QueryRun]:
 def test_a_waterfall_is_nested_and_in_order(run: QueryRun) -> None:
     waterfall = run_waterfall(run)
     assert [(row.span.name, row.depth, row.offset_ms, row.duration_ms) for row in waterfall.rows] == [
-        ("request", 0, 0, 100),
-        ("root", 1, 10, 80),
-        ("query", 2, 12, 5),
-        ("retrieve", 2, 20, 40),
-        ("sql", 3, 25, 10),
+        ("root", 0, 0, 80),
+        ("query", 1, 2, 5),
+        ("retrieve", 1, 10, 40),
+        ("sql", 2, 15, 10),
     ]
-    assert [(row.left, row.width) for row in waterfall.rows[1:3]] == [(10, 80), (12, 5)]
-    assert (waterfall.total_ms, waterfall.failed_count, waterfall.started_at) == (100, 1, NOON)
+    assert [(row.left, row.width) for row in waterfall.rows[:3]] == [(0, 100), (2.5, 6.25), (12.5, 50)]
+    assert (waterfall.total_ms, waterfall.failed_count) == (80, 1), "the axis is the time that the run took"
+    whole = trace_waterfall(TRACE)
+    assert [row.span.name for row in whole.rows] == ["request", "root", "query", "retrieve", "sql"]
+    assert (whole.total_ms, whole.started_at) == (100, NOON)
 
 
 def test_two_runs_of_one_trace_are_kept_apart(run: QueryRun) -> None:
@@ -78,7 +80,7 @@ def test_of_a_trace_of_many_runs_only_the_own_spans_are_read(run: QueryRun) -> N
     make_span("root2", "request", at_ms=95, took_ms=5, run_id=make_run().pk)
     with CaptureQueriesContext(connection) as asked:
         run_spans(run)
-    tree, whole = (query["sql"] for query in asked.captured_queries)
+    tree, whole, *_ = (query["sql"] for query in asked.captured_queries)
     assert '"attributes"' not in tree and '"span_id" IN' in whole
 
 

@@ -149,7 +149,7 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     newest = runs[2].summary["measures"]["completeness"]
     assert newest["scored"] == QUESTIONS - 1
     panel = html[html.index('<h3 title="share of the relevant context that the answer uses') :]
-    panel = panel[: panel.index("measure-panel")]
+    panel = panel.partition('class="measure-panel"')[0].partition('id="failing"')[0]
     assert f">{newest['value']:.2f}</a>" in panel
     assert "11 of 12 scored" in panel and "score=unscored" in panel
     assert f"{newest['low']:.2f} to {newest['high']:.2f}" in panel
@@ -253,16 +253,18 @@ def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' not in row
     GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.9, 0.8]})
     assert 'data-band="fail"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
-    assert "11 of 12" in row and "1 unscorable, 0 failed" in row
+    assert "11 of 12" in row and "1 unscorable, 0 errors" in row
     assert 'class="missed"' in row and "0.80" in row
     assert "1 threshold missed" in html
     assert "multi-hop" in html and "category=multi-hop" in html
+    assert html.count('class="distribution"') == 0
+    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"metrics": "all"}))
     assert html.count('class="distribution"') == 3, "recall, relevance, completeness; adherence has two values only"
 
 
 def test_every_number_of_a_run_opens_the_questions_behind_it(visitor: Client, runs: list[EvaluationRun]) -> None:
     address = f"/evaluation/runs/{runs[2].pk}/"
-    html = text(visitor.get(address))
+    html = text(visitor.get(address, {"metrics": "all"}))
     unscored = re.search(r'href="([^"]+score=unscored[^"]*)"', row_of(html, "Completeness"))
     assert unscored is not None
     assert questions_in(text(visitor.get(unscored[1].replace("&amp;", "&")))) == [2]
@@ -327,24 +329,83 @@ def test_a_question_knows_its_earlier_runs_and_its_neighbours(visitor: Client, r
     assert re.search(r'rel="next" href="/evaluation/runs/[^/]+/items/9/\?sort=-context_relevance"', listed)
 
 
-def test_a_run_that_goes_on_tells_its_progress_and_ends_by_itself(visitor: Client, runs: list[EvaluationRun]) -> None:
+def test_a_run_that_goes_on_is_refreshed_whole_from_its_items(visitor: Client, runs: list[EvaluationRun]) -> None:
+    """What the run stores of itself lags behind; tiles, bar, table and list agree all the same."""
     run = runs[2]
-    type(run).objects.filter(pk=run.pk).update(state="running", done=4, total=QUESTIONS)
-    address, part = f"/evaluation/runs/{run.pk}/", {"HX-Request": "true", "HX-Target": "evaluation-progress"}
-    html = text(visitor.get(address))
-    assert 'hx-trigger="every 2s"' in html and "4 of 12 questions" in html and "Cancel" in html
+    run.items.filter(position__gte=4).delete()
+    type(run).objects.filter(pk=run.pk).update(state="running", done=1, summary={}, total=QUESTIONS)
+    address, part = f"/evaluation/runs/{run.pk}/", {"HX-Request": "true", "HX-Target": "run-body"}
+    page = visitor.get(address)
+    assert has(page, f'#run-body[hx-get="{address}"][hx-trigger="every 3s"]')
+    assert has(page, f'form[action="{address}cancel/"]')
     answer = visitor.get(address, headers=part)
-    assert text(answer).lstrip().startswith('<div id="evaluation-progress"') and "HX-Refresh" not in answer
-    type(run).objects.filter(pk=run.pk).update(state="succeeded", done=QUESTIONS)
+    assert text(answer).lstrip().startswith('<div class="stack" id="run-body"') and "HX-Refresh" not in answer
+    for each in (page, answer):
+        assert attribute(each, ".evaluation-progress progress", "value") == "4"
+        assert numbers(each)[-1] == "1 of 4", "of the failing questions"
+        assert len(questions_in(text(each))) == 4
+        assert "3 of 4" in row_of(text(each), "Completeness")
+    type(run).objects.filter(pk=run.pk).update(state="succeeded", done=4)
     assert visitor.get(address, headers=part)["HX-Refresh"] == "true"
+
+
+def test_an_unknown_name_in_a_filter_is_told(visitor: Client, runs: list[EvaluationRun]) -> None:
+    for query in (
+        {"measure": "beauty"},
+        {"mode": "boredom"},
+        {"category": "odd"},
+        {"outcome": "won"},
+        {"sort": "luck"},
+    ):
+        page = visitor.get(f"/evaluation/runs/{runs[2].pk}/", query)
+        assert len(texts(page, '#questions .banner[role="alert"] p')) == 1, query
+        assert len(questions_in(text(page))) == QUESTIONS
+
+
+def test_failing_is_told_apart_from_diagnostics(visitor: Client, runs: list[EvaluationRun]) -> None:
+    """Low completeness alone fails nothing; a wrong answer and an error do."""
+    run = runs[2]
+    wrong = run.items.get(position=1)
+    wrong.modes, wrong.answer = ["wrong_answer", "low_completeness"], "Ants."
+    wrong.golden = {**wrong.golden, "expected_answer": "Whales."}
+    wrong.save()
+    summed(run)
+    address = f"/evaluation/runs/{run.pk}/"
+    for page in (visitor.get(address), visitor.get("/evaluation/")):
+        assert texts(page, "#failing .failing-question") == ["Question 1?", "Question 3?"]
+        assert texts(page, "#failing li:first-child dd") == ["Whales.", "Ants."]
+        assert texts(page, "#modes > .bar-list .bar-count") == ["1"]
+        assert texts(page, "#modes .diagnostics .bar-count") == ["2"]
+        assert not has(page, "#modes .diagnostics .bad-bar")
+    assert numbers(visitor.get(address))[-1] == f"2 of {QUESTIONS}"
+    assert questions_in(text(visitor.get(address, {"failing": "yes"}))) == [1, 3]
+
+
+def test_a_measure_by_construction_is_no_headline(visitor: Client, golden_set: GoldenSet) -> None:
+    rows: list[dict[str, float | None]] = [
+        {"correctness": number / 4, "hit@10": 1.0, "adherence": 1.0, "faithfulness": 1.0, "f1": number / 9}
+        for number in range(5)
+    ]
+    quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
+    page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
+    titles = texts(page, ".run-numbers .name")
+    assert titles[:2] == ["Correctness", "Hit@10"] and "Adherence" not in titles
+    assert attribute(page, ".run-numbers .number:nth-child(2) [data-note]", "data-note") == "constant"
+    notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
+    assert notes["Adherence"] == notes["Faithfulness"] == "construction"
+    written = summed(make_run(rows, golden_set=golden_set, answerer="gpt"))
+    assert "Adherence" in texts(visitor.get(f"/evaluation/runs/{written.pk}/"), ".run-numbers .name")
 
 
 def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, runs: list[EvaluationRun]) -> None:
     run, unknown = runs[2], {"measures": {}}
+    items = list(run.items.all())
+    run.items.all().delete()
     type(run).objects.filter(pk=run.pk).update(state="queued", done=0, summary=unknown, token_usage={})
     html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
-    assert "pending" in html and '<span class="value">0.00 ms' not in html and "<dd>0.00 ms" not in html
+    assert "0.00 ms" not in html
     assert "0.80" in row_of(html, "Completeness") and 'class="missed"' not in row_of(html, "Completeness")
+    type(items[0]).objects.bulk_create(items)
     usage = {"estimated": True, "total_tokens": 1234}
     type(run).objects.filter(pk=run.pk).update(state="succeeded", summary=unknown, token_usage=usage)
     html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))

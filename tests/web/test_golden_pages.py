@@ -16,6 +16,7 @@ from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.edits import accept_suggestions, add_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
+from evaluation_app.golden.pages.transfers import ColumnChoice
 from evaluation_app.golden.sets import create_set
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -227,6 +228,49 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
     out = b"".join(visitor.get(f"/evaluation/sets/{golden.pk}/export.csv").streaming_content).decode()
     assert out.startswith("\ufeffquestion,")
     assert "\r\n'=1+1?," in out
+
+
+def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/rubrics/"
+    page(visitor, address)
+    values = {"name": "polite", "kind": "regex", "definition": "please", "must_match": "on"}
+    assert visitor.post(address, values).status_code == 302
+    refused = visitor.post(address, {**values, "name": "worse", "definition": "("})
+    assert (refused.status_code, has(refused, ".form-errors")) == (422, True)
+    page(visitor, f"{address}?edit=polite")
+    visitor.post(address, {**values, "definition": "thanks", "must_match": ""})
+    golden.refresh_from_db()
+    assert golden.rubrics == [{"name": "polite", "kind": "regex", "definition": "thanks", "must_match": False}]
+    visitor.post(address, {"remove": "polite"})
+    golden.refresh_from_db()
+    assert golden.rubrics == []
+
+
+def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/import/"
+    text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look"})
+    assert looked.context["columns"]["rows"] == [
+        ColumnChoice("input", "question", "Which animal sings?"),
+        ColumnChoice("expected_output", "expected_answer", "The whale."),
+        ColumnChoice("docs", "", "whales.md; birds.md"),
+    ]
+    assert looked.context["plan"].rows[0].golden.expected_doc_ids == ()
+    names = ["input", "expected_output", "docs"]
+    chosen = {"column": names, "field": ["question", "expected_answer", "expected_doc_ids"]}
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look", **chosen})
+    assert looked.context["plan"].rows[0].unknown == ("birds.md",)
+    assert has(looked, '.banner[data-tone="watch"]')
+    assert GoldenQuestion.objects.count() == 2, "a look ahead writes nothing"
+    wrong = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["", "", "question"]})
+    assert wrong.context["plan"].rows[0].golden.question == "whales.md; birds.md"
+    refused = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["notes", "", ""]})
+    assert (refused.status_code, has(refused, ".form-errors"), has(refused, "select[name=field]")) == (422, True, True)
+    stand = looked.context["plan"].stand
+    done = visitor.post(address, {"text": text, "mode": "merge", "do": "import", "stand": stand, **chosen})
+    assert done.status_code == 302
+    made = GoldenQuestion.objects.get(question="Which animal sings?")
+    assert (made.expected_answer, made.expected_doc_ids) == ("The whale.", ["whales.md", "birds.md"])
 
 
 def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(

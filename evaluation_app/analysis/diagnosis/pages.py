@@ -1,8 +1,7 @@
-"""Pages: the board, what a tried fix did, the bands of a set."""
+"""Pages: the board, and what a tried fix did."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -14,10 +13,9 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 
-from collections_app.domain.formats import counted
-from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
 from evaluation_app.analysis.comparison.presenters import show_usage, show_verdict
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
@@ -33,17 +31,13 @@ from evaluation_app.analysis.diagnosis.fixes import (
     discard_fix,
     has_changed,
     keep_plan,
-    quartiles,
-    refresh_modes,
     try_fix,
 )
 from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.analysis.diagnosis.question_table import SHOWN_PER_GROUP, read_table
 from evaluation_app.analysis.diagnosis.suggestions import suggest_fixes
-from evaluation_app.golden.pages.sets import set_context
-from evaluation_app.measures.catalogue import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.catalogue import banded_measures, keep_bands, stored_table, thresholds_for
+from evaluation_app.scoring.modes.catalogue import stored_table, thresholds_for
 
 ALL_OF_ONE = 300  # of a mode that is shown alone
 RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
@@ -58,56 +52,6 @@ class DecisionForm(forms.Form):
     assignee = forms.CharField(required=False, max_length=150)
     until = forms.DateField(required=False)
     note = forms.CharField(required=False, max_length=NOTE_CHARS_MAX)
-
-
-class BandsForm(forms.Form):
-    """Two numbers per measure. What is empty, or the server's own, is left to the server."""
-
-    def __init__(self, data: Mapping[str, Any] | None = None, *, golden_set: GoldenSet) -> None:
-        super().__init__(data)
-        own, shown = thresholds_for(), thresholds_for(golden_set)
-        self.rows = [(MEASURES[name], own[name], name in golden_set.bands) for name in banded_measures()]
-        for name in banded_measures():
-            for part, position in (("good", 0), ("poor", 1)):
-                self.fields[f"{name}_{part}"] = forms.FloatField(
-                    required=False,
-                    min_value=0,
-                    max_value=1,
-                    initial=shown[name][position] if name in golden_set.bands else None,
-                    widget=forms.NumberInput(
-                        attrs={
-                            "step": "0.01",
-                            "placeholder": f"{own[name][position]:g}",
-                            "aria-label": f"{MEASURES[name].title}, {part}",
-                        }
-                    ),
-                )
-
-    def clean(self) -> dict[str, Any]:
-        values = super().clean() or {}
-        for name in banded_measures():
-            if (values.get(f"{name}_good") is None) != (values.get(f"{name}_poor") is None):
-                missing = "good" if values.get(f"{name}_good") is None else "poor"
-                if f"{name}_{missing}" not in self.errors:
-                    self.add_error(f"{name}_{missing}", "Enter both thresholds, or neither.")
-        return values
-
-    def bands(self) -> dict[str, list[float]]:
-        """measure -> [good, poor] of those that are filled in."""
-        values = self.cleaned_data
-        return {
-            name: [values[f"{name}_good"], values[f"{name}_poor"]]
-            for name in banded_measures()
-            if values.get(f"{name}_good") is not None and values.get(f"{name}_poor") is not None
-        }
-
-    @property
-    def lines(self) -> list[tuple[Any, Any, bool, Any, Any]]:
-        """(measure, the server's pair, whether the set has its own, bound field of good, of poor)."""
-        return [
-            (measure, pair, is_own, self[f"{measure.name}_good"], self[f"{measure.name}_poor"])
-            for measure, pair, is_own in self.rows
-        ]
 
 
 @require_GET
@@ -219,40 +163,6 @@ def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
         saved = keep_plan(run, name, is_default=is_default, actor=request.user)
         messages.success(request, f"Preset {saved.name} saved{' as the default' if saved.is_default else ''}.")
     return redirect("evaluation:tried-fix", pk=pk)
-
-
-@require_http_methods(["GET", "POST"])
-def bands(request: PageRequest, pk: int) -> HttpResponse:
-    """Where the bands of one set lie."""
-    golden_set = get_object_or_404(GoldenSet, pk=pk)
-    form = BandsForm(request.POST if request.method == "POST" else None, golden_set=golden_set)
-
-    def save() -> HttpResponse:
-        keep_bands(golden_set, form.bands(), actor=request.user)
-        return _after_bands(request, golden_set)
-
-    response, status = submit_form(request, form, save)
-    if response:
-        return response
-    runs = [run for run in runs_of(golden_set) if not run.is_active]
-    context = {
-        **set_context(golden_set, "bands"),
-        "form": form,
-        "run": runs[0] if runs else None,
-        "quartiles": quartiles(runs[0], banded_measures()) if runs else {},
-    }
-    return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
-
-
-def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
-    """With `again`, the modes of the newest run are found again; its board shows what that did."""
-    newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
-    if not request.POST.get("again") or newest is None:
-        messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
-        return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
-    changed = refresh_modes(newest, actor=request.user)
-    messages.success(request, f"Thresholds saved. {counted(changed, 'question')} of the latest run changed.")
-    return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
 
 
 @require_GET

@@ -14,9 +14,9 @@ from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.golden import sets
 from evaluation_app.golden.api.schemas import ImportOut
 from evaluation_app.golden.pages.transfers import export_response
-from evaluation_app.golden.transfer.formats import Format, decode, read_rows
-from evaluation_app.golden.transfer.imports import ImportPlan, Mode, carry_out, plan_import
-from evaluation_app.models import GoldenSet
+from evaluation_app.golden.transfer.columns import read_columns
+from evaluation_app.golden.transfer.formats import Format, decode, map_rows, mapped_columns, read_file
+from evaluation_app.golden.transfer.imports import Mode, carry_out, plan_import, tell_import
 from ragd.errors import InvalidInput
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -55,6 +55,11 @@ def import_set(
     format: Literal["csv", "jsonl"] | None = param.Query(None, description="By the content type where it is left out"),
     mode: Mode = "merge",
     dry_run: bool = False,
+    columns: str | None = param.Query(
+        None,
+        description='JSON object of column to field, such as {"input": "question", "id": ""}; an empty field leaves the'
+        " column out. Others are read by the names that ragd and other tools use",
+    ),
 ) -> Any:
     """Add and change questions from the body, all or none. A line is the question of the same words.
 
@@ -63,25 +68,16 @@ def import_set(
     """
     result = sets.find_set(golden_set, request_key(request).visible)
     kind = format or _format_of(request)
-    rows = read_rows(decode(request.body), kind)
+    stated, file = read_columns(columns), read_file(decode(request.body), kind)
+    rows, mapped = map_rows(file, stated), mapped_columns(file, stated)
     if dry_run:
-        return _outcome(result, plan_import(result, rows, mode), dry_run=True)
+        return tell_import(result, plan_import(result, rows, mode), mapped, dry_run=True)
 
     def produce() -> dict[str, Any]:
-        return _outcome(result, carry_out(result, rows, mode, actor=request_key(request)), dry_run=False)
+        return tell_import(result, carry_out(result, rows, mode, actor=request_key(request)), mapped, dry_run=False)
 
     body = hashlib.sha256(request.body).hexdigest()
-    return answer(request, produce, ImportOut, fingerprint=f"{kind} {mode} {body}")
-
-
-def _outcome(golden_set: GoldenSet, plan: ImportPlan, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "counts": plan.counts,
-        "lines": [row for row in plan.rows if row.status != "unchanged"],
-        "removed": [golden.question for golden in plan.removed],
-        "version": golden_set.version,
-    }
+    return answer(request, produce, ImportOut, fingerprint=f"{kind} {mode} {columns} {body}")
 
 
 def _format_of(request: HttpRequest) -> Format:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -15,30 +16,65 @@ from collections_app.http.page_requests import PageRequest, render_page, submit_
 from evaluation_app.golden.pages.forms import ImportForm
 from evaluation_app.golden.pages.sets import find_set_or_404, set_context
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.transfer.formats import MEDIA_TYPES, decode, guess_format, read_rows, write_csv, write_jsonl
+from evaluation_app.golden.transfer.columns import COLUMNS, Mapped, propose_columns, unmapped
+from evaluation_app.golden.transfer.formats import (
+    MEDIA_TYPES,
+    File,
+    decode,
+    guess_format,
+    map_rows,
+    read_file,
+    write_csv,
+    write_jsonl,
+)
 from evaluation_app.golden.transfer.imports import ImportPlan, carry_out, plan_import
 from evaluation_app.models import GoldenSet
 
 ROWS_SHOWN = 200
+EXAMPLE_CHARS = 160
 
 
 @require_http_methods(["GET", "POST"])
 def import_questions(request: PageRequest, pk: int) -> HttpResponse:
-    """do=look shows what the file would do; do=import does it, if the set is still as it was looked at."""
+    """do=look shows what the file would do; do=import does it, if the set is still as it was looked at.
+
+    column and field, each once per column of the file: which column holds which field, as it was chosen.
+    """
     golden_set = find_set_or_404(pk)
     form = ImportForm(request.POST or None, request.FILES or None, initial={"mode": "merge"})
     context: dict[str, Any] = set_context(golden_set, "import") | {"form": form}
 
     def save() -> HttpResponse:
         text, name = _sent(form)
-        plan = _act(request, golden_set, form, text, name)
+        file = read_file(text, guess_format(name, text))
+        context.update({"text": text, "name": name, "mode": form.cleaned_data["mode"], "file": file})
+        chosen = dict(zip(request.POST.getlist("column"), request.POST.getlist("field"), strict=False))
+        context["columns"] = _column_choices(file, chosen)
+        plan = _act(request, golden_set, form, file, chosen or dict.fromkeys(unmapped(file.names), ""))
         if plan is None:
             return redirect("evaluation:golden-set", pk)
-        planned = {"plan": plan, "text": text, "name": name, **_shown(request, plan)}
-        return render_page(request, "evaluation/golden/import.html", context | planned)
+        return render_page(request, "evaluation/golden/import.html", context | {"plan": plan, **_shown(plan)})
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "evaluation/golden/import.html", context, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """A column of the file, the field that it is read as ("": none), and its first value."""
+
+    name: str
+    field: str
+    example: str
+
+
+def _column_choices(file: File, chosen: Mapped) -> dict[str, Any]:
+    """For the table of columns: each with its field as chosen, else as proposed."""
+    proposed = propose_columns(file.names)
+    rows = [
+        ColumnChoice(name, chosen.get(name, proposed[name]), file.example(name)[:EXAMPLE_CHARS]) for name in file.names
+    ]
+    return {"rows": rows, "fields": COLUMNS, "is_as_named": all(row.field == row.name for row in rows)}
 
 
 def _sent(form: ImportForm) -> tuple[str, str]:
@@ -49,9 +85,11 @@ def _sent(form: ImportForm) -> tuple[str, str]:
     return decode(form.cleaned_data["text"].encode()), form.data.get("name", "")
 
 
-def _act(request: PageRequest, golden_set: GoldenSet, form: ImportForm, text: str, name: str) -> ImportPlan | None:
+def _act(
+    request: PageRequest, golden_set: GoldenSet, form: ImportForm, file: File, columns: Mapped
+) -> ImportPlan | None:
     """The plan to be looked at; None once it is carried out."""
-    rows, mode = read_rows(text, guess_format(name, text)), form.cleaned_data["mode"]
+    rows, mode = map_rows(file, columns), form.cleaned_data["mode"]
     if request.POST.get("do") != "import":
         return plan_import(golden_set, rows, mode)
     done = carry_out(golden_set, rows, mode, expected=request.POST.get("stand", ""), actor=request.user)
@@ -63,10 +101,10 @@ def _act(request: PageRequest, golden_set: GoldenSet, form: ImportForm, text: st
     return None
 
 
-def _shown(request: PageRequest, plan: ImportPlan) -> dict[str, Any]:
-    """Wrong lines first, then those that change something."""
-    order = {"error": 0, "added": 1, "changed": 1, "unchanged": 2}
-    rows = sorted(plan.rows, key=lambda row: (order[row.status], row.number))
+def _shown(plan: ImportPlan) -> dict[str, Any]:
+    """Wrong lines first, then those that expect unknown documents, then those that change something."""
+    order = {"error": 0, "added": 2, "changed": 2, "unchanged": 3}
+    rows = sorted(plan.rows, key=lambda row: (1 if row.unknown else order[row.status], row.number))
     return {"rows": Paginator(rows, ROWS_SHOWN).get_page(1), "rows_more": max(len(rows) - ROWS_SHOWN, 0)}
 
 

@@ -15,13 +15,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from evaluation_app.golden.questions import FIELDS, Golden
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.transfer.columns import (
+    COLUMNS,
+    SUGGESTED,
+    Mapped,
+    check_columns,
+    plain_name,
+    propose_columns,
+    unmapped,
+)
 from ragd.errors import InvalidInput
 
 Format = Literal["csv", "jsonl"]
 MEDIA_TYPES: Mapping[Format, str] = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}
-SUGGESTED = "suggested"
-COLUMNS = (*FIELDS, SUGGESTED)
 LISTS = ("expected_doc_ids", "expected_chunks")
 ROWS_MAX = 20_000
 BYTES_MAX = 20_000_000
@@ -93,53 +100,150 @@ def guess_format(name: str, text: str) -> Format:
     return "jsonl" if is_object or ending in ("jsonl", "ndjson", "json") else "csv"
 
 
-def read_rows(text: str, format: Format) -> list[Row]:
-    """What the lines state; a line that cannot be read has its error. Raises InvalidInput for a file that is none."""
-    rows = _read_jsonl(text) if format == "jsonl" else _read_csv(text)
-    result: list[Row] = []
-    for row in rows:
-        result.append(row)
-        if len(result) > ROWS_MAX:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line as it stands in the file. number: from 1. values: by the file's own names. error: "" for none."""
+
+    number: int
+    values: Mapping[str, Any]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of which nothing is understood yet. names: its columns, or the keys of all its objects, as they come."""
+
+    format: Format
+    names: tuple[str, ...]
+    lines: Sequence[Line]
+
+    def example(self, name: str) -> str:
+        """The first value of a column that is not empty, as a text."""
+        values = (line.values.get(name) for line in self.lines)
+        value = next((value for value in values if value not in (None, "", [], {})), "")
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def read_rows(text: str, format: Format, columns: Mapped | None = None) -> list[Row]:
+    """What the lines state; a line that cannot be read has its error. Raises InvalidInput for a file that is none.
+
+    columns: which column holds which field, over what is proposed by their names; None: as proposed, and then a column
+    for which nothing is proposed is an error.
+    """
+    return map_rows(read_file(text, format), columns)
+
+
+def read_file(text: str, format: Format) -> File:
+    """Raises InvalidInput for a file without lines, or with too many, and for a head that is none."""
+    text = text.lstrip(BYTE_ORDER_MARK)
+    names: list[str] = [] if format == "jsonl" else _head_of(text)
+    lines: list[Line] = []
+    for line in _read_jsonl(text) if format == "jsonl" else _read_csv(text, names):
+        lines.append(line)
+        if len(lines) > ROWS_MAX:
             raise InvalidInput(f"the file must hold at most {ROWS_MAX:,} questions; send it in parts", field="file")
-    if not result:
+    if not lines and (format == "jsonl" or "question" in propose_columns(names).values()):
         raise InvalidInput("the file holds no question", field="file")
-    return result
+    if format == "jsonl":
+        names = list(dict.fromkeys(name for line in lines for name in line.values))
+    return File(format, tuple(names), lines)
 
 
-def _read_jsonl(text: str) -> Iterator[Row]:
-    for number, line in enumerate(text.lstrip(BYTE_ORDER_MARK).split("\n"), 1):
+def map_rows(file: File, columns: Mapped | None = None) -> list[Row]:
+    """The file's lines as fields of golden questions. Raises InvalidInput; see `read_rows`."""
+    if columns is None:
+        _check_known(file)
+    mapped = mapped_columns(file, columns)
+    return [_row_of(file, line, mapped, is_stated=columns is not None) for line in file.lines]
+
+
+def mapped_columns(file: File, columns: Mapped | None = None) -> dict[str, str]:
+    """Each column of the file with its field: as stated, else as proposed. Raises InvalidInput; see `check_columns`."""
+    return propose_columns(file.names) if columns is None else check_columns(columns, file.names)
+
+
+def _check_known(file: File) -> None:
+    """Without a word of the caller a column that nobody knows is no column to pass over. Of JSON each line says it."""
+    known, unknown = ", ".join(COLUMNS), unmapped(file.names)
+    if file.format == "jsonl":
+        return
+    if "question" not in propose_columns(file.names).values():
+        raise InvalidInput(
+            f"the first line must name the columns, question among them; known are {known}", field="file"
+        )
+    if unknown:
+        raise InvalidInput(
+            f"the file has a column {unknown[0]!r}; known are {known}. State with columns which field it holds, or"
+            ' that it is not read: {"' + unknown[0] + '": ""}',
+            field="file",
+        )
+
+
+def _row_of(file: File, line: Line, mapped: Mapped, *, is_stated: bool) -> Row:
+    if line.error:
+        return Row(line.number, {}, line.error)
+    unknown = sorted(name for name in line.values if not mapped[name])
+    if unknown and not is_stated:
+        return Row(line.number, {}, f"there is no field {unknown[0]!r}; known are {', '.join(COLUMNS)}")
+    stated: dict[str, Any] = {}
+    try:
+        for name, value in line.values.items():
+            if field := mapped[name]:
+                is_own = name == field
+                stated[field] = _value(field, value) if file.format == "csv" else _json_value(field, value, is_own)
+    except InvalidInput as error:
+        return Row(line.number, {}, error.message)
+    return Row(line.number, stated)
+
+
+def _json_value(field: str, value: Any, is_own: bool) -> Any:
+    """As it stands. Under another tool's name a text may be a list of one, and a list of ids a text."""
+    if field == SUGGESTED and not isinstance(value, (bool, type(None))):
+        raise InvalidInput(f"suggested must be true or false, not {value!r}")
+    if is_own:
+        return value
+    if field in LISTS and isinstance(value, str):
+        return _read_list(field, value)
+    if field not in LISTS and isinstance(value, list) and len(value) == 1:
+        return value[0]
+    return value
+
+
+def _read_jsonl(text: str) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             values = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            yield Row(number, {}, f"the line is no JSON: {error}")
+            yield Line(number, {}, f"the line is no JSON: {error}")
             continue
-        yield _object_row(number, values)
-
-
-def _object_row(number: int, values: Any) -> Row:
-    if not isinstance(values, dict):
-        return Row(number, {}, f"the line must be a JSON object, not {type(values).__name__}")
-    if unknown := sorted(set(values) - set(COLUMNS)):
-        return Row(number, {}, f"there is no field {unknown[0]!r}; known are {', '.join(COLUMNS)}")
-    if not isinstance(values.get(SUGGESTED, False), (bool, type(None))):
-        return Row(number, {}, f"suggested must be true or false, not {values[SUGGESTED]!r}")
-    return Row(number, values)
+        if isinstance(values, dict):
+            yield Line(number, values)
+        else:
+            yield Line(number, {}, f"the line must be a JSON object, not {type(values).__name__}")
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _read_csv(text: str) -> Iterator[Row]:
-    text = text.lstrip(BYTE_ORDER_MARK)
+def _head_of(text: str) -> list[str]:
+    """The names in the first line."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     try:
-        names = [_column(name) for name in next(reader, [])]
+        names = [unguard(name.strip()).strip() for name in next(reader, [])]
     except csv.Error as error:
         raise InvalidInput(f"the first line cannot be read as CSV: {error}", field="file") from None
-    _check_columns(names)
+    plain = [plain_name(name) for name in names]
+    if len(set(plain)) < len(plain):
+        raise InvalidInput("the first line names a column twice", field="file")
+    return names
+
+
+def _read_csv(text: str, names: Sequence[str]) -> Iterator[Line]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    next(reader, None)
     while True:
         number = reader.line_num + 1
         try:
@@ -147,44 +251,19 @@ def _read_csv(text: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield Row(number, {}, f"the line cannot be read as CSV: {error}")
+            yield Line(number, {}, f"the line cannot be read as CSV: {error}")
             return
-        if any(cell.strip() for cell in cells):
-            yield _cells_row(number, names, cells)
+        if len(cells) > len(names):
+            message = f"the line has {len(cells)} cells and the first line {len(names)}; quote what holds a comma"
+            yield Line(number, {}, message)
+        elif any(cell.strip() for cell in cells):
+            yield Line(number, dict(zip(names, (unguard(cell) for cell in cells), strict=False)))
 
 
 def _delimiter(text: str) -> str:
     """The one that the first line holds most of."""
     first = text.partition("\n")[0]
     return max(DELIMITERS, key=lambda mark: (first.count(mark), -DELIMITERS.index(mark)))
-
-
-def _column(name: str) -> str:
-    return unguard(name.strip()).strip().lower().replace(" ", "_")
-
-
-def _check_columns(names: Sequence[str]) -> None:
-    known = ", ".join(COLUMNS)
-    if unknown := next((name for name in names if name not in COLUMNS), None):
-        raise InvalidInput(f"the file has a column {unknown!r}; known are {known}", field="file")
-    if "question" not in names:
-        raise InvalidInput(
-            f"the first line must name the columns, question among them; known are {known}", field="file"
-        )
-    if len(set(names)) < len(names):
-        raise InvalidInput("the first line names a column twice", field="file")
-
-
-def _cells_row(number: int, names: Sequence[str], cells: Sequence[str]) -> Row:
-    if len(cells) > len(names):
-        return Row(
-            number, {}, f"the line has {len(cells)} cells and the first line {len(names)}; quote what holds a comma"
-        )
-    texts = dict(zip(names, (unguard(cell) for cell in cells), strict=False))
-    try:
-        return Row(number, {name: _value(name, text) for name, text in texts.items()})
-    except InvalidInput as error:
-        return Row(number, {}, error.message)
 
 
 def _value(name: str, text: str) -> Any:

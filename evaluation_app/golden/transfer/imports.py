@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
 from evaluation_app.golden.edits import changing, next_position, replace_questions, write_goldens
+from evaluation_app.golden.expectations import read_status
 from evaluation_app.golden.questions import Golden, clean_golden
-from evaluation_app.golden.transfer.formats import SUGGESTED, Row
+from evaluation_app.golden.transfer.columns import SUGGESTED, Mapped
+from evaluation_app.golden.transfer.formats import Row
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 
@@ -21,7 +23,8 @@ ERRORS_TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One line and what becomes of it. before: the question as the set has it. fields: names of those that differ."""
+    """One line and what becomes of it. before: the question as the set has it. fields: names of those that differ.
+    unknown: documents and chunks that it would expect and that the collection does not have."""
 
     number: int
     status: Status
@@ -30,6 +33,7 @@ class Planned:
     suggested: bool = False
     fields: tuple[str, ...] = ()
     error: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class ImportPlan:
         return [row for row in self.rows if row.status == "error"]
 
     @property
+    def unknown_total(self) -> int:
+        """How many lines expect what the collection does not have."""
+        return sum(bool(row.unknown) for row in self.rows)
+
+    @property
     def changes_anything(self) -> bool:
         counts = self.counts
         return bool(counts["added"] or counts["changed"] or counts["removed"])
@@ -68,7 +77,7 @@ def plan_import(golden_set: GoldenSet, rows: Sequence[Row], mode: Mode = "merge"
     order. A question that stands twice in the file is an error of its second line.
     """
     stored = {row.question: row for row in golden_set.questions.order_by("position", "id")}
-    planned = list(_plan_rows(rows, stored, mode))
+    planned = _with_unknown(golden_set, list(_plan_rows(rows, stored, mode)))
     named = {row.golden.question for row in planned if row.golden is not None}
     removed: tuple[Golden, ...] = ()
     if mode == "replace":
@@ -107,6 +116,30 @@ def carry_out(
         if did or _order_of(golden_set) != before:
             change.summary = f"imported {len(rows)} lines: {did or 'another order'}"
     return plan
+
+
+def tell_import(golden_set: GoldenSet, plan: ImportPlan, columns: Mapped, *, dry_run: bool) -> dict[str, Any]:
+    """What an import did or would do, as API and command line answer it; lines that change nothing are left out."""
+    return {
+        "dry_run": dry_run,
+        "counts": plan.counts,
+        "columns": columns,
+        "lines": [row for row in plan.rows if row.status != "unchanged"],
+        "removed": [golden.question for golden in plan.removed],
+        "version": golden_set.version,
+    }
+
+
+def _with_unknown(golden_set: GoldenSet, planned: Sequence[Planned]) -> list[Planned]:
+    """In three queries."""
+    written = [row.golden for row in planned if row.golden is not None and row.status != "unchanged"]
+    status = read_status(golden_set.collection_name, written)
+    return [
+        row
+        if row.golden is None or row.status == "unchanged"
+        else replace(row, unknown=tuple(item.key for item in status.of(row.golden) if item.state == "gone"))
+        for row in planned
+    ]
 
 
 def _plan_rows(rows: Sequence[Row], stored: Mapping[str, GoldenQuestion], mode: Mode) -> Iterator[Planned]:

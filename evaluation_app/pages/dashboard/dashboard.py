@@ -21,7 +21,13 @@ from evaluation_app.golden.sets import listed_sets
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
-from evaluation_app.pages.dashboard.run_page import comparison_address, distribution_of, mode_counts, mode_rows
+from evaluation_app.pages.dashboard.run_page import (
+    comparison_address,
+    distribution_of,
+    failing_rows,
+    mode_context,
+    read_answers,
+)
 from evaluation_app.pages.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
 from evaluation_app.runs.serving_runs import Serving, serving_runs, servings
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for
@@ -182,23 +188,24 @@ def _describe_newest(
     chosen = group if group in groups else FIRST_GROUP  # a run may lack a group that there is
     names = [figure.name for figure in figures if figure.measure.group == chosen]
     if chosen == FIRST_GROUP:
-        names = first_names([figure.name for figure in figures], SHOWN_MEASURES)
+        names = first_names([figure.name for figure in figures], SHOWN_MEASURES, newest.answerer)
     rows, named = read_rows(newest), {figure.name: figure for figure in figures}
     panels = [_panel(named[name], newest, rows, done, baseline, bands) for name in names]
-    failing = sorted((row for row in rows if row.modes or row.misses), key=_badness)
+    failing = failing_rows(newest, rows)
     return {
         "panels": panels,
         "group": chosen,
         "groups": [(FIRST_GROUP, "Overview"), *((key, GROUPS[key]) for key in groups)],
         "numbers": [panel.figure for panel in panels] if chosen == FIRST_GROUP else [],
+        "has_bands": bool(bands),
         "coverage": coverage_of(figures),
         "held_against": held_against,
         "compare_href": comparison_address(held_against, newest),
-        "modes": mode_rows(newest),
-        "mode_counts": mode_counts(newest),
-        "failing": [(row, _item_address(newest, row)) for row in failing[:FAILING]],
+        **mode_context(newest),
+        "failing": read_answers(newest, failing[:FAILING]),
         "failing_total": len(failing),
-        "failing_href": items_address(newest, verdict="failed"),
+        "failing_href": items_address(newest, failing="yes"),
+        "run": newest,
         "board_href": f"{reverse('evaluation:board')}?run={newest.pk}",
         "measures_missing": len(figures) - len(panels),
     }
@@ -239,12 +246,3 @@ def _point(run: EvaluationRun, name: str, bands: Bands, *, is_baseline: bool, by
         group=run.set_digest,
         is_baseline=is_baseline,
     )
-
-
-def _badness(row: ItemRow) -> tuple[int, int, int]:
-    """Most thresholds missed first, then most modes, then by position."""
-    return (-len(row.misses or ()), -len(row.modes), row.position)
-
-
-def _item_address(run: EvaluationRun, row: ItemRow) -> str:
-    return reverse("evaluation:evaluation-item", args=[run.pk, row.position])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django import forms
 from django.http import QueryDict
@@ -15,20 +16,26 @@ from django.urls import reverse
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.summaries import Miss, question_misses
-from evaluation_app.scoring.modes.catalogue import mode_title
+from evaluation_app.runs.item_execution import has_failed
+from evaluation_app.runs.summaries import Line, Miss, question_misses, summarize
+from evaluation_app.scoring.modes.catalogue import failures, mode_title, stored_table
+from evaluation_app.scoring.run_settings import RunSettings
 
 LIGHT = (
     "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
-    "error",
+    "error", "query_run",
 )  # fmt: skip
 OWN_SORTS = ("position", "question", "category", "outcome", "took")
-PASSED, MISSED, UNJUDGED = "passed", "failed", "none"
+PASSED, MISSED, UNJUDGED = "passed", "missed", "none"
+YES, NO = "yes", "no"
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """misses: the thresholds that the question does not reach; None where no threshold speaks of it."""
+    """misses: the thresholds that the question does not reach; None where no threshold speaks of it.
+
+    thresholds: the question's own.
+    """
 
     position: int
     question: str
@@ -40,11 +47,23 @@ class ItemRow:
     misses: tuple[Miss, ...] | None
     took_ms: float
     error: str
+    thresholds: Mapping[str, float]
+    query_run: UUID | None
 
     @property
     def verdict(self) -> str:
         """passed, failed, or none where no threshold speaks of it."""
         return UNJUDGED if self.misses is None else MISSED if self.misses else PASSED
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The modes that fail the question, without its diagnostics."""
+        return failures(self.modes)
+
+    @property
+    def is_failing(self) -> bool:
+        """As `EvaluationItem.is_failing`."""
+        return self.outcome == EvaluationItem.Outcome.ERROR or bool(self.failures)
 
     def value(self, measure: str) -> float | None:
         score = self.scores.get(measure)
@@ -84,6 +103,32 @@ def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
         misses=None if misses is None else tuple(misses),
         took_ms=values["took_ms"],
         error=values["error"],
+        thresholds=values["golden__thresholds"] or {},
+        query_run=values["query_run"],
+    )
+
+
+def as_far_as_done(run: EvaluationRun, rows: Sequence[ItemRow]) -> EvaluationRun:
+    """A run that goes on with the counts and figures of these rows, unsaved; one that has ended as it is.
+
+    What a run stores of itself lags behind its items, so a page of both would disagree with itself.
+    """
+    if run.is_active:
+        lines = [_line(row) for row in rows]
+        settings = RunSettings.from_dict(run.settings)
+        run.summary = summarize(lines, settings, thresholds=run.thresholds, intervals=False, answerer=run.answerer)
+        run.done, run.failed = len(lines), sum(has_failed(line) for line in lines)
+    return run
+
+
+def _line(row: ItemRow) -> Line:
+    return Line(
+        scores={name: score.as_dict() for name, score in row.scores.items()},
+        category=row.category,
+        weight=row.weight,
+        outcome=row.outcome,
+        modes=list(row.modes),
+        golden={"thresholds": row.thresholds},
     )
 
 
@@ -99,7 +144,7 @@ class Facets:
 
     @classmethod
     def of(cls, rows: Sequence[ItemRow]) -> Facets:
-        verdicts = {PASSED: "Passed", MISSED: "Failed", UNJUDGED: "No thresholds"}
+        verdicts = {PASSED: "Passed", MISSED: "Missed", UNJUDGED: "No thresholds"}
         labels = dict(EvaluationItem.Outcome.choices)
         return cls(
             outcomes=_counted((row.outcome for row in rows), labels),
@@ -126,16 +171,17 @@ class ItemFilterForm(forms.Form):
     verdict = forms.ChoiceField(
         label="Thresholds", required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
     )
+    failing = forms.ChoiceField(label="Failing", required=False, choices=[(each, each) for each in (YES, NO)])
     category = forms.CharField(label="Category", required=False)
     mode = forms.CharField(label="Failure mode", required=False)
     measure = forms.CharField(label="Metric", required=False)
     score = forms.ChoiceField(label="Score", required=False, choices=[(each, each) for each in (*STATES, "unscored")])
     low = forms.FloatField(label="From", required=False, min_value=0, max_value=1)
     high = forms.FloatField(label="Below", required=False, min_value=0, max_value=1)
-    sort = forms.CharField(required=False)
+    sort = forms.CharField(label="Sort", required=False)
 
 
-FILTERS = ("text", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
+FILTERS = ("text", "failing", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -153,10 +199,9 @@ class ItemList:
         rows = read_rows(run)
         form = ItemFilterForm(query)
         form.is_valid()
+        _refuse_unknown(form, Facets.of(rows))
         data = {name: form.cleaned_data.get(name) for name in FILTERS}
-        known = {name for row in rows for name in row.scores}
-        sort = form.cleaned_data.get("sort") or "position"
-        return cls(run, rows, form, data, sort if sort.removeprefix("-") in {*OWN_SORTS, *known} else "position")
+        return cls(run, rows, form, data, form.cleaned_data.get("sort") or "position")
 
     @cached_property
     def rows(self) -> list[ItemRow]:
@@ -201,6 +246,7 @@ class ItemList:
             (not text or text in row.question.casefold())
             and requested["outcome"] in (None, "", row.outcome)
             and requested["verdict"] in (None, "", row.verdict)
+            and requested["failing"] in (None, "", YES if row.is_failing else NO)
             and requested["category"] in (None, "", row.category)
             and (not requested["mode"] or requested["mode"] in row.modes)
             and (not requested["measure"] or self._score_passes(row))
@@ -220,6 +266,21 @@ class ItemList:
             return False
         value = score.value + 1e-9  # as the bars of a distribution count: see `score_charts.bin_of`
         return (low is None or value >= low) and (high is None or value < high or high >= 1)
+
+
+def _refuse_unknown(form: ItemFilterForm, facets: Facets) -> None:
+    """An error for each name that the run does not have, which also takes it out of the form's clean data."""
+    known = {
+        "outcome": {value for value, _ in EvaluationItem.Outcome.choices},
+        "category": {value for value, _, _ in facets.categories},
+        "mode": {*stored_table().modes, *(value for value, _, _ in facets.modes)},
+        "measure": set(facets.measures),
+        "sort": {*OWN_SORTS, *facets.measures},
+    }
+    for name, values in known.items():
+        requested = (form.cleaned_data.get(name) or "").removeprefix("-" if name == "sort" else "")
+        if requested and requested not in values and (facets.measures or name == "outcome"):
+            form.add_error(name, f"there is no {requested!r} here; known are {', '.join(sorted(values))}")
 
 
 def _sorted(rows: list[ItemRow], sort: str) -> list[ItemRow]:
@@ -259,8 +320,10 @@ def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
     if requested["outcome"]:
         details.append((labels.get(requested["outcome"], requested["outcome"]), ("outcome",)))
     if requested["verdict"]:
-        words = {PASSED: "passed", MISSED: "failed", UNJUDGED: "no threshold"}
+        words = {PASSED: "thresholds passed", MISSED: "threshold missed", UNJUDGED: "no threshold"}
         details.append((words[requested["verdict"]], ("verdict",)))
+    if requested["failing"]:
+        details.append(("failing" if requested["failing"] == YES else "not failing", ("failing",)))
     if requested["category"]:
         details.append((f"category {requested['category']}", ("category",)))
     if requested["mode"]:
@@ -272,7 +335,7 @@ def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
 
 def _measure_words(requested: Mapping[str, Any]) -> str:
     words = measure_of(requested["measure"]).title
-    states = {"scored": "scored", "unscorable": "unscorable", "error": "failed", "unscored": "not scored"}
+    states = {"scored": "scored", "unscorable": "unscorable", "error": "with an error", "unscored": "not scored"}
     if requested["score"]:
         words += f" {states[requested['score']]}"
     if requested["low"] is not None:

@@ -22,24 +22,34 @@ from evaluation_app.analysis.figures import (
     first_names,
     grouped,
     make_figure,
+    question_bands,
     run_figures,
     shares_of,
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
+from evaluation_app.pages.dashboard.item_rows import (
+    ItemList,
+    ItemRow,
+    as_far_as_done,
+    describe_filter,
+    items_address,
+)
 from evaluation_app.runs.summaries import run_misses
-from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for, failures, mode_title, stored_table
+from retrieval_app.models import QueryRun
 
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
 CATEGORY_COLUMNS = 6
-LIVE_FIGURES = 6  # told while a run goes on
+HEADLINE_FIGURES = 5
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
+FAILING = 10  # shown with answer and expected answer
+EXCERPT_CHARS = 400
 PARTS = {
     "questions": "evaluation/dashboard/parts/questions.html",
-    "evaluation-progress": "evaluation/dashboard/parts/progress.html",
+    "run-body": "evaluation/dashboard/parts/run_body.html",
 }
 
 
@@ -70,42 +80,56 @@ class ModeRow:
     href: str
 
 
+@dataclass(frozen=True, slots=True)
+class FailingRow:
+    """A failing question with what was said and what was expected, each "" where there is none."""
+
+    row: ItemRow
+    answer: str
+    expected: str
+    href: str
+
+
 @require_GET
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    """With the filter of its questions in the address; see `item_rows.ItemFilterForm`."""
+    """With the filter of its questions in the address (see `item_rows.ItemFilterForm`); metrics=all opens all metrics.
+
+    While the run goes on its page comes again whole: all of it is read from the same items.
+    """
     run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "base_run", "sweep"), pk=pk)
-    if is_part(request, ["evaluation-progress"]):
-        response = render_page(request, "evaluation/dashboard/run.html", describe_progress(run), parts=PARTS)
-        if not run.is_active:
-            response["HX-Refresh"] = "true"
-        return response
     if is_part(request, [f"run-state-{pk}"]):
         parts = {f"run-state-{pk}": "evaluation/dashboard/parts/run_state.html"}
         return render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)
-    context = describe_run(run, ItemList.read(run, request.GET), request)
-    return render_page(request, "evaluation/dashboard/run.html", context, parts=PARTS)
-
-
-def describe_progress(run: EvaluationRun) -> dict[str, Any]:
-    left_ms = run.took_ms / run.done * (run.total - run.done) if run.done else None
-    figures = run_figures(run, bands_for(run.golden_set))
-    shown = first_names([figure.name for figure in figures], LIVE_FIGURES)
-    rows = _figure_rows(run, [figure for figure in figures if figure.name in shown])
-    return {"run": run, "rows": rows, "left_ms": left_ms}
+    listed = ItemList.read(run, request.GET)
+    context = describe_run(as_far_as_done(run, listed.everything), listed, request)
+    response = render_page(request, "evaluation/dashboard/run.html", context, parts=PARTS)
+    if is_part(request, ["run-body"]) and not run.is_active:
+        response["HX-Refresh"] = "true"
+    return response
 
 
 def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
     bands = bands_for(run.golden_set)
     base = base_of(run)
     figures = run_figures(run, bands, base)
+    named = {figure.name: figure for figure in figures}
+    headline = [named[name] for name in first_names(named, HEADLINE_FIGURES, run.answerer)]
+    others = [figure for figure in figures if figure not in headline]
+    failing = failing_rows(run, listed.everything)
     return {
-        **describe_progress(run),
+        "run": run,
+        "left_ms": run.took_ms / run.done * (run.total - run.done) if run.done else None,
         "base": base,
         "is_baseline": run.golden_set is not None and run.golden_set.baseline_id == run.pk,
-        "groups": [(title, _figure_rows(run, members)) for title, members in grouped(figures)],
+        "headline": headline,
+        "headline_rows": [("", _figure_rows(run, headline))] if headline else [],
+        "other_rows": [(title, _figure_rows(run, members)) for title, members in grouped(others)],
+        "others": len(others),
+        "all_metrics": request.GET.get("metrics") == "all",
         "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
         if not run.is_active
         else [],
+        "has_bands": bool(bands),
         "coverage": coverage_of(figures),
         "categories": _category_rows(run, bands, listed.everything),
         "category_heads": [measure_of(name) for name in _category_names(run)],
@@ -115,7 +139,11 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
             for value, label in EvaluationItem.Outcome.choices
             if run.summary.get("outcomes", {}).get(value)
         ],
-        "modes": mode_rows(run),
+        "failing": read_answers(run, failing[:FAILING]),
+        "failing_total": len(failing),
+        "failing_href": items_address(run, failing="yes"),
+        **mode_context(run),
+        "query_ms": None if run.is_active else query_time(run),
         "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
         **question_context(run, listed, request),
         "compare_href": comparison_address(base, run),
@@ -123,6 +151,44 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
         "review_href": f"{reverse('evaluation:review')}?run={run.pk}",
     }
+
+
+def failing_rows(run: EvaluationRun, rows: Sequence[ItemRow]) -> list[ItemRow]:
+    """The failing questions: the least correct first, then those in most failure modes, ties by position."""
+    failing = [row for row in rows if row.is_failing]
+    return sorted(failing, key=lambda row: (row.value("correctness") or 0.0, -len(row.failures), row.position))
+
+
+def read_answers(run: EvaluationRun, rows: Sequence[ItemRow]) -> list[FailingRow]:
+    """These questions with their texts, in the given order: one query."""
+    records = run.items.filter(position__in=[row.position for row in rows])
+    texts = {
+        position: (answer or "", expected or "")
+        for position, answer, expected in records.values_list("position", "answer", "golden__expected_answer")
+    }
+    found = []
+    for row in rows:
+        answer, expected = texts.get(row.position, ("", ""))
+        href = reverse("evaluation:evaluation-item", args=[run.pk, row.position])
+        found.append(FailingRow(row, _excerpt(answer), _excerpt(expected), href))
+    return found
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= EXCERPT_CHARS else f"{text[:EXCERPT_CHARS].rstrip()}…"
+
+
+def query_time(run: EvaluationRun) -> float | None:
+    """Milliseconds that the run's queries needed, without judging; None where any of the stored query runs is gone."""
+    asked = run.items.exclude(query_run=None)
+    known = times_of(asked.values("query_run"))
+    return sum(known.values()) if known and len(known) == run.done else None
+
+
+def times_of(ids: Any) -> dict[uuid.UUID, float]:
+    """Milliseconds of these stored query runs, of those that are there."""
+    rows = QueryRun.objects.filter(pk__in=ids).values_list("pk", "timings_ms__total")
+    return {pk: total for pk, total in rows if isinstance(total, int | float)}
 
 
 def base_of(run: EvaluationRun) -> EvaluationRun | None:
@@ -137,12 +203,13 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     """The table of questions, with the measures that it has columns for."""
     page = Paginator(listed.rows, ITEMS_PER_PAGE).get_page(request.GET.get("page"))
     names = listed.facets.measures
-    columns = first_names(names, COLUMNS)
+    columns = first_names(names, COLUMNS, run.answerer)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     columns += [name for name in names if name in requested and name not in columns]
-    bands = bands_for(run.golden_set)
+    bands = question_bands(run, bands_for(run.golden_set))
     return {
         "listed": listed,
+        "query_times": times_of([row.query_run for row in page if row.query_run is not None]),
         "mode_counts": mode_counts(run),
         "filter_form": listed.form,
         "sort": listed.sort,
@@ -171,7 +238,7 @@ def _figure_rows(run: EvaluationRun, figures: Sequence[Figure]) -> list[FigureRo
 
 
 def _category_names(run: EvaluationRun) -> list[str]:
-    return first_names(list(run.summary.get("measures", {})), CATEGORY_COLUMNS)
+    return first_names(run.summary.get("measures", {}), CATEGORY_COLUMNS, run.answerer)
 
 
 def _category_rows(run: EvaluationRun, bands: Bands, rows: Sequence[ItemRow]) -> list[CategoryRow]:
@@ -218,22 +285,28 @@ def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow])
     )
 
 
-def mode_rows(run: EvaluationRun) -> list[ModeRow]:
-    """The failure modes of a run, most frequent first; share: of the largest one, for the bar."""
+def mode_context(run: EvaluationRun) -> dict[str, Any]:
+    """modes: that fail questions; diagnostics: that alone fail none. Each most frequent first, ties by key."""
     counts = mode_counts(run)
-    most = max(counts.values(), default=1)
+    rows = [_mode_row(run, key, count) for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+    failing = set(failures(counts))
+    return {
+        "modes": [row for row in rows if row.key in failing],
+        "diagnostics": [row for row in rows if row.key not in failing],
+    }
+
+
+def _mode_row(run: EvaluationRun, key: str, count: int) -> ModeRow:
+    """share: of the questions that are done, for the bar."""
     known = stored_table().modes
-    return [
-        ModeRow(
-            key=key,
-            title=mode_title(key),
-            cause=known[key].cause if key in known else "",
-            count=count,
-            share=count / most,
-            href=items_address(run, mode=key),
-        )
-        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    ]
+    return ModeRow(
+        key=key,
+        title=mode_title(key),
+        cause=known[key].cause if key in known else "",
+        count=count,
+        share=count / max(run.done, 1),
+        href=items_address(run, mode=key),
+    )
 
 
 def mode_counts(run: EvaluationRun) -> Mapping[str, int]:

@@ -42,7 +42,7 @@ from ragd.types import RetrievePlan
 
 RUNS_PER_PAGE = 50
 SHOWN_FIGURES = 3
-VERDICTS = {"passed": True, "failed": False, "none": None}
+VERDICTS = {"passed": True, "missed": False, "none": None}
 PURPOSES_OF_PEOPLE = ("manual", "api", "cli", "fix")  # sweeps and gates make many runs that nobody looks at one by one
 
 
@@ -56,7 +56,7 @@ class RunsFilterForm(forms.Form):
     verdict = forms.ChoiceField(
         label="Thresholds",
         required=False,
-        choices=[("", "All"), ("passed", "Passed"), ("failed", "Missed"), ("none", "No criteria")],
+        choices=[("", "All"), ("passed", "Passed"), ("missed", "Missed"), ("none", "No criteria")],
     )
     judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
     purpose = forms.ChoiceField(

@@ -137,6 +137,7 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
     page = page_of(request, listed, PER_PAGE)
     return {
         "days": days,
+        "has_bands": bool(bands),
         "stretches": [(each, live_address(name, days=each)) for each in DAYS],
         "rows": rows,
         "judges": sorted({row.judge for row in rows}),

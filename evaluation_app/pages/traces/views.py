@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Q
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET
@@ -27,7 +28,13 @@ from evaluation_app.pages.traces.waterfall import (
     tree_of,
     walk_tree,
 )
-from evaluation_app.spans.store.span_reads import flush_pending, run_validity, trace_validity
+from evaluation_app.spans.store.span_reads import (
+    flush_pending,
+    run_validity,
+    runs_of_trace,
+    trace_validity,
+    traces_asked_by,
+)
 from ragd.conventions import Report, Violation
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
@@ -37,6 +44,7 @@ TRACES_READ = 20  # more attempts than a job has
 PARTS = {"waterfall": "evaluation/parts/waterfall.html", "waterfall-rows": "evaluation/parts/waterfall_rows.html"}
 VALIDITY_PARTS = {"validity": "evaluation/parts/validity.html"}
 RUNS_SHOWN = 5
+RUNS_LISTED = 100  # questions of an evaluation run
 WRONG_SHOWN = 40
 
 
@@ -122,13 +130,34 @@ def _waterfall_context(waterfall: Any, requested: dict[str, str]) -> dict[str, A
 
 @require_GET
 def trace(request: PageRequest, trace_id: str) -> HttpResponse:
+    """Everything of a trace; run=: of that run in it alone."""
     trace_id, requested = trace_id.replace("\x00", ""), _filter(request)
-    waterfall = trace_waterfall(trace_id, **requested)
+    named = _run_in(trace_id, request.GET.get("run", ""))
+    waterfall = run_waterfall(named, **requested) if named else trace_waterfall(trace_id, **requested)
     if not waterfall.span_count:
         raise Http404(f"no span of the trace {trace_id} is stored")
-    runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:RUNS_SHOWN]
-    context = {"trace_id": trace_id, "runs": runs} | _waterfall_context(waterfall, requested)
-    return render_page(request, "evaluation/trace.html", context, parts=PARTS)
+    of_trace = Q(trace_id=trace_id) | Q(pk__in=runs_of_trace(trace_id))
+    asked = traces_asked_by(trace_id)
+    context = {
+        "trace_id": trace_id,
+        "named": named,
+        "runs": QueryRun.objects.filter(of_trace).for_lists()[:RUNS_SHOWN],
+        "asked": QueryRun.objects.filter(trace_id__in=asked).for_lists()[:RUNS_LISTED] if asked else (),
+    }
+    return render_page(
+        request, "evaluation/trace.html", context | _waterfall_context(waterfall, requested), parts=PARTS
+    )
+
+
+def _run_in(trace_id: str, requested: str) -> QueryRun | None:
+    """The run that the address names. Http404 for one that is not of this trace."""
+    if not requested:
+        return None
+    run_id = _read_id(requested)
+    run = QueryRun.objects.filter(pk=run_id, trace_id=trace_id).first() if run_id else None
+    if run is None:
+        raise Http404(f"the trace {trace_id} holds no run {requested}")
+    return run
 
 
 @require_GET

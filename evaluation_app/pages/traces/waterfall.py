@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from collections_app.domain.identity import can_be_stored
 from evaluation_app.models import Span
@@ -20,7 +21,7 @@ from evaluation_app.pages.traces.span_usage import (
     table_of,
     with_facts,
 )
-from evaluation_app.spans.store.span_reads import run_spans
+from evaluation_app.spans.store.span_reads import EVALUATE_TYPE, later_spans, question_spans, runs_of_trace
 from retrieval_app.models import QueryRun
 
 Children = Mapping[str | None, Sequence[Span]]
@@ -98,7 +99,7 @@ class Waterfall:
 
     waits: the largest parts of the critical path, at least WAIT_SHARE_MIN of it each, the longest first. gaps: see
     `CriticalPath`. hidden_count: spans that the filter or the number of rows leaves out. broken: the failed spans with
-    no failed one inside, by start.
+    no failed one inside, by start. evaluations: of what was judged later, each with an axis of its own.
     """
 
     rows: list[WaterfallRow]
@@ -111,11 +112,12 @@ class Waterfall:
     span_count: int = 0
     hidden_count: int = 0
     broken: list[Span] = field(default_factory=list)
+    evaluations: list[Waterfall] = field(default_factory=list)
 
     @property
     def stages(self) -> list[tuple[str, str]]:
         """(stage, words) of the rows that are shown, in the order of STAGE_WORDS."""
-        result = {row.stage for row in self.rows}
+        result = {row.stage for part in (self, *self.evaluations) for row in part.rows}
         return [(stage, words) for stage, words in STAGE_WORDS.items() if stage in result]
 
     @property
@@ -125,15 +127,34 @@ class Waterfall:
 
 
 def run_waterfall(run: QueryRun, *, words: str = "", shown: str = "") -> Waterfall:
-    """Of the run alone, in however large a trace it stands. words and shown: see `build_waterfall`."""
-    spans = run_spans(run, with_facts(Span.objects.all()))
-    return build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, run.trace_id))
+    """Of the run alone, in however large a trace it stands, so that its axis is the time that the run took; its later
+    evaluations follow. words and shown: see `build_waterfall`."""
+    spans = question_spans(run, with_facts(Span.objects.all()))
+    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, run.trace_id))
+    return replace(waterfall, evaluations=_evaluations([run.pk], run.trace_id, words, shown))
 
 
 def trace_waterfall(trace_id: str, *, words: str = "", shown: str = "") -> Waterfall:
-    """Of everything in the trace, as far as SPANS_READ reaches. words and shown: see `build_waterfall`."""
+    """Of everything in the trace, as far as SPANS_READ reaches; the later evaluations of its runs follow. words and
+    shown: see `build_waterfall`."""
     spans = list(with_facts(Span.objects.of_trace(trace_id))[:SPANS_READ])
-    return build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, trace_id))
+    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, trace_id))
+    is_evaluation = any(span.type == EVALUATE_TYPE and not span.parent_span_id for span in spans)
+    if is_evaluation:  # it is one of its run's later ones itself
+        return waterfall
+    return replace(waterfall, evaluations=_evaluations(runs_of_trace(trace_id), trace_id, words, shown))
+
+
+def _evaluations(runs: Sequence[UUID], trace_id: str, words: str, shown: str) -> list[Waterfall]:
+    """Each later evaluation of these runs, a trace of its own with a time of its own, by start."""
+    traces: dict[str, list[Span]] = {}
+    for span in later_spans(runs, trace_id, with_facts(Span.objects.all())):
+        traces.setdefault(span.trace_id, []).append(span)
+    built = (
+        build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, spans[0].trace_id))
+        for spans in traces.values()
+    )
+    return [waterfall for waterfall in built if waterfall.rows]
 
 
 def _ids_with(words: str, trace_id: str) -> frozenset[str]:

@@ -5,7 +5,8 @@ The definitions are RAGChecker's (arXiv 2408.08067), with sentences for its clai
     noise_relevant    wrong sentences of the answer that a relevant chunk supports / sentences of the answer
     noise_irrelevant  wrong sentences that an irrelevant chunk supports and no relevant one / sentences of the answer
 
-    wrong     the expected answer does not state the sentence (see `states`)
+    wrong     the expected answer does not state the sentence (see `states`), nor does the sentence hold a component of
+              the expected answer (see `correctness`)
     supports  the judge's annotation names a sentence of the chunk as supporting the sentence, fully
     relevant  the chunk states a sentence of the expected answer, or the question names it as expected
 
@@ -36,8 +37,12 @@ def noise_scores(
     answer_sentences: Sequence[Sequence[str]],
     golden: Golden | None,
     embedder: Embedder,
+    holding: Set[str] = frozenset(),
 ) -> dict[str, Score]:
     """The two figures, 0 to 1, lower is better. Shapes as in EvaluationItem.
+
+    holding: the keys of the answer's sentences that hold a component of the expected answer (`Correctness.holding`):
+    they are not wrong, whatever else they tell.
 
     Unscorable without an expected answer, an answer, context or an annotation; an error of the kind "embedder" when
     that fails. The same input gives the same figures.
@@ -54,7 +59,7 @@ def noise_scores(
     if golden is None or missing:
         return dict.fromkeys(NOISE, unscorable(missing))
     try:
-        wrong = _wrong_keys(message, expected, embedder)
+        wrong = _wrong_keys([pair for pair in message if pair[0] not in holding], expected, embedder)
         sources = _sources(scored_annotation["support"], context, wrong)
         relevant = _relevant_chunks(context, set().union(*sources), golden, expected, embedder)
     except RagdError:

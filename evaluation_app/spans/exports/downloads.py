@@ -91,7 +91,7 @@ class SpanExport(LimitedDownload):
 
 
 def export_run(run: QueryRun, form: str, capture: telemetry.Capture) -> SpanExport:
-    """The spans of a run, by start. A run without stored spans gives an empty file."""
+    """The spans of a run, by start, then those of its later evaluations. None stored: an empty file."""
     return SpanExport(find_format(form), batched(run_spans(run)), capture, name=f"run-{run.pk}")
 
 

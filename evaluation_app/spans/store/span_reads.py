@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
-from django.db.models import Max, Sum
+from django.db.models import Max, Min, Sum
 from django.utils import timezone
 from opentelemetry import trace
 
@@ -15,28 +16,76 @@ from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.models import Span, SpanSender, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.store.span_records import SpanRecord
+from ragd import telemetry
 from ragd.conventions import Report, validate_all
 from retrieval_app.models import QueryRun
 
 WRITER_DAYS = 7
 FRESH_S = 10.0
 FLUSH_TIMEOUT_MS = 1000
+EVALUATE_TYPE = "aitf.rag.evaluate"
+PIPELINE_TYPE = "aitf.rag.pipeline"
+LATER_MAX = 200  # traces of later evaluations that are read with a run or a trace
 
 
-def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
-    """The run's spans by start: its own, what they stand in (the request) and what stands in them. May be [].
-
-    rows: the spans to read from, for instance without their content; None: all with everything.
-    """
-    stored = Span.objects.all() if rows is None else rows
+def run_spans(run: QueryRun) -> list[Span]:
+    """The run's spans by start: its own, what they stand in (the request), what stands in them; then those that
+    evaluated it later, in traces of their own. May be []."""
     # a trace may be that of a caller who asked a thousand times: its tree alone is read first
-    tree = list(Span.objects.of_trace(run.trace_id).only("span_id", "parent_span_id", "run_id"))
+    tree = _tree(run)
     if not tree:
-        return list(stored.of_run(run.pk))
+        return list(Span.objects.of_run(run.pk))
+    own = _of_question(tree, run)
+    spans = _chosen(Span.objects.of_trace(run.trace_id), tree, own | _ancestors(tree, own))
+    return [*spans, *later_spans([run.pk], run.trace_id)]
+
+
+def question_spans(run: QueryRun, rows: SpanQuerySet) -> list[Span]:
+    """The run's own spans and what stands in them, by start, so that they take as long as the run did. May be [].
+
+    rows: the spans to read from, for instance without their content.
+    """
+    tree = _tree(run)
+    stored = rows.of_trace(run.trace_id) if tree else rows.of_run(run.pk).exclude(type=EVALUATE_TYPE)
+    return list(_chosen(stored, tree, _of_question(tree, run)))
+
+
+def later_spans(runs: Sequence[UUID], trace_id: str, rows: SpanQuerySet | None = None) -> list[Span]:
+    """The spans of all traces but this one that hold spans of these runs: their later evaluations, by start."""
+    of_runs = Span.objects.filter(run_id__in=list(runs)).exclude(trace_id=trace_id).order_by()
+    traces = set(of_runs.values_list("trace_id", flat=True)[:LATER_MAX])
+    stored = Span.objects.all() if rows is None else rows
+    return list(stored.filter(trace_id__in=traces).order_by("started_at", "id")) if traces else []
+
+
+def runs_of_trace(trace_id: str) -> list[UUID]:
+    """The runs that spans of the trace name, at most LATER_MAX."""
+    named = Span.objects.of_trace(trace_id).exclude(run_id=None).order_by()
+    return [pk for pk in named.values_list("run_id", flat=True).distinct()[:LATER_MAX] if pk is not None]
+
+
+def traces_asked_by(trace_id: str) -> list[str]:
+    """The traces of the questions that the trace of an evaluation run asked, each linked to it; at most LATER_MAX."""
+    times = Span.objects.of_trace(trace_id).aggregate(first=Min("started_at"), last=Max("ended_at"))
+    if times["first"] is None:
+        return []
+    asked = Span.objects.filter(type=PIPELINE_TYPE, environment=telemetry.EVALUATION, started_at__gte=times["first"])
+    linked = asked.filter(started_at__lte=times["last"], links__contains=[{"trace_id": trace_id}])
+    return list(linked.order_by("started_at", "id").values_list("trace_id", flat=True)[:LATER_MAX])
+
+
+def _tree(run: QueryRun) -> list[Span]:
+    return list(Span.objects.of_trace(run.trace_id).only("span_id", "parent_span_id", "run_id"))
+
+
+def _of_question(tree: Sequence[Span], run: QueryRun) -> set[str]:
     own = {span.span_id for span in tree if span.run_id == run.pk}
-    ids = own | _ancestors(tree, own) | _descendants(tree, own)
-    whole = stored.of_trace(run.trace_id)
-    return list(whole.filter(span_id__in=ids) if own and len(ids) < len(tree) else whole)
+    return own | _descendants(tree, own)
+
+
+def _chosen(stored: SpanQuerySet, tree: Sequence[Span], ids: set[str]) -> SpanQuerySet:
+    """All of a trace when it is of the run alone, or when nothing in it says of whom it is."""
+    return stored.filter(span_id__in=ids) if ids and len(ids) < len(tree) else stored
 
 
 def trace_spans(trace_id: str, scope: CollectionScope = EVERYTHING) -> list[Span]:
@@ -96,14 +145,7 @@ def lost_spans() -> int:
 
 
 def run_validity(run: QueryRun) -> Mapping[str, Report]:
-    return spans_validity(all_run_spans(run))
-
-
-def all_run_spans(run: QueryRun) -> list[Span]:
-    """`run_spans` by start, then those that judged the run later in traces of their own."""
-    spans = run_spans(run)
-    known = {span.pk for span in spans}
-    return [*spans, *(span for span in Span.objects.of_run(run.pk) if span.pk not in known)]
+    return spans_validity(run_spans(run))
 
 
 def trace_validity(trace_id: str) -> Mapping[str, Report]:

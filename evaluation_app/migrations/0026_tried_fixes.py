@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0024_run_comparisons")]
+    dependencies = [("evaluation_app", "0025_golden_set_rubrics")]
 
     operations = [
         migrations.RenameModel("FixDecision", "TriedFix"),

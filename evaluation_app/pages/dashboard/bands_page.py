@@ -1,0 +1,142 @@
+"""The thresholds of one test set: set by hand, or fitted to what its runs scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from collections_app.domain.formats import counted
+from collections_app.http.page_requests import PageRequest, render_page, submit_form
+from evaluation_app.analysis.diagnosis.board import runs_of
+from evaluation_app.analysis.diagnosis.fixes import quartiles, refresh_modes
+from evaluation_app.analysis.figures import percentile_of
+from evaluation_app.analysis.fitted_bands import Fit, FittedBand, fit_bands
+from evaluation_app.golden.pages.sets import set_context
+from evaluation_app.measures.catalogue import MEASURES, Measure
+from evaluation_app.models import GoldenSet
+from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, thresholds_for
+
+PARTS = (("good", 0), ("poor", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class BandLine:
+    """reference: (good, poor) that colour nothing, each with its RAGBench percentile or None. source: who set what
+    holds: "set", "server", "" for nobody. fitted: what the fit gives; left_out: why it gives nothing, "" otherwise."""
+
+    measure: Measure
+    good: forms.BoundField
+    poor: forms.BoundField
+    reference: tuple[tuple[float, float | None], ...]
+    source: str
+    fitted: FittedBand | None = None
+    left_out: str = ""
+
+
+class BandsForm(forms.Form):
+    """Two numbers per measure; where both are empty the server's hold, and without those the measure has no colour.
+
+    fit: fills the fields in, to be looked at and saved.
+    """
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, golden_set: GoldenSet, fit: Fit | None = None) -> None:
+        super().__init__(data)
+        self.golden_set, self.fit, self.server = golden_set, fit, bands_for()
+        own: Mapping[str, Any] = golden_set.bands
+        if fit is not None:
+            own = {name: (band.good, band.poor) for name, band in fit.bands.items()}
+        for name in banded_measures():
+            for part, position in PARTS:
+                hint = f"{self.server[name][position]:g}" if name in self.server else ""
+                attrs = {"step": "0.01", "placeholder": hint, "aria-label": f"{MEASURES[name].title}, {part}"}
+                self.fields[f"{name}_{part}"] = forms.FloatField(
+                    required=False,
+                    min_value=0,
+                    max_value=1,
+                    initial=own[name][position] if name in own else None,
+                    widget=forms.NumberInput(attrs=attrs),
+                )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        for name in banded_measures():
+            if (values.get(f"{name}_good") is None) != (values.get(f"{name}_poor") is None):
+                missing = "good" if values.get(f"{name}_good") is None else "poor"
+                if f"{name}_{missing}" not in self.errors:
+                    self.add_error(f"{name}_{missing}", "Enter both thresholds, or neither.")
+        return values
+
+    def bands(self) -> dict[str, list[float]]:
+        """measure -> [good, poor] of those that are filled in."""
+        values = self.cleaned_data
+        return {
+            name: [values[f"{name}_good"], values[f"{name}_poor"]]
+            for name in banded_measures()
+            if values.get(f"{name}_good") is not None and values.get(f"{name}_poor") is not None
+        }
+
+    @property
+    def lines(self) -> list[BandLine]:
+        reference = thresholds_for()
+        return [
+            BandLine(
+                measure=MEASURES[name],
+                good=self[f"{name}_good"],
+                poor=self[f"{name}_poor"],
+                reference=tuple((at, percentile_of(name, at)) for at in self._reference(name, reference)),
+                source="set" if name in self.golden_set.bands else "server" if name in self.server else "",
+                fitted=self.fit.bands.get(name) if self.fit else None,
+                left_out=self.fit.left_out.get(name, "") if self.fit else "",
+            )
+            for name in banded_measures()
+        ]
+
+    def _reference(self, name: str, reference: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
+        measure = MEASURES[name]
+        if measure.good is not None and measure.poor is not None:
+            return (measure.good, measure.poor)
+        return () if name in self.server else reference[name]
+
+
+@require_http_methods(["GET", "POST"])
+def bands(request: PageRequest, pk: int) -> HttpResponse:
+    """fit=1 fills in what is fitted to the set; nothing is kept before it is saved."""
+    golden_set = get_object_or_404(GoldenSet, pk=pk)
+    fit = fit_bands(golden_set) if request.method == "GET" and request.GET.get("fit") else None
+    form = BandsForm(request.POST if request.method == "POST" else None, golden_set=golden_set, fit=fit)
+
+    def save() -> HttpResponse:
+        keep_bands(golden_set, form.bands(), actor=request.user)
+        return _after_bands(request, golden_set)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
+    runs = [run for run in runs_of(golden_set) if not run.is_active]
+    context = {
+        **set_context(golden_set, "bands"),
+        "form": form,
+        "fit": fit,
+        "run": runs[0] if runs else None,
+        "quartiles": quartiles(runs[0], banded_measures()) if runs else {},
+    }
+    return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
+
+
+def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+    """With `again`, the modes of the newest run are found again; its board shows what that did."""
+    newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
+    if not request.POST.get("again") or newest is None:
+        messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
+        return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
+    changed = refresh_modes(newest, actor=request.user)
+    messages.success(request, f"Thresholds saved. {counted(changed, 'question')} of the latest run changed.")
+    return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
