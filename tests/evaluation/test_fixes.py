@@ -191,7 +191,7 @@ def test_discard_is_suggested_where_a_fix_is_not_better(
     response = visitor.get(f"/evaluation/board/fixes/{run.pk}/")
     html = response.content.decode()
     assert response.context["is_better"] is is_better
-    discard, keep = html.index('value="discard"'), html.index('value="keep"')
+    discard, keep = html.index('value="discard"'), html.index('value="save"')
     assert (keep < discard) is is_better, "what is suggested stands first"
 
 
@@ -201,7 +201,7 @@ def test_who_kept_or_discarded_a_fix_is_kept(visitor: Client, make: Make, collec
     visitor.post(address, {"decision": "discard"})
     found = TriedFix.objects.get(run=run)
     assert (found.outcome, found.decided_by, found.saved_as, found.fix) == ("discarded", "ada", "", "rerank")
-    visitor.post(address, {"decision": "keep", "name": "reranked", "default": "1"})
+    visitor.post(address, {"decision": "save", "name": "reranked", "default": "1"})
     found.refresh_from_db()
     assert (found.outcome, found.saved_as, found.is_default) == ("kept", "reranked", True)
     assert found.decided_at is not None
