@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0025_golden_set_rubrics")]
+    dependencies = [("evaluation_app", "0026_tried_fixes")]
 
     operations = [
         migrations.AddField("goldenquestion", "by_construction", models.BooleanField(default=False, editable=False)),
