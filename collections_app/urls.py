@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from collections_app.admin import internals
 from collections_app.views import (
     audit,
     chunks,
@@ -22,6 +23,7 @@ from collections_app.views import (
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
+    path("admin-internals/", internals.switch, name="admin-internals"),
     path("collections/", collections.list_collections, name="list"),
     path("collections/new/", collections.create, name="create"),
     path("collection-switcher/", collections.switcher, name="switcher"),

@@ -9,10 +9,13 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Count, Model, QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
+from collections_app.admin.readable import column
 from collections_app.models import Collection
+from evaluation_app.analysis.sweeps.lifecycle import cancel_sweep
 from evaluation_app.conformance import request_run
 from evaluation_app.curation.gate import remove_gate
 from evaluation_app.golden import edits, sets
@@ -27,10 +30,12 @@ from evaluation_app.models import (
     GoldenSetVersion,
     KeptJudgement,
     PromotionGate,
+    ReviewTask,
     RunScore,
     Sampling,
     Span,
     SpanWriter,
+    Sweep,
 )
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.requests import ITEM_DEFERRED
@@ -50,15 +55,17 @@ CHANGED_HERE = "changed in the admin"
 
 @admin.register(Span)
 class SpanAdmin(ReadOnlyAdmin):
-    list_display = ("started_at", "name", "kind", "collection", "duration_ms", "status_code", "trace_id")
+    list_display = ("started_at", "name", "kind", "collection", "took", "status_code", "trace_id")
     list_filter = ("status_code", "kind", "service", "collection")
     search_fields = ("name__startswith", "=trace_id", "=span_id")
     ordering = ("-started_at", "-id")
     list_deferred = ("attributes", "events", "links", "words")
+    took = column("duration_ms", "duration")
 
 
 @admin.register(SpanWriter)
 class SpanWriterAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("name", "written", "lost", "last_error", "updated_at")
     search_fields = ("name",)
     deletable = True
@@ -113,7 +120,7 @@ class GoldenSetAdmin(Base):
     form = GoldenSetForm
     list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
     search_fields = ("name", "collection_name")
-    readonly_fields = ("version", "digest", "baseline")
+    readonly_fields = ("version", "digest", "baseline", "rubrics")
     inlines = (GoldenQuestionInline,)
 
     def get_queryset(self, request: HttpRequest) -> Any:
@@ -180,6 +187,7 @@ class GoldenQuestionAdmin(Base):
 
 @admin.register(GoldenSetVersion)
 class GoldenSetVersionAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("golden_set", "version", "reason", "made_by", "created_at")
     list_filter = ("golden_set",)
     list_select_related = ("golden_set",)
@@ -206,6 +214,9 @@ class EvaluationRunAdmin(ReadOnlyAdmin):
     def page(self, run: EvaluationRun) -> SafeString:
         return page_link("open", "evaluation:evaluation-run", run.pk)
 
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("evaluation:evaluation-run", args=[obj.pk]))]
+
     cancel = row_action("Cancel the selected runs", lifecycle.cancel_run, "cancelled")
     resume = row_action("Resume the selected runs", lifecycle.resume_run, "queued again")
     retry_failed = row_action("Retry what failed in the selected runs", lifecycle.retry_failed, "queued again")
@@ -214,12 +225,56 @@ class EvaluationRunAdmin(ReadOnlyAdmin):
 
 @admin.register(EvaluationItem)
 class EvaluationItemAdmin(ReadOnlyAdmin):
-    list_display = ("question_text", "run", "position", "category", "outcome", "error_type", "took_ms", "created_at")
+    list_display = ("question_text", "run", "place", "category", "outcome", "error_type", "took", "created_at")
     list_filter = ("outcome", "category", "error_type")
     list_select_related = ("run",)
     search_fields = ("question_text", "answer", "=run__id", "=query_run")
     ordering = ("-created_at", "-id")
     list_deferred = (*ITEM_DEFERRED, "scores", "golden")
+    place = column("position", "position")
+    took = column("took_ms", "duration")
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("evaluation:evaluation-item", args=[obj.run_id, obj.position]))]
+
+
+@admin.register(Sweep)
+class SweepAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "set_name", "collection_name", "measure", "plans_count", "created_by", "created_at")
+    list_filter = ("measure", "collection_name")
+    search_fields = ("name", "set_name", "collection_name")
+    ordering = ("-created_at", "-id")
+    list_deferred = ("grid", "settings")
+    actions = ("cancel",)
+
+    @admin.display(description="plans")
+    def plans_count(self, sweep: Sweep) -> int:
+        return len(sweep.plans)
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("evaluation:sweep", args=[obj.pk]))]
+
+    cancel = row_action("Cancel the selected sweeps", cancel_sweep, "cancelled")
+
+
+@admin.register(ReviewTask)
+class ReviewTaskAdmin(ReadOnlyAdmin):
+    list_display = (
+        "question_text", "set_name", "collection_name", "state", "reviews_count", "wanted", "created_by", "created_at",
+    )  # fmt: skip
+    list_filter = ("state", "set_name", "collection_name")
+    search_fields = ("question_text", "answer", "reason", "=query_run")
+    list_deferred = ("context", "answer_sentences", "judged", "answer", "expected_answer")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(reviews_total=Count("reviews"))
+
+    @admin.display(description="reviews", ordering="reviews_total")
+    def reviews_count(self, task: ReviewTask) -> int:
+        return int(getattr(task, "reviews_total", 0))
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("evaluation:review-task", args=[obj.pk]))]
 
 
 @admin.register(RunScore)
@@ -239,6 +294,7 @@ class SamplingAdmin(ReadOnlyAdmin):
 
 @admin.register(KeptJudgement)
 class KeptJudgementAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("key", "model", "created_at")
     list_filter = ("model",)
     search_fields = ("=key", "model")

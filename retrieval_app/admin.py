@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.urls import reverse
 
 from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
+from collections_app.domain.formats import duration
 from collections_app.http.downloads import download_response
 from retrieval_app.api.responses import encode
 from retrieval_app.api.schemas import Run
@@ -22,17 +21,6 @@ from retrieval_app.models.runs import LIST_DEFERRED
 from retrieval_app.runs import plans
 
 EXPORT_BATCH = 200
-
-
-def json_value(description: str, name: str) -> Callable[[Any, Model], SafeString]:
-    """The field of that name, shown as indented JSON."""
-
-    @admin.display(description=description)
-    def show(_: Any, row: Model) -> SafeString:
-        text = json.dumps(getattr(row, name), indent=2, ensure_ascii=False, sort_keys=True)
-        return format_html("<pre>{}</pre>", text)
-
-    return show
 
 
 @admin.register(QueryRun)
@@ -49,13 +37,16 @@ class QueryRunAdmin(ReadOnlyAdmin):
     actions = ("export_json_lines",)
     fieldsets = (
         (None, {"fields": ("id", "kind", "collection_name", "query", "status", "error_type", "error", "created_at")}),
-        ("Answer", {"fields": ("answer", "answerer", "system_prompt", "citation_list", "removed_citations", "usage")}),
+        (
+            "Answer",
+            {"fields": ("answer", "answerer", "system_prompt", "citations", "removed_citations", "token_usage")},
+        ),
         (
             "Retrieval",
             {
                 "fields": (
-                    "plan_text", "plan_hash", "plan_name", "generation", "embed_model", "exact_used", "short", "ids",
-                    "timings",
+                    "plan", "plan_hash", "plan_name", "generation", "embed_model", "exact_used", "short_result",
+                    "retrieved_ids", "timings_ms",
                 )
             },
         ),
@@ -70,12 +61,6 @@ class QueryRunAdmin(ReadOnlyAdmin):
         ),
         ("Origin", {"fields": ("door", "user", "api_key_label", "trace_id", "spec_version")}),
     )  # fmt: skip
-    plan_text = json_value("plan", "plan")
-    citation_list = json_value("citations", "citations")
-    usage = json_value("token usage", "token_usage")
-    short = json_value("fewer results than k", "short_result")
-    ids = json_value("retrieved", "retrieved_ids")
-    timings = json_value("timings (ms)", "timings_ms")
 
     @admin.display(description="query", ordering="query")
     def short_query(self, run: QueryRun) -> str:
@@ -89,9 +74,12 @@ class QueryRunAdmin(ReadOnlyAdmin):
     def results_count(self, run: QueryRun) -> int:
         return len(run.retrieved_ids)
 
-    @admin.display(description="duration (ms)")
+    @admin.display(description="duration")
     def took(self, run: QueryRun) -> str:
-        return f"{run.took_ms:.1f}"
+        return duration(run.took_ms)
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("retrieval:run", args=[obj.pk]))]
 
     @admin.action(description="Download selected runs as JSON Lines", permissions=["view"])
     def export_json_lines(self, request: HttpRequest, queryset: QuerySet[QueryRun]) -> StreamingHttpResponse:
@@ -111,12 +99,11 @@ class SavedPlanAdmin(CollectionRowsAdmin):
     search_fields = ("name", "description", "collection__name")
     ordering = ("collection__name", "name")
     fields = (
-        "name", "collection", "is_default", "description", "plan_text", "plan_hash", "created_by", "created_at",
+        "name", "collection", "is_default", "description", "plan", "plan_hash", "created_by", "created_at",
         "updated_at",
     )  # fmt: skip
     actions = ("make_default", "unmark_default", "delete_plans")
 
-    plan_text = json_value("plan", "plan")
     make_default = row_action(
         "Set as collection default", partial(_mark_default, is_default=True), "changed", noun="preset"
     )

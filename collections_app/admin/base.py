@@ -13,6 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from collections_app.admin import internals
+from collections_app.admin.readable import display_of
 from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
@@ -30,20 +32,55 @@ Action = Callable[[Any, HttpRequest, QuerySet[Any]], None]
 class ReadOnlyAdmin(Base):
     """Rows that services write: looked at here, changed only by actions.
 
-    deletable: whoever has the permission may delete rows as Django does. list_deferred: fields that lists do not read.
+    deletable, addable: whoever has the permission may delete or add rows; add_view of an addable one makes them by
+    services. list_deferred: fields that lists do not read. internal: left out of the index unless the session asks.
     """
 
     list_per_page = 50
     show_full_result_count = False
     deletable = False
+    addable = False
+    internal = False
     list_deferred: tuple[str, ...] = ()
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         return rows.defer(*self.list_deferred) if self.list_deferred and is_list(request) else rows
 
+    def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
+        """What the index and the side bar ask for; pages open by their address all the same."""
+        perms = super().get_model_perms(request)
+        return dict.fromkeys(perms, False) if self.internal and not internals.are_shown(request) else perms
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Those of Django, with fields that people can read."""
+        return [
+            (title, {**options, "fields": [self._readable(name) for name in options["fields"]]})
+            for title, options in super().get_fieldsets(request, obj)
+        ]
+
+    def _readable(self, name: Any) -> Any:
+        known = {field.name for field in self.opts.fields}
+        return display_of(self.model, name) if name in known else name
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        """(words, address) of what a row's page leads to."""
+        return []
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """With the list's actions for this one row, where the user may run any."""
+        obj = kwargs.get("obj")
+        if obj is not None:
+            context["row_tools"] = self.row_tools(request, obj)
+            choices = self.get_action_choices(request)
+            if len(choices) > 1:
+                context["row_actions"] = form = self.action_form(auto_id="row_%s")
+                form.fields["action"].choices = choices
+                context["row_actions_address"] = reverse(changelist_of(self.opts))
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def has_add_permission(self, request: HttpRequest, *_: Any) -> bool:
-        return False
+        return self.addable and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
@@ -95,6 +132,11 @@ def row_action(description: str, change: Callable[[Any, Any], Any], done: str, *
         model_admin.do_each(request, rows, change, done, noun)
 
     return run
+
+
+def changelist_of(options: Any) -> str:
+    """The name of the address of a model's list."""
+    return f"admin:{options.app_label}_{options.model_name}_changelist"
 
 
 def is_list(request: HttpRequest) -> bool:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings as site
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link, row_action
+from collections_app.admin.form_pages import form_page
+from collections_app.admin.readable import readable
+from collections_app.admin.uploading import ADD_DOCUMENTS, FilesForm, upload_page
 from collections_app.errors import ServiceError
 from collections_app.http.downloads import download_response
+from collections_app.http.page_requests import find_or_404, whole_number
 from collections_app.models import Collection, Document
+from collections_app.policies import policy_for
+from collections_app.services.collections.collections import create_collection, update_collection
 from collections_app.services.collections.deletion import record_deletion
 from collections_app.services.collections.invariant_check import request_check
 from collections_app.services.documents import documents as document_services
@@ -23,6 +33,8 @@ from collections_app.services.jobs.cancellation import cancel_collection_jobs
 from collections_app.services.jobs.queue import submit_index_build
 from collections_app.services.jobs.retries import retry_collection_jobs
 from collections_app.services.transfer.export import open_export
+from collections_app.views.collections import CREATED_WITH, settings_form, usual_policy
+from collections_app.views.forms.collections import CollectionForm
 from ragd.errors import RagdError
 
 
@@ -34,6 +46,13 @@ class CollectionAdmin(ReadOnlyAdmin):
     list_filter = ("hybrid_enabled", "embed_model", "language")
     search_fields = ("name", "description")
     ordering = ("name",)
+    addable = True
+    fieldsets = (
+        (None, {"fields": ("name", "description", "documents_shown", "chunks_shown", "created_at", "updated_at")}),
+        ("Index", {"fields": ("embed_model", "embed_dims", "hybrid_enabled", "language", "index")}),
+        ("Chunking policy", {"fields": ("policy",)}),
+        ("Retention and guardrails", {"fields": ("retention", "security")}),
+    )
     actions = (
         "reindex_all", "build_index", "probe_recall", "check_stored", "retry_failed", "cancel_jobs", "export",
         "delete_collections",
@@ -41,6 +60,64 @@ class CollectionAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Collection]:
         return Collection.objects.live().with_counts()
+
+    def get_urls(self) -> list[Any]:
+        guarded = self.admin_site.admin_view
+        own = [
+            path("<path:object_id>/upload/", guarded(self.upload_view), name="collections_app_collection_upload"),
+            path("<path:object_id>/settings/", guarded(self.settings_view), name="collections_app_collection_settings"),
+        ]
+        return own + super().get_urls()
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        tools = [("Open", reverse("collections:detail", args=[obj.name]))]
+        if self.may_change(request):
+            tools.append(("Settings", reverse("admin:collections_app_collection_settings", args=[obj.pk])))
+        if request.user.has_perm(ADD_DOCUMENTS):
+            tools.append(("Upload files", reverse("admin:collections_app_collection_upload", args=[obj.pk])))
+        return tools
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        """A collection with its policy, by the fields and the service of the page that makes one."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = CollectionForm(request.POST or None)
+        form.suggest(usual_policy(site.RAGD_EMBED_MODEL, site.RAGD_EMBED_DIMS))
+
+        def save() -> HttpResponse:
+            options = {name: form.cleaned_data[name] for name in CREATED_WITH}
+            made = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
+            self.message_user(request, f"Collection {made.name} created.", messages.SUCCESS)
+            return redirect("admin:collections_app_collection_change", made.pk)
+
+        return form_page(self, request, form, save, title="Add collection", submit="Create collection")
+
+    def settings_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Description, policy, retention and guardrails, as the settings page has them."""
+        if not self.may_change(request):
+            raise PermissionDenied
+        collection = self._find(object_id)
+        form = settings_form(collection, request.POST or None)
+
+        def save() -> HttpResponse:
+            update_collection(collection, changes=form.changes(), actor=request.user)
+            self.message_user(request, "Settings saved. They apply to newly indexed documents.", messages.SUCCESS)
+            return redirect("admin:collections_app_collection_change", collection.pk)
+
+        return form_page(self, request, form, save, title="Settings", submit="Save", original=collection)
+
+    def upload_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Files into this collection; then the page of their batch."""
+        if not request.user.has_perm(ADD_DOCUMENTS):
+            raise PermissionDenied
+        return upload_page(self, request, FilesForm, self._find(object_id))
+
+    def _find(self, object_id: str) -> Collection:
+        return find_or_404(Collection.objects.live(), pk=whole_number(object_id) or 0)
+
+    @admin.display(description="policy")
+    def policy(self, collection: Collection) -> str:
+        return readable(policy_for(collection).as_dict())
 
     @admin.display(description="documents", ordering="document_total")
     def documents_shown(self, collection: Any) -> SafeString:
@@ -54,7 +131,7 @@ class CollectionAdmin(ReadOnlyAdmin):
     def index(self, collection: Collection) -> SafeString:
         generations = list_link("generation", collection.generation, collection__id__exact=collection.pk)
         change = page_link("build another", "collections:generations", collection.name)
-        return format_html("generation {}, {}", generations, change)
+        return format_html("version {}, {}", generations, change)
 
     reindex_all = row_action(
         "Re-index all documents of the selected collections",

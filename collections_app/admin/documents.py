@@ -8,8 +8,11 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import (
@@ -21,12 +24,17 @@ from collections_app.admin.base import (
     per_collection,
     row_action,
 )
+from collections_app.admin.form_pages import form_page
+from collections_app.admin.uploading import DocumentsForm, upload_page
 from collections_app.errors import ServiceError
+from collections_app.http.page_requests import find_or_404, whole_number
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, NearDuplicate
+from collections_app.policies import policy_for
 from collections_app.services.chunks.chunk_edits import remove_overlay, set_chunk_enabled
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
-from collections_app.services.documents.edits import roll_back
+from collections_app.services.documents.edits import edit_document, roll_back
 from collections_app.services.documents.orphans import drop_orphans
+from collections_app.views.forms.curation import DocumentForm
 from ragd.errors import RagdError
 
 
@@ -89,6 +97,13 @@ class DocumentAdmin(CollectionRowsAdmin):
     date_hierarchy = "updated_at"
     ordering = ("-updated_at", "doc_id")
     action_form = TagsForm
+    addable = True
+    fieldsets = (
+        (None, {"fields": ("doc_id", "title", "collection", "tags", "metadata", "enabled", "archived_at")}),
+        ("Content", {"fields": ("chunk_count", "token_count", "size_chars", "revisions", "warnings", "beginning")}),
+        ("Chunking policy", {"fields": ("chunk_policy", "chunk_policy_stated")}),
+        ("Origin", {"fields": ("source", "media_type", "source_hash", "content_hash", "created_at", "updated_at")}),
+    )
     actions = (
         "reindex", "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "roll_back_one",
         "delete_documents",
@@ -97,6 +112,46 @@ class DocumentAdmin(CollectionRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         return rows.listed() if is_list(request) else rows
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.edit_view)
+        return [path("<path:object_id>/edit/", view, name="collections_app_document_edit"), *super().get_urls()]
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        tools = [("Open", reverse("collections:document", args=[obj.collection.name, obj.doc_id]))]
+        if self.may_change(request):
+            tools.append(("Edit", reverse("admin:collections_app_document_edit", args=[obj.pk])))
+        return tools
+
+    def add_view(self, request: HttpRequest, *_: Any, **__: Any) -> HttpResponse:
+        """Files into a collection that is chosen here."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return upload_page(self, request, DocumentsForm)
+
+    def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Title, tags, metadata and policy, as the document's page has them."""
+        if not self.may_change(request):
+            raise PermissionDenied
+        rows = self.get_queryset(request).select_related("collection")
+        document = find_or_404(rows, pk=whole_number(object_id) or 0)
+        form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
+        form.suggest(policy_for(document.collection))
+
+        def save() -> HttpResponse:
+            expected = form.cleaned_data["expected_revision"]
+            edited = edit_document(
+                document.collection, document.doc_id, form.changes(document), expected_revision=expected,
+                actor=request.user,
+            )  # fmt: skip
+            self.message_user(request, f"{edited.doc_id} is at revision {edited.revision}.", messages.SUCCESS)
+            return redirect("admin:collections_app_document_change", document.pk)
+
+        return form_page(self, request, form, save, title="Edit", submit="Save", original=document)
+
+    @admin.display(description="text")
+    def beginning(self, document: Document) -> str:
+        return shorten(document.text)
 
     @admin.display(description="archived", boolean=True, ordering="archived_at")
     def archived(self, document: Document) -> bool:
@@ -145,6 +200,7 @@ class DocumentRevisionAdmin(CollectionRowsAdmin):
 
 @admin.register(ChunkOverlay)
 class ChunkOverlayAdmin(CollectionRowsAdmin):
+    internal = True
     list_display = (
         "doc_id", "kind", "collection", "applies", "revision", "beginning", "created_by", "updated_at",
     )  # fmt: skip
@@ -193,6 +249,7 @@ class ChunkAdmin(CollectionRowsAdmin):
 
 @admin.register(NearDuplicate)
 class NearDuplicateAdmin(CollectionRowsAdmin):
+    internal = True
     list_display = ("doc_id", "chunk_index", "of_doc_id", "of_chunk_index", "share", "collection")
     list_filter = ("collection",)
     search_fields = ("doc_id", "of_doc_id")

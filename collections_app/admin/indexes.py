@@ -49,6 +49,7 @@ class GenerationAdmin(CollectionRowsAdmin):
 
 @admin.register(GenerationDocument)
 class GenerationDocumentAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("doc_id", "generation", "revision", "enabled", "chunk_count")
     list_filter = ("enabled",)
     list_select_related = ("generation",)
@@ -58,6 +59,7 @@ class GenerationDocumentAdmin(ReadOnlyAdmin):
 
 @admin.register(StoredProbe)
 class StoredProbeAdmin(CollectionRowsAdmin):
+    internal = True
     list_display = (
         "collection", "generation", "chunk_count", "k", "recall", "filtered_recall", "index_ms", "exact_ms",
         "created_at",

@@ -11,11 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from collections_app.admin.base import ReadOnlyAdmin, row_action
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import refuse
+from collections_app.admin.form_pages import form_page
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance.api_keys import create_key, revoke_key
-from ragd.errors import RagdError
 
 
 class ApiKeyForm(forms.Form):
@@ -54,9 +52,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     ordering = ("-created_at", "-id")
     exclude = ("key_hash",)
     actions = ("revoke",)
-
-    def has_add_permission(self, request: HttpRequest, *_: Any) -> bool:
-        return request.user.has_perm("collections_app.add_apikey")
+    addable = True
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -65,14 +61,14 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = ApiKeyForm(request.POST or None)
-        context = {**self.admin_site.each_context(request), "title": "Add API key", "opts": self.opts, "form": form}
-        status = 200
-        if form.is_valid():
-            try:
-                context["key"], context["secret"] = create_key(**form.cleaned_data, actor=request.user)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-        return TemplateResponse(request, "admin/collections_app/apikey/add_form.html", context, status=status)
+
+        def save() -> HttpResponse:
+            key, secret = create_key(**form.cleaned_data, actor=request.user)
+            context = self.admin_site.each_context(request)
+            context |= {"title": "API key", "opts": self.opts, "key": key, "secret": secret}
+            return TemplateResponse(request, "admin/collections_app/apikey/made.html", context)
+
+        return form_page(self, request, form, save, title="Add API key", submit="Make the key")
 
     @admin.display(description="collections")
     def limited_to(self, key: ApiKey) -> str:

@@ -34,17 +34,20 @@ class OperationAdmin(ReadOnlyAdmin):
 
 @admin.register(Provider)
 class ProviderAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("name", "failures", "open_until", "error", "failed_at")
     search_fields = ("name", "error")
 
 
 @admin.register(Report)
 class ReportAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("name", "made_at")
 
 
 @admin.register(WorkerHeartbeat)
 class WorkerHeartbeatAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("name", "host", "pid", "job", "jobs_done", "memory_mb", "started_at", "beat_at")
     list_filter = ("host",)
     search_fields = ("name",)
@@ -52,6 +55,7 @@ class WorkerHeartbeatAdmin(ReadOnlyAdmin):
 
 @admin.register(IdempotencyRecord)
 class IdempotencyRecordAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("key", "owner", "status", "created_at")
     list_filter = ("status",)
     search_fields = ("key",)

@@ -13,6 +13,7 @@ from collections_app.models import FetchedSource, FetchHost
 
 @admin.register(FetchedSource)
 class FetchedSourceAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("address", "kind", "collection", "doc_id", "size_bytes", "etag", "checked_at")
     list_filter = ("kind", "document__collection__name")
     search_fields = ("address", "document__doc_id")
@@ -33,6 +34,7 @@ class FetchedSourceAdmin(ReadOnlyAdmin):
 
 @admin.register(FetchHost)
 class FetchHostAdmin(ReadOnlyAdmin):
+    internal = True
     list_display = ("host", "next_at", "asked_at")
     search_fields = ("host",)
     ordering = ("-asked_at", "host")

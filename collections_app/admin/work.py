@@ -7,13 +7,19 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import CollectionRowsAdmin, list_link, row_action
+from collections_app.admin.uploading import ADD_DOCUMENTS, outcomes_of
+from collections_app.http.page_requests import page_of
 from collections_app.models import IngestBatch, IngestJob, Upload
 from collections_app.services.documents.orphans import drop_unneeded_uploads
+from collections_app.services.jobs.batches import batch_jobs, batch_progress
 from collections_app.services.jobs.cancellation import cancel_batch, cancel_job
 from collections_app.services.jobs.retries import retry_batch, retry_job
+
+FILES_PER_PAGE = 100
 
 
 @admin.register(IngestJob)
@@ -48,6 +54,24 @@ class IngestBatchAdmin(CollectionRowsAdmin):
     ordering = ("-created_at", "-id")
     actions = ("retry_failed", "cancel")
 
+    change_form_template = "admin/collections_app/ingestbatch/change_form.html"
+    fields = ("label", "kind", "collection", "created_by", "created_at")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever may upload sees what became of a batch."""
+        return super().has_view_permission(request, obj) or (obj is not None and request.user.has_perm(ADD_DOCUMENTS))
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """With the progress of its files, those that failed first, and what needed no job."""
+        batch = kwargs["obj"]
+        (context["progress"],) = batch_progress([batch])
+        context["jobs"] = page_of(request, batch_jobs(batch), FILES_PER_PAGE)
+        context["outcomes"] = outcomes_of(request, batch)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def row_tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
+        return [("Open", reverse("collections:batch", args=[obj.collection.name, obj.pk]))]
+
     @admin.display(description="jobs")
     def jobs_shown(self, batch: IngestBatch) -> SafeString:
         return list_link("ingestjob", batch.submitted, batch__id__exact=batch.pk)
@@ -68,6 +92,7 @@ class IngestBatchAdmin(CollectionRowsAdmin):
 
 @admin.register(Upload)
 class UploadAdmin(CollectionRowsAdmin):
+    internal = True
     list_display = ("name", "doc_id", "collection", "media_type", "size_bytes", "created_at")
     list_filter = ("collection", "media_type")
     search_fields = ("name", "doc_id", "sha256")

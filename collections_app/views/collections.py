@@ -6,7 +6,7 @@ from django.conf import settings as site
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -83,23 +83,22 @@ def usual_policy(model: str, dims: int) -> ChunkPolicy:
     return resolve_policy({}, embedder_for(model, dims).window)
 
 
+def settings_form(collection: Collection, data: QueryDict | None) -> CollectionSettingsForm:
+    """The form filled in with what the collection states, or with what was sent."""
+    explicit = collection.chunk_policy | collection.retention | collection.security
+    form = CollectionSettingsForm(data, initial=explicit | {"description": collection.description})
+    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
+    form.suggest_retention()
+    return form
+
+
 @require_http_methods(["GET", "POST"])
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    explicit = collection.chunk_policy | collection.retention | collection.security
-    initial = explicit | {"description": collection.description}
-    form = CollectionSettingsForm(request.POST or None, initial=initial)
-    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
-    form.suggest_retention()
+    form = settings_form(collection, request.POST or None)
 
     def save() -> HttpResponse:
-        changes = {
-            "description": form.cleaned_data["description"],
-            "chunk_policy": form.chunk_policy(),
-            "retention": form.retention(),
-            "security": form.security(),
-        }
-        update_collection(collection, changes=changes, actor=request.user)
+        update_collection(collection, changes=form.changes(), actor=request.user)
         messages.success(request, "Settings saved. They apply to newly indexed documents.")
         return redirect("collections:settings", name)
 

@@ -13,8 +13,8 @@ from evaluation_app.measures.scores import Score, scored, unscorable
 
 Effect = Literal["helpful", "neutral", "harmful"]
 NO_LABELS = "no document was labelled"
-CONTINUOUS = ("precision", "success")
-BINARY: Mapping[str, ranking.Measure] = {
+LABEL_THRESHOLD = 0.5
+AGGREGATES: Mapping[str, ranking.Measure] = {
     "precision": ranking.precision,
     "success": ranking.hit,
     "map": ranking.average_precision,
@@ -26,30 +26,34 @@ NOTHING_EXPECTED = "no expected answer is known"
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
-def aggregate(labels: Sequence[float], measure: str, k: int | None = None) -> Score:
-    """One figure for a list of labels in rank order.
+def aggregate(
+    labels: Sequence[float], measure: str, k: int | None = None, *, threshold: float = LABEL_THRESHOLD
+) -> Score:
+    """One figure for a list of labels in rank order (Salemi and Zamani, arXiv 2404.13781).
 
-    k: None for all of them. Fewer labels than k: precision divides by k when they are binary, and by how many there are
-    when they are continuous. No label: unscorable. Binary labels that are all 0: 0.0, as in the paper (no document
-    helped). Raises ValueError for a label outside [0, 1], k < 1, an unknown measure, or continuous labels in any but
-    CONTINUOUS.
+    Binary labels: the ranking measure over them. Graded ones: precision is their mean, success the greatest, nDCG takes
+    them as grades, and MAP and MRR, which know relevant or not, count those of at least `threshold` as relevant. The
+    paper has the first two alone for them. k: None for all labels. Fewer labels than k: precision divides by k when
+    they are binary, and by how many there are when they are graded. No label: unscorable. Labels of which none is
+    relevant: 0.0 (no document helped). Raises ValueError for a label outside [0, 1], k < 1, an unknown measure, or a
+    threshold that is not above 0 and at most 1.
     """
     check_labels(labels)
-    if measure not in BINARY:
-        raise ValueError(f"measure must be one of {', '.join(BINARY)}, not {measure!r}")
+    check_threshold(threshold)
+    if measure not in AGGREGATES:
+        raise ValueError(f"measure must be one of {', '.join(AGGREGATES)}, not {measure!r}")
     if k is not None and k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
     if not labels:
         return unscorable(NO_LABELS)
-    if not is_binary(labels):
-        if measure not in CONTINUOUS:
-            raise ValueError(f"{measure} needs labels of 0 and 1; for others there are {' and '.join(CONTINUOUS)}")
+    if measure in ("precision", "success") and not is_binary(labels):
         first = labels[: k or len(labels)]
         return scored(sum(first) / len(first) if measure == "precision" else max(first))
-    if not any(labels):
+    grades = [float(label >= threshold) for label in labels] if measure in ("map", "mrr") else labels
+    if not any(grades):
         return scored(0.0)
-    ids = [str(index) for index in range(len(labels))]
-    return BINARY[measure](ids, dict(zip(ids, labels, strict=True)), k or len(labels))
+    ids = [str(index) for index in range(len(grades))]
+    return AGGREGATES[measure](ids, dict(zip(ids, grades, strict=True)), k or len(grades))
 
 
 def is_binary(labels: Sequence[float]) -> bool:
@@ -61,6 +65,12 @@ def check_labels(labels: Sequence[float]) -> None:
     for label in labels:
         if not 0.0 <= label <= 1.0:
             raise ValueError(f"a label must be between 0 and 1; one is {label!r}")
+
+
+def check_threshold(threshold: float) -> None:
+    """Raises ValueError for what is not above 0 and at most 1, NaN included."""
+    if not 0.0 < threshold <= 1.0:
+        raise ValueError(f"the threshold of labels must be above 0 and at most 1, not {threshold!r}")
 
 
 def contribution(alone: float, without: float) -> float:

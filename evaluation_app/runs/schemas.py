@@ -10,6 +10,7 @@ from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
 
 from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
 from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import Miss as MissedThreshold
@@ -37,6 +38,12 @@ class SettingsRequest(Schema):
         None, description="Whether each retrieved document is also answered from alone (eRAG); default false"
     )
     downstream: str | None = Field(None, description="By which measure such an answer is labelled; default f1")
+    label_threshold: FiniteFloat | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description=f"The least label that eRAG's MAP and MRR count as relevant; default {LABEL_THRESHOLD}",
+    )
     llm_model: str | None = Field(None, max_length=200, description="Another chat model than the server's")
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     corrective: StrictBool | None = Field(None, description="The corrective step; default: as the collection says")

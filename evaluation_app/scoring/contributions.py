@@ -28,11 +28,9 @@ from retrieval_app.answerers.chat_answerer import ChatAnswerer
 from retrieval_app.answerers.protocol import Answerer
 from retrieval_app.llm.model_calls import call_model
 
-BINARY_MEASURES = ("exact_match", "accuracy", "contains")
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
-NOT_BINARY = "{measure} gives other labels than 0 and 1"
-NAMES = tuple(f"erag_{name}" for name in downstream.BINARY)
+NAMES = tuple(f"erag_{name}" for name in downstream.AGGREGATES)
 DIGITS = 6
 CALLS_AT_ONCE = 4
 UNKNOWN = "I do not know."
@@ -46,8 +44,9 @@ Said = tuple[str | None, dict[str, int]]  # the answer, None for an abstention; 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """records: by rank {"key", "alone", "without", "contribution", "effect"}; where the answerer failed, "error" tells
-    the kind, and what is not known of it is None. scores: the measures erag_*. usage: of a chat model's answers,
+    """records: by rank {"key", "alone", "without", "contribution", "effect"}, of every retrieved chunk. What is not
+    known of it is None: where the answerer failed "error" tells the kind, where nothing could be compared "unscorable"
+    tells why. scores: the measures erag_*. usage: of a chat model's answers,
     {"input_tokens", "output_tokens", "cost_usd", "calls"}; {} where none was asked."""
 
     scores: Mapping[str, Score]
@@ -61,18 +60,24 @@ class Contributions:
 
 
 def measure_contributions(
-    answerer: Answerer, query: str, results: Sequence[Mapping[str, Any]], expected: str, measure: str
+    answerer: Answerer,
+    query: str,
+    results: Sequence[Mapping[str, Any]],
+    expected: str,
+    measure: str,
+    threshold: float = downstream.LABEL_THRESHOLD,
 ) -> Contributions:
-    """results: of a stored run, in rank order. measure: of DOWNSTREAM, by which answers are labelled.
+    """results: of a stored run, in rank order. measure: of DOWNSTREAM, by which answers are labelled. threshold: see
+    `downstream.aggregate`.
 
     Without an expected answer or without results the scores are unscorable and nothing is asked. An answerer that fails
     for one chunk leaves that label out, and the scores are errors of its kind: a list with a hole has no figure. One
     that fails without any chunk leaves only the effects unknown.
     """
     if not expected.strip():
-        return Contributions(dict.fromkeys(NAMES, unscorable(NO_EXPECTED)))
+        return unscorable_contributions(results, NO_EXPECTED)
     if not results:
-        return Contributions(dict.fromkeys(NAMES, unscorable(NO_RESULTS)))
+        return unscorable_contributions(results, NO_RESULTS)
     labeller = _Labeller(answerer, query, expected, measure)
     with labeller.counting() as usage:
         without, *alone = labeller.label([None, *results])
@@ -80,22 +85,19 @@ def measure_contributions(
     kinds = [label.error for label in alone if label.error]
     if kinds:
         return Contributions(dict.fromkeys(NAMES, failed(kinds[0])), records, usage)
-    return Contributions(aggregates([item["alone"] for item in records], measure), records, usage)
+    return Contributions(aggregates([item["alone"] for item in records], threshold), records, usage)
 
 
-def aggregates(labels: Sequence[float], measure: str) -> dict[str, Score]:
-    """erag_precision, erag_success, erag_map, erag_mrr, erag_ndcg over the whole list, by the rules of the paper.
+def aggregates(labels: Sequence[float], threshold: float) -> dict[str, Score]:
+    """erag_precision, erag_success, erag_map, erag_mrr, erag_ndcg over the whole list."""
+    return {f"erag_{name}": downstream.aggregate(labels, name, threshold=threshold) for name in downstream.AGGREGATES}
 
-    Whether labels are binary is decided by the measure that gave them, not by their values: otherwise a question whose
-    F1 labels happen to be 0 and 1 would count where the others do not.
-    """
-    binary = measure in BINARY_MEASURES
-    return {
-        f"erag_{name}": downstream.aggregate(labels, name)
-        if binary or name in downstream.CONTINUOUS
-        else unscorable(NOT_BINARY.format(measure=measure))
-        for name in downstream.BINARY
-    }
+
+def unscorable_contributions(results: Sequence[Mapping[str, Any]], reason: str) -> Contributions:
+    """A record of every chunk that says why nothing is known of it."""
+    unknown = dict.fromkeys(("alone", "without", "contribution", "effect"))
+    records = [{"key": _key(result), **unknown, "unscorable": reason} for result in results]
+    return Contributions(dict.fromkeys(NAMES, unscorable(reason)), records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +191,13 @@ def _closing(act: Callable[[Mapping[str, Any] | None], _Label], result: Mapping[
         connections.close_all()
 
 
+def _key(result: Mapping[str, Any]) -> str:
+    return f"{result['doc_id']}#{result['chunk_index']}"
+
+
 def _record(result: Mapping[str, Any], label: _Label, without: _Label) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "key": f"{result['doc_id']}#{result['chunk_index']}",
+        "key": _key(result),
         "alone": None if label.worth is None else round(label.worth, DIGITS),
         "without": None if without.worth is None else round(without.worth, DIGITS),
         "contribution": None,

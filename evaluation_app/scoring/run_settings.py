@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from collections_app.domain.identity import can_be_stored
-from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.downstream import DOWNSTREAM, LABEL_THRESHOLD, check_threshold
 from evaluation_app.measures.trace import UNITS, Unit
 from ragd.errors import InvalidInput
 
@@ -25,9 +25,11 @@ class RunSettings:
 
     cut: the k of precision@k and its kin, whatever the plan's k. unit: of the lengths in TRACe. contributions: whether
     each retrieved document is also given alone to the answerer (eRAG), and downstream: by which measure its answer is
-    labelled; needs answers. corrective: whether the collection's corrective step is on, None: as the collection has it.
+    labelled; needs answers. label_threshold: the least label of a document that MAP and MRR over labels count as
+    relevant, above 0 to 1. corrective: whether the collection's corrective step is on, None: as the collection has it.
     as_of: ISO 8601 with a zone, every question meets the collection as it was then; None: as it is.
-    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL.
+    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL. rubrics: those of
+    the set when the run began (`Rubric.as_dict()`).
     """
 
     answers: bool = True
@@ -37,10 +39,12 @@ class RunSettings:
     unit: Unit = "tokens"
     contributions: bool = False
     downstream: str = "f1"
+    label_threshold: float = LABEL_THRESHOLD
     llm_model: str | None = None
     system_prompt: str | None = None
     corrective: bool | None = None
     as_of: str | None = None
+    rubrics: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         for name in TEXTS:
@@ -55,6 +59,13 @@ class RunSettings:
             raise InvalidInput(
                 f"downstream must be one of {', '.join(DOWNSTREAM)}, not {self.downstream!r}", field="downstream"
             )
+        try:
+            check_threshold(self.label_threshold)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"label_threshold must be a number above 0 and at most 1, not {self.label_threshold!r}",
+                field="label_threshold",
+            ) from None
         if not isinstance(self.cut, int) or isinstance(self.cut, bool) or not 1 <= self.cut <= CUT_MAX:
             raise InvalidInput(f"cut must be a whole number from 1 to {CUT_MAX}, not {self.cut!r}", field="cut")
         if self.as_of is not None:
@@ -73,7 +84,10 @@ class RunSettings:
         return datetime.fromisoformat(self.as_of) if self.as_of else None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As plain JSON; without `rubrics` where there are none."""
+        values = asdict(self)
+        rubrics = list(values.pop("rubrics"))
+        return values | ({"rubrics": rubrics} if rubrics else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSettings:
@@ -81,7 +95,7 @@ class RunSettings:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InvalidInput(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}", field=unknown[0])
-        return cls(**values)
+        return cls(**{**values, "rubrics": tuple(values.get("rubrics", ()))})
 
 
 def _check_time(text: Any) -> str:

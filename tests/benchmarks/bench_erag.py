@@ -51,7 +51,7 @@ CLAIMS = 100
 OTHERS = 100
 RESAMPLES = 500
 SEED = 7
-LABELS = {"eRAG, F1": False, "eRAG, hit": True, "eRAG, words": False, "judgements": True}  # whether they are binary
+LABELS = ("eRAG, F1", "eRAG, hit", "eRAG, words", "judgements")
 Place = tuple[str, int]  # a document and one of its sentences, from 0
 
 
@@ -170,8 +170,8 @@ def interval(labels: Sequence[float], whole: Sequence[float]) -> tuple[float, fl
 def print_taus(measured: Sequence[Measured]) -> None:
     whole = [item.whole for item in measured]
     print(f"{'labels':14} {'aggregate':10} {'mean':>6} {'tau':>7}  95 % interval")
-    for name, is_binary in LABELS.items():
-        for aggregate in downstream.BINARY if is_binary else downstream.CONTINUOUS:
+    for name in LABELS:
+        for aggregate in downstream.AGGREGATES:
             figures = [value_of(downstream.aggregate(item.labels[name], aggregate)) for item in measured]
             tau, reach = kendall_tau(figures, whole), interval(figures, whole)
             told = f"{reach[0]:.3f} to {reach[1]:.3f}" if reach else "-"

@@ -114,12 +114,38 @@ def addresses_of(nature: Collection) -> list[str]:
     ]
 
 
+def admin_addresses_of(nature: Collection) -> list[str]:
+    """Where work is done in the admin, and a page with a button that deletes."""
+    from collections_app.models import IngestBatch, IngestJob, ModelPrice
+
+    batch = IngestBatch.objects.create(collection=nature, label="field", submitted=2)
+    IngestJob.objects.filter(collection=nature).update(batch=batch)
+    document = nature.documents.get(doc_id="trees.md")
+    price = ModelPrice.objects.create(model="large", input_per_million=1, output_per_million=2)
+    rows = "/admin/collections_app"
+    return [
+        "/admin/",
+        f"{rows}/collection/",
+        f"{rows}/collection/add/",
+        f"{rows}/collection/{nature.pk}/change/",
+        f"{rows}/collection/{nature.pk}/settings/",
+        f"{rows}/collection/{nature.pk}/upload/",
+        f"{rows}/document/{document.pk}/change/",
+        f"{rows}/document/{document.pk}/edit/",
+        f"{rows}/ingestbatch/{batch.pk}/change/",
+        f"{rows}/modelprice/{price.pk}/change/",
+    ]
+
+
 @pytest.mark.timeout(400)
-def test_every_page(visit: Visit, nature: Collection, make_jobs: Callable[[], None]) -> None:
+@pytest.mark.parametrize("addresses", [addresses_of, admin_addresses_of])
+def test_every_page(
+    visit: Visit, nature: Collection, make_jobs: Callable[[], None], addresses: Callable[[Collection], list[str]]
+) -> None:
     """Each page is loaded once, then looked at in dark, then as on a phone."""
     make_jobs()
     found: list[str] = []
-    for address in addresses_of(nature):
+    for address in addresses(nature):
         visit.look("light", 1280)
         visit.go(address)
         found += [f"{address}: {problem}" for problem in visit.violations()]

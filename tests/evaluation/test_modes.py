@@ -9,7 +9,7 @@ import pytest
 
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.catalogue import CHUNK, MEASURES, read_bands
-from evaluation_app.measures.modes import failures, stored_table
+from evaluation_app.measures.modes import Change, failures, stored_table
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.models import EvaluationItem
 from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
@@ -193,6 +193,15 @@ def test_bands_are_configurable() -> None:
 def test_wrong_bands_are_named(given: object, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         read_bands(given)
+
+
+def test_no_fix_moves_the_measure_of_its_mode_the_other_way() -> None:
+    """Shares of the context fall when more is retrieved: the context is what they are divided by."""
+    shares = {"context_relevance", "context_utilization", "completeness"}
+    for mode in stored_table().modes.values():
+        if shares & set(mode.measures):
+            assert [fix.key for fix in mode.fixes if (fix.plan.get("k") or Change()).times in (2, 4)] == []
+            assert mode.fixes
 
 
 def test_the_table_is_whole() -> None:

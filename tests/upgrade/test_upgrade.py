@@ -24,7 +24,7 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = "test_upgraded"
 LARGEST = 5_000_000
-ADDED = {"failing"}  # fields that answers had not then
+ADDED = {"failing", "label_threshold"}  # fields that answers had not then
 
 
 def address(name: str) -> str:

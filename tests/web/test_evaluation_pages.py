@@ -389,7 +389,7 @@ def test_a_measure_by_construction_is_no_headline(visitor: Client, golden_set: G
     quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
     page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
     titles = texts(page, ".run-numbers .name")
-    assert titles[:2] == ["Correctness", "Hit@10"] and "Adherence" not in titles
+    assert titles[:2] == ["Correctness", "Hit@10 (documents)"] and "Adherence" not in titles
     assert attribute(page, ".run-numbers .number:nth-child(2) [data-note]", "data-note") == "constant"
     notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
     assert notes["Adherence"] == notes["Faithfulness"] == "construction"

@@ -20,6 +20,7 @@ FRAGMENTS = {"collections:switcher"}
 DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ONLY_POST = {
+    "collections:admin-internals",
     "collections:theme",
     "collections:job-retry",
     "collections:job-cancel",

@@ -53,6 +53,7 @@ class IndexFields(ChunkPolicyFields):
 
 
 class CollectionForm(IndexFields):
+    field_order = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
     name = forms.CharField(
         label="Name",
         max_length=200,
@@ -105,6 +106,15 @@ class CollectionSettingsForm(ChunkPolicyFields):
         ):
             self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
             self.fields[name].help_text = zero
+
+    def changes(self) -> dict[str, Any]:
+        """What `update_collection` takes."""
+        return {
+            "description": self.cleaned_data["description"],
+            "chunk_policy": self.chunk_policy(),
+            "retention": self.retention(),
+            "security": self.security(),
+        }
 
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
