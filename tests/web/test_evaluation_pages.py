@@ -570,3 +570,15 @@ def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs:
     assert not has(page, '#judge-accuracy tr[data-measure="recall@10"]')
     type(runs[2]).objects.filter(pk=runs[2].pk).update(judge="none")
     assert not has(visitor.get(address), "#judge-accuracy")
+
+
+def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    assert not has(visitor.get(f"/evaluation/runs/{run.pk}/"), "[data-estimate]")
+    for position, value in enumerate((0.2, 0.4, 0.6)):
+        item = run.items.get(position=position)
+        item.details = {"estimates": {"completeness": {"value": value, "low": 0.0, "high": 1.0}}}
+        item.save()
+    page = visitor.get(f"/evaluation/runs/{run.pk}/")
+    mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
+    assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6
