@@ -120,7 +120,7 @@ class GoldenSetAdmin(Base):
     form = GoldenSetForm
     list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
     search_fields = ("name", "collection_name")
-    readonly_fields = ("version", "digest", "baseline")
+    readonly_fields = ("version", "digest", "baseline", "rubrics")
     inlines = (GoldenQuestionInline,)
 
     def get_queryset(self, request: HttpRequest) -> Any:

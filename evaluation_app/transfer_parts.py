@@ -12,6 +12,7 @@ from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import NAMED_CHARS, free_name
 from evaluation_app.golden.versions import digest_of
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling
+from evaluation_app.rubrics.definitions import clean_rubrics
 from evaluation_app.scoring.sampling import JUDGES, check_sampling
 from ragd.errors import InvalidInput
 
@@ -21,8 +22,8 @@ SET_LOOKUPS = {
     "set_version": "golden_set__version",
     "set_bands": "golden_set__bands",
 }
-CRITERIA_LOOKUPS = {
-    f"set_{name}": f"golden_set__{name}" for name in ("primary_measure", "guardrails", "relevant_effect")
+LATER_LOOKUPS = {
+    f"set_{name}": f"golden_set__{name}" for name in ("primary_measure", "guardrails", "relevant_effect", "rubrics")
 }
 
 
@@ -48,11 +49,14 @@ def _version(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> Go
             field="golden_versions",
         )
     bands, name = _bands(row), str(row["set"])
-    criteria = clean_criteria({key.removeprefix("set_"): row[key] for key in CRITERIA_LOOKUPS if key in row})
+    later = {key.removeprefix("set_"): row[key] for key in LATER_LOOKUPS if key in row}
+    settings = clean_criteria(later) | {"bands": bands}
+    if "rubrics" in later:
+        settings["rubrics"] = clean_rubrics(later["rubrics"], installed=False)
     if name not in sets:
         sets[name] = _find_set(collection, name, sets) or _make_set(collection, row)
     if row["version"] == sets[name].version:
-        GoldenSet.objects.filter(pk=sets[name].pk).update(digest=row["digest"], bands=bands, **criteria)
+        GoldenSet.objects.filter(pk=sets[name].pk).update(digest=row["digest"], **settings)
     return GoldenSetVersion(golden_set=sets[name], **_without_set(row))
 
 
@@ -125,11 +129,11 @@ VERSIONS = Part(  # restored after the questions: parts are restored by name
     "version of a golden set",
     GoldenSetVersion,
     "golden_set__collection_name",
-    (*SET_LOOKUPS, *CRITERIA_LOOKUPS, "version", "digest", "questions", "reason", "made_by", "created_at"),
+    (*SET_LOOKUPS, *LATER_LOOKUPS, "version", "digest", "questions", "reason", "made_by", "created_at"),
     _version,
-    lookups=SET_LOOKUPS | CRITERIA_LOOKUPS,
+    lookups=SET_LOOKUPS | LATER_LOOKUPS,
     order=("golden_set__name", "version"),
-    later=tuple(CRITERIA_LOOKUPS),
+    later=tuple(LATER_LOOKUPS),
     forgets=GoldenSet,
 )
 SAMPLINGS = Part(

@@ -11,6 +11,7 @@ from evaluation_app.curation import pages as curation
 from evaluation_app.golden.pages import questions as golden_questions
 from evaluation_app.golden.pages import questions as golden_runs
 from evaluation_app.golden.pages import questions as golden_suggestions
+from evaluation_app.golden.pages import rubrics as golden_rubrics
 from evaluation_app.golden.pages import sets as golden_sets
 from evaluation_app.golden.pages import sets as golden_versions
 from evaluation_app.golden.pages import transfers as golden_transfers
@@ -86,6 +87,7 @@ urlpatterns = [
     path(f"{SET}/delete/", golden_sets.delete_set, name="delete-golden-set"),
     path(f"{SET}/change/", golden_sets.change_questions, name="change-golden-questions"),
     path(f"{SET}/no-baseline/", run_actions.no_baseline, name="no-baseline"),
+    path(f"{SET}/rubrics/", golden_rubrics.show_rubrics, name="golden-set-rubrics"),
     path(f"{SET}/bands/", bands_page.bands, name="golden-set-bands"),
     path(f"{SET}/questions/new/", golden_questions.new_question, name="new-golden-question"),
     path(f"{SET}/questions/<int:question_id>/", golden_questions.edit_question, name="golden-question"),

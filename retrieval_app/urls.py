@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app.pages import ask_stream, calibration, collection_panels, playground, runs
+from retrieval_app.pages import ask_stream, calibration, collection_panels, playground, receipts, runs
 
 app_name = "retrieval"
 urlpatterns = [
@@ -11,6 +11,7 @@ urlpatterns = [
     path("runs/", runs.list_runs, name="runs"),
     path("runs/log/", runs.download_log, name="run-log"),
     path("runs/<uuid:run_id>/", runs.show_run, name="run"),
+    path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
     path("runs/<uuid:run_id>/replay/", runs.replay_run, name="replay"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",

@@ -22,7 +22,9 @@ PASSING_ON_THE_ENVIRONMENT = {
 }
 # Package -> its folders and modules, low to high: what stands earlier never imports what stands later.
 ORDER: dict[str, str] = {
-    "ragd": "errors normalization types conventions telemetry security text models store search insight conformance",
+    "ragd": (
+        "version errors normalization types conventions telemetry security text models store search insight conformance"
+    ),
     "collections_app": (
         "advisory_locks domain fetching parsing validation errors stages work models stores policies replicas services"
         " http tasks templatetags api views admin urls apps"
@@ -32,12 +34,12 @@ ORDER: dict[str, str] = {
         " worker"
     ),
     "retrieval_app": (
-        "citations confidence explanations llm models answerers corrective runs transfer_parts api templatetags pages"
-        " urls apps admin"
+        "citations confidence explanations llm models answerers corrective runs receipts transfer_parts api"
+        " templatetags pages urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts metrics spans golden judges scoring runs sample analysis conformance pages reviews"
-        " curation transfer_parts commands templatetags tasks api admin urls management apps"
+        "measures models charts metrics spans judges rubrics golden scoring runs sample analysis conformance pages"
+        " reviews curation transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from evaluation_app.commands import calibrate, collections, evaluate, golden_sets, ingest, jobs, query, server, spans
+from evaluation_app.commands import (
+    calibrate,
+    collections,
+    evaluate,
+    golden_sets,
+    ingest,
+    jobs,
+    query,
+    receipts,
+    server,
+    spans,
+)
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -37,6 +48,25 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         query.show_results,
     ),
     "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
+    "receipt": Subcommand(
+        "a signed record of a stored run",
+        receipts.add_receipt_arguments,
+        receipts.run_receipt,
+        receipts.show_receipt,
+    ),
+    "receipt-key": Subcommand(
+        "the public key that this server's receipts are verified with",
+        no_arguments,
+        receipts.run_key,
+        receipts.show_key,
+    ),
+    "verify": Subcommand(
+        "check a receipt's signature, and repeat its retrieval over an export; exit status 1 when something differs",
+        receipts.add_verify_arguments,
+        receipts.run_verify,
+        receipts.show_verification,
+        receipts.has_verified,
+    ),
     "judgements": Subcommand(
         "count or forget what chat models said as judges and is kept",
         server.add_judgements_arguments,

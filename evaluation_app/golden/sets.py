@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -17,6 +17,8 @@ from evaluation_app.golden.criteria import clean_criteria
 from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.rubrics.definitions import clean_rubrics
+from ragd.errors import InvalidInput
 
 NAMED_CHARS = 180
 
@@ -28,6 +30,15 @@ def listed_sets(scope: CollectionScope = EVERYTHING) -> QuerySet[GoldenSet]:
         suggested_total=Count("questions", filter=Q(questions__suggested=True)),
     ).order_by("name")
     return rows if scope.names is None else rows.filter(collection_name__in=scope.names)
+
+
+def set_named(sets: Sequence[GoldenSet], name: str) -> GoldenSet:
+    """The one of these sets that an address names. Raises InvalidInput (field "set") that lists them."""
+    named = next((golden_set for golden_set in sets if golden_set.name == name), None)
+    if named is None:
+        known = ", ".join(golden_set.name for golden_set in sets) or "none"
+        raise InvalidInput(f"There is no test set {name!r} here. Known: {known}.", field="set")
+    return named
 
 
 def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
@@ -63,14 +74,19 @@ def update_set(
     name: str | None = None,
     description: str | None = None,
     criteria: Mapping[str, Any] | None = None,
+    rubrics: Sequence[Mapping[str, Any]] | None = None,
     actor: audit.Actor = None,
 ) -> GoldenSet:
-    """Rename, describe, or state `criteria` (see `clean_criteria`); None leaves a value. None makes a new version.
+    """Rename, describe, state `criteria` (see `clean_criteria`) or all `rubrics` (see `clean_rubrics`); None leaves a
+    value. None makes a new version.
 
-    Runs that were made keep the name that the set had then. Raises ServiceError 409 for a taken name, InvalidInput.
+    Runs that were made keep the name and the rubrics that the set had then. Raises ServiceError 409 for a taken name,
+    InvalidInput.
     """
     cleaned_criteria = clean_criteria(criteria or {})
     changes = {field: value for field, value in cleaned_criteria.items() if value != getattr(golden_set, field)}
+    if rubrics is not None and (cleaned_rubrics := clean_rubrics(rubrics)) != golden_set.rubrics:
+        changes["rubrics"] = cleaned_rubrics
     if name is not None and (cleaned := clean_name(name)) != golden_set.name:
         changes["name"] = cleaned
     if description is not None and (message := clean_description(description)) != golden_set.description:
@@ -87,6 +103,9 @@ def update_set(
             locked.save(update_fields=[*changes, "updated_at"])
             if "name" in changes:
                 summary = f"renamed golden set {before} to {locked.name}"
+            elif "rubrics" in changes:
+                names = ", ".join(rubric["name"] for rubric in locked.rubrics) or "none"
+                summary = f"changed the rubrics of {locked.name}: {names}"
             elif changes.keys() & cleaned_criteria.keys():
                 summary = f"changed by what runs of {locked.name} are compared"
             else:

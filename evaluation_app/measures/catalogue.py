@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -21,6 +22,8 @@ Band = Literal["pass", "watch", "fail"]
 CORRECT = 0.5  # of the expected answer's components: from here on an answer is correct
 # Shown first, in this order; the others stand behind "All metrics".
 HEADLINE = ("correctness", "hit", "mrr", "adherence", "right_outcome")
+RUBRIC = "rubric:"  # before the name of a test set's own rubric
+RUBRIC_NAME = r"[a-z][a-z0-9_-]{0,39}"
 QUOTED = frozenset({"adherence", "faithfulness"})
 
 
@@ -48,7 +51,7 @@ def _parse(values: object) -> Mapping[str, Any]:
 
 
 def _pair(name: str, pair: object) -> tuple[float, float]:
-    measure = MEASURES.get(name)
+    measure = MEASURES.get(name) or _rubric(name)
     if measure is None:
         raise InvalidInput(f"there is no measure {name!r}; known are {', '.join(MEASURES)}", field="bands")
     numbers = list(pair) if isinstance(pair, list | tuple) else []
@@ -109,6 +112,7 @@ class Measure:
 EXPECTED = "expected documents or chunks"
 JUDGED = "an answer and a judge"
 ANSWER = "an expected answer"
+RUBRICS = "an answer and a rubric of the test set"
 
 MEASURES: Mapping[str, Measure] = {
     item.name: item
@@ -160,7 +164,9 @@ CHUNK = "chunk_"
 
 
 def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
-    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut.
+    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut and with what
+    is counted, such as "Recall@10 (documents)". A name such as "rubric:polite" is a measure, whichever test sets have
+    that rubric.
 
     bands: name -> (good, poor) as people set them; one that is not in it keeps those of reference, which give no band.
     Raises InvalidInput for an unknown name; the message lists the known ones.
@@ -168,17 +174,24 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
     base, at, cut = name.partition("@")
     of_chunks = base.startswith(CHUNK)
     base = base.removeprefix(CHUNK)
-    value = MEASURES.get(base)
+    value = MEASURES.get(base) or (None if of_chunks else _rubric(base))
     has_cut = bool(at)
     if value is None or has_cut != (base in CUTS) or (has_cut and not _is_cut(cut)) or (of_chunks and not has_cut):
         known = ", ".join(f"{each}@k" if each in CUTS else each for each in MEASURES)
-        raise InvalidInput(f"there is no measure {name!r}; known are {known}", field="measure")
+        raise InvalidInput(f"there is no measure {name!r}; known are {known}, {RUBRIC}NAME", field="measure")
     if bands and base in bands:
         value = replace(value, good=bands[base][0], poor=bands[base][1], has_bands=True)
-    title = value.title
-    if of_chunks:
-        title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
-    return replace(value, name=name, title=f"{title}@{cut}" if has_cut else title)
+    title = f"{value.title}@{cut} ({'chunks' if of_chunks else 'documents'})" if has_cut else value.title
+    return replace(value, name=name, title=title)
+
+
+def _rubric(name: str) -> Measure | None:
+    """The measure of a test set's own rubric, called by the rubric's name; None for another name."""
+    own = name.removeprefix(RUBRIC)
+    if own == name or not re.fullmatch(RUBRIC_NAME, own):
+        return None
+    title = re.sub("[_-]+", " ", own).strip().capitalize()
+    return Measure(name, f"Rubric: {title}", "answer", "how far the answer meets the test set's own rubric", RUBRICS)
 
 
 def measure_of(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:

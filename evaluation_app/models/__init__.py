@@ -1,6 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
-from evaluation_app.models.comparisons import FixDecision, RunComparison
+from evaluation_app.models.comparisons import RunComparison, TriedFix
 from evaluation_app.models.conformance import ConformanceResult
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
@@ -12,7 +12,6 @@ __all__ = [
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
-    "FixDecision",
     "GoldenQuestion",
     "GoldenSet",
     "GoldenSetVersion",
@@ -28,4 +27,5 @@ __all__ = [
     "SpanSender",
     "SpanWriter",
     "Sweep",
+    "TriedFix",
 ]

@@ -14,6 +14,7 @@ class GoldenSet(models.Model):
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
     evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
     primary_measure, guardrails and relevant_effect: by what its runs are told better or worse (`golden.criteria`).
+    rubrics: `rubrics.definitions.Rubric.as_dict()` of each of its own, which runs score beside the measures.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -29,6 +30,7 @@ class GoldenSet(models.Model):
     primary_measure = models.CharField(max_length=60, default="", blank=True)
     guardrails = models.JSONField(default=dict, blank=True)
     relevant_effect = models.FloatField(default=0.02)
+    rubrics = models.JSONField(default=list, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from django.conf import settings as server
@@ -63,7 +64,7 @@ def start_run(
     Raises UnknownCollection, LexicalDisabled, InvalidInput for a plan, a name or thresholds that this run cannot have,
     ServiceError: 409 "empty_set" for a set without accepted questions, 422 for a model that is not set up.
     """
-    chosen = settings or RunSettings()
+    chosen = replace(settings or RunSettings(), rubrics=tuple(golden_set.rubrics))
     collection = _find_collection(golden_set)
     _check_plan(plan, collection)
     bounds = check_thresholds(thresholds or {}, chosen)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from evaluation_app.measures.catalogue import CUTS, by_construction, find, order_of
+from evaluation_app.measures.catalogue import CUTS, RUBRIC, by_construction, find, order_of
 from evaluation_app.measures.modes import failures
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import bootstrap_mean
@@ -59,6 +59,11 @@ def _check_measured(name: str, settings: RunSettings) -> None:
         raise InvalidInput(
             f"a threshold of {name} is never reached by a run whose cut is {settings.cut}; state "
             f"{name.partition('@')[0]}@{settings.cut}, or another cut",
+            field="thresholds",
+        )
+    if name.startswith(RUBRIC) and name.removeprefix(RUBRIC) not in {each["name"] for each in settings.rubrics}:
+        raise InvalidInput(
+            f"a threshold of {name} needs that rubric, and the test set has none of this name; add it to the set",
             field="thresholds",
         )
     wanting = {

@@ -28,7 +28,8 @@ class RunSettings:
     labelled; needs answers. label_threshold: the least label of a document that MAP and MRR over labels count as
     relevant, above 0 to 1. corrective: whether the collection's corrective step is on, None: as the collection has it.
     as_of: ISO 8601 with a zone, every question meets the collection as it was then; None: as it is.
-    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL.
+    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL. rubrics: those of
+    the set when the run began (`Rubric.as_dict()`).
     """
 
     answers: bool = True
@@ -43,6 +44,7 @@ class RunSettings:
     system_prompt: str | None = None
     corrective: bool | None = None
     as_of: str | None = None
+    rubrics: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         for name in TEXTS:
@@ -82,7 +84,10 @@ class RunSettings:
         return datetime.fromisoformat(self.as_of) if self.as_of else None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As plain JSON; without `rubrics` where there are none."""
+        values = asdict(self)
+        rubrics = list(values.pop("rubrics"))
+        return values | ({"rubrics": rubrics} if rubrics else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSettings:
@@ -90,7 +95,7 @@ class RunSettings:
         known = {item.name for item in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InvalidInput(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}", field=unknown[0])
-        return cls(**values)
+        return cls(**{**values, "rubrics": tuple(values.get("rubrics", ()))})
 
 
 def _check_time(text: Any) -> str:

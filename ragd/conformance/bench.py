@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,18 +11,11 @@ import ragd
 from ragd.conformance import corpus
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.store.schema import apply_schema, check_database
-from ragd.store.store import Connection, Store, create_collection, execute, fetch_all
+from ragd.store.schema import scratch_schema, undone
+from ragd.store.store import Connection, Store, create_collection, fetch_all
 from ragd.types import Candidate, Chunk, RetrievePlan
 
 GOLDEN_COLLECTION = "conformance"
-
-EXTENSION_SCHEMA = """
-SELECT quote_ident(n.nspname)
-FROM pg_extension e
-JOIN pg_namespace n ON n.oid = e.extnamespace
-WHERE e.extname = 'vector'
-"""
 
 # Whatever columns a row has, without those that differ between two collections or two moments.
 ROWS = """
@@ -67,32 +59,15 @@ class Bench:
     @contextmanager
     def undone(self) -> Iterator[None]:
         """What happens inside is rolled back, also after an error of the database."""
-        name = f"ragd_{secrets.token_hex(6)}"
-        execute(self.connection, f"SAVEPOINT {name}")
-        try:
+        with undone(self.connection):
             yield
-        finally:
-            execute(self.connection, f"ROLLBACK TO SAVEPOINT {name}")
-            execute(self.connection, f"RELEASE SAVEPOINT {name}")
 
 
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Bench]:
-    """A bench in a new schema with the library's tables. Everything is rolled back at the end.
-
-    Nobody else ever sees the schema, because nothing is committed, and a run that is killed leaves nothing. The caller
-    must be inside a transaction; it stands as it was afterwards. Raises UnsupportedDatabase.
-    """
-    check_database(connection)
-    bench = Bench(connection)
-    with bench.undone():
-        schema = f"ragd_conformance_{secrets.token_hex(6)}"
-        execute(connection, f"CREATE SCHEMA {schema}")
-        rows = fetch_all(connection, EXTENSION_SCHEMA)
-        path = ", ".join([schema, *(name for (name,) in rows)])
-        execute(connection, f"SET LOCAL search_path TO {path}")
-        apply_schema(connection)
-        yield bench
+    """A bench in a `scratch_schema`."""
+    with scratch_schema(connection):
+        yield Bench(connection)
 
 
 def corpus_chunks() -> list[Chunk]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ragd.errors import UnsupportedDatabase
@@ -19,10 +22,48 @@ SELECT current_setting('server_version_num')::integer, current_setting('server_v
 """
 
 
+EXTENSION_SCHEMA = """
+SELECT quote_ident(n.nspname)
+FROM pg_extension e
+JOIN pg_namespace n ON n.oid = e.extnamespace
+WHERE e.extname = 'vector'
+"""
+
+
 def apply_schema(connection: Connection) -> None:
     """Create what `schema.sql` names; running it again changes nothing. The caller commits."""
     check_database(connection)
     execute(connection, SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def scratch_schema(connection: Connection) -> Iterator[None]:
+    """A new schema with the library's tables, first on the search path. Everything is rolled back at the end.
+
+    Nobody else ever sees the schema, because nothing is committed, and a run that is killed leaves nothing. The caller
+    must be inside a transaction; it stands as it was afterwards. Raises UnsupportedDatabase.
+    """
+    check_database(connection)
+    with undone(connection):
+        schema = f"ragd_scratch_{secrets.token_hex(6)}"
+        execute(connection, f"CREATE SCHEMA {schema}")
+        rows = fetch_all(connection, EXTENSION_SCHEMA)
+        path = ", ".join([schema, *(name for (name,) in rows)])
+        execute(connection, f"SET LOCAL search_path TO {path}")
+        apply_schema(connection)
+        yield
+
+
+@contextmanager
+def undone(connection: Connection) -> Iterator[None]:
+    """What happens inside is rolled back, also after an error of the database."""
+    name = f"ragd_{secrets.token_hex(6)}"
+    execute(connection, f"SAVEPOINT {name}")
+    try:
+        yield
+    finally:
+        execute(connection, f"ROLLBACK TO SAVEPOINT {name}")
+        execute(connection, f"RELEASE SAVEPOINT {name}")
 
 
 def check_database(connection: Connection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from ninja import Query, Router
 from ninja.params import functions as param
 
@@ -18,6 +18,7 @@ from retrieval_app.api.event_schemas import ASK_EVENTS
 from retrieval_app.api.handlers import run_ask, run_search, stream_ask
 from retrieval_app.api.lineage import router as lineage_router
 from retrieval_app.api.plans import router as plan_router
+from retrieval_app.api.receipt_schemas import Receipt, ReceiptKey
 from retrieval_app.api.responses import json_response
 from retrieval_app.api.schemas import (
     AskRequest,
@@ -32,6 +33,8 @@ from retrieval_app.api.schemas import (
 )
 from retrieval_app.api.unretrieved_documents import router as never_router
 from retrieval_app.models import QueryRun
+from retrieval_app.receipts.receipts import make_receipt
+from retrieval_app.receipts.signing import own_key
 from retrieval_app.runs.replay import replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
 
@@ -123,6 +126,29 @@ def export_runs(
 )
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
     return json_response(Run.from_orm(find_run(request, run_id)))
+
+
+@router.get(
+    "/runs/{run_id}/receipt",
+    response={200: Receipt, **ERRORS},
+    operation_id="runs-receipt",
+    tags=["runs"],
+    summary="A signed record of a stored query",
+)
+def get_receipt(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """The signature is over the canonical JSON of receipt; docs/history.md says how it is verified."""
+    return JsonResponse(make_receipt(find_run(request, run_id)), json_dumps_params={"ensure_ascii": False})
+
+
+@router.get(
+    "/receipt-key",
+    response={200: ReceiptKey, **ERRORS},
+    operation_id="receipt-key-get",
+    tags=["runs"],
+    summary="The public key that receipts are verified with",
+)
+def get_receipt_key(request: HttpRequest) -> HttpResponse:
+    return JsonResponse(own_key().as_dict())
 
 
 @router.post(

@@ -165,6 +165,17 @@ def test_an_import_is_whole_or_nothing(trees: Any) -> None:
     assert list(GoldenQuestion.objects.values_list("question", "position")) == [("New?", 0)]
 
 
+def test_rubrics_are_stated_whole(trees: Any) -> None:
+    rubric = {"name": "polite", "kind": "regex", "definition": "please", "must_match": True}
+    assert trees.get("/golden-sets/trees").json()["rubrics"] == []
+    version = trees.get("/golden-sets/trees").json()["version"]
+    changed = patch(trees, "/golden-sets/trees", {"rubrics": [rubric]})
+    assert (changed.status_code, changed.json()["rubrics"], changed.json()["version"]) == (200, [rubric], version)
+    for wrong in ([{**rubric, "definition": "("}], [rubric, rubric], [{"name": "a"}], [{**rubric, "kind": "sql"}]):
+        assert patch(trees, "/golden-sets/trees", {"rubrics": wrong}).status_code == 422, wrong
+    assert patch(trees, "/golden-sets/trees", {"description": "Of trees."}).json()["rubrics"] == [rubric]
+
+
 def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: Any) -> None:
     body = b"input,expected_output,docs\nHow wide is an oak?,Wide.,oak; elm\n"
     path = "/golden-sets/trees/import?format=csv&dry_run=true"

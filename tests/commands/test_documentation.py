@@ -18,6 +18,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.uploads.uploads import submit_uploads
 from evaluation_app.commands.subcommands import SUBCOMMANDS
 from evaluation_app.models import GoldenQuestion, GoldenSet
+from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 
@@ -54,6 +55,7 @@ def test_every_example_runs(
     GoldenQuestion.objects.create(golden_set=pumps, question="Which pump is the largest?", expected_doc_ids=["one.txt"])
     for example in EXAMPLES:
         words = shlex.split(example.replace("JOB_ID", str(other.job.pk)).replace("BATCH_ID", str(other.batch.pk)))
+        words = [str(QueryRun.objects.newest_first()[0].pk) if word == "RUN_ID" else word for word in words]
         out = StringIO()
         try:
             call_command("ragd", *words, stdout=out)

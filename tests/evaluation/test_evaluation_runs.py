@@ -13,6 +13,7 @@ from django.utils import timezone
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
 from collections_app.work.leases import LeaseLostError
+from evaluation_app.golden import sets
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner
@@ -105,6 +106,31 @@ def test_an_answered_run_is_judged_and_costs_are_known(golden_set):
     item = run.items.get(position=0)
     assert item.annotation and item.context and item.answer_sentences
     assert item.details["store_state"]["generation"] == run.generation
+
+
+def test_a_run_scores_the_rubrics_that_its_set_had_when_it_began(golden_set):
+    rubrics = [
+        {"name": "no-price", "kind": "regex", "definition": r"\d+ euros", "must_match": False},
+        {"name": "json", "kind": "json", "definition": ""},
+    ]
+    sets.update_set(golden_set, rubrics=rubrics)
+    answered = RunSettings(judge="none", cut=3)
+    with pytest.raises(InvalidInput) as refused:
+        start(golden_set, settings=answered, thresholds={"rubric:polite": 1})
+    assert refused.value.field == "thresholds"
+    run = start(golden_set, settings=answered, thresholds={"rubric:json": 0.5})
+    sets.update_set(golden_set, rubrics=[])
+    run = lifecycle.run_now(run)
+    measures = run.summary["measures"]
+    answers = {item.question_text: item for item in run.items.all()}
+    assert set(measures) >= {"rubric:no-price", "rubric:json"}
+    for item in answers.values():
+        states = {item.scores[name]["state"] for name in ("rubric:no-price", "rubric:json")}
+        assert states == ({"scored"} if item.outcome == "answered" else {"unscorable"})
+    assert (measures["rubric:json"]["value"], run.passed) == (0.0, False)
+    assert set(lifecycle.run_now(start(golden_set, settings=answered)).summary["measures"]).isdisjoint(
+        {"rubric:no-price", "rubric:json"}
+    )
 
 
 def test_a_run_cut_off_between_answer_and_item_does_nothing_twice(golden_set, monkeypatch):

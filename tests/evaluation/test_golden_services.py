@@ -210,13 +210,17 @@ def versions_of(golden_set: GoldenSet) -> list[dict[str, Any]]:
         "set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version,
         "set_bands": golden_set.bands, "set_primary_measure": golden_set.primary_measure,
         "set_guardrails": golden_set.guardrails, "set_relevant_effect": golden_set.relevant_effect,
+        "set_rubrics": golden_set.rubrics,
     }  # fmt: skip
     fields = ("version", "digest", "questions", "reason", "made_by", "created_at")
     return [set_values | values for values in golden_set.versions.order_by("version").values(*fields)]
 
 
 def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) -> None:
-    criteria = {"primary_measure": "f1", "guardrails": {"recall": 0.1}, "relevant_effect": 0.25}
+    rubrics = [{"name": "own", "kind": "code", "definition": "not installed here", "must_match": True}]
+    criteria = {
+        "primary_measure": "f1", "guardrails": {"recall": 0.1}, "relevant_effect": 0.25, "rubrics": rubrics,
+    }  # fmt: skip
     GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]}, **criteria)
     copy, rows = create_collection(name="copy"), versions_of(woods)
     renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)

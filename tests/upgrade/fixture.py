@@ -52,7 +52,9 @@ ADDED = (
     (
         re.compile(r"/v1/golden-sets(/\w+)?$|/v1/collections/\w+/export$"),
         frozenset(
-            f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
+            f"{start}{name}"
+            for start in ("", "set_")
+            for name in ("primary_measure", "guardrails", "relevant_effect", "rubrics")
         ),
     ),
     (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),

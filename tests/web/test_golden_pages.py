@@ -230,6 +230,22 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
     assert "\r\n'=1+1?," in out
 
 
+def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/rubrics/"
+    page(visitor, address)
+    values = {"name": "polite", "kind": "regex", "definition": "please", "must_match": "on"}
+    assert visitor.post(address, values).status_code == 302
+    refused = visitor.post(address, {**values, "name": "worse", "definition": "("})
+    assert (refused.status_code, has(refused, ".form-errors")) == (422, True)
+    page(visitor, f"{address}?edit=polite")
+    visitor.post(address, {**values, "definition": "thanks", "must_match": ""})
+    golden.refresh_from_db()
+    assert golden.rubrics == [{"name": "polite", "kind": "regex", "definition": "thanks", "must_match": False}]
+    visitor.post(address, {"remove": "polite"})
+    golden.refresh_from_db()
+    assert golden.rubrics == []
+
+
 def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
     address = f"/evaluation/sets/{golden.pk}/import/"
     text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"

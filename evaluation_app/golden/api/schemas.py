@@ -13,6 +13,7 @@ from collections_app.api.schemas import Request, Stored, read_from
 from evaluation_app.golden.questions import Golden, Match
 from evaluation_app.golden.transfer.imports import Planned
 from evaluation_app.models import GoldenSet, GoldenSetVersion
+from evaluation_app.rubrics.definitions import Kind
 
 # What creates a set or a question answers with microseconds, what reads one with milliseconds.
 Moment = Annotated[
@@ -28,6 +29,17 @@ class GoldenSetRequest(Request):
     description: str = ""
 
 
+class RubricFields(Request):
+    """A check of the answer, which runs of the set score as the measure "rubric:NAME"."""
+
+    name: str = Field(description="Lower-case letters, digits, _ and -")
+    kind: Kind
+    definition: str = Field(
+        "", description="By kind: a regular expression, a JSON schema, instructions to a chat model, an entry point"
+    )
+    must_match: bool = Field(True, description="Of a regular expression: whether it must occur, or must not")
+
+
 class GoldenSetChanges(Request):
     """What is left out stays. A new name changes the address."""
 
@@ -39,9 +51,11 @@ class GoldenSetChanges(Request):
     guardrails: dict[str, float] | None = Field(None, description="Measure to the largest drop that is allowed")
     relevant_effect: float | None = Field(None, description="A smaller difference of the primary measure is none")
 
+    rubrics: list[RubricFields] | None = Field(None, description="All rubrics of the set, in place of those it has")
+
     def criteria(self) -> dict[str, Any]:
         """The stated fields of `golden.criteria`."""
-        return self.model_dump(exclude_none=True, exclude={"name", "description"})
+        return self.model_dump(exclude_none=True, exclude={"name", "description", "rubrics"})
 
 
 class GoldenSetOut(Schema):
@@ -58,6 +72,7 @@ class GoldenSetOut(Schema):
         description="Measure to the largest drop that is allowed; {}: recall and right_outcome, 0.05 each"
     )
     relevant_effect: float = Field(description="A smaller difference of the primary measure is none")
+    rubrics: Stored[list[RubricFields]]
     created_at: Moment
     updated_at: Moment
 

@@ -75,13 +75,15 @@ def get_set(request: HttpRequest, golden_set: str) -> Any:
 
 @router.patch(ONE, operation_id="golden-sets-update", response={200: GoldenSetOut, **ERRORS})
 def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
-    """Rename or describe a set, or state by what its runs are compared; none makes a version. 409 for a taken name."""
+    """Rename or describe a set, or state its rubrics and by what its runs are compared; none makes a version. 409 for a
+    taken name."""
     result = find_visible(request, golden_set)
     sets.update_set(
         result,
         name=payload.name,
         description=payload.description,
         criteria=payload.criteria(),
+        rubrics=None if payload.rubrics is None else [rubric.model_dump() for rubric in payload.rubrics],
         actor=request_key(request),
     )
     return find_visible(request, result.name)

@@ -1,0 +1,1 @@
+"""Receipts: signed records of answers, and their verification against an export."""

@@ -1,0 +1,97 @@
+"""The key that signs receipts: Ed25519, made at first use in RAGD_VAR; its public half is for everybody."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from django.conf import settings
+
+from ragd.errors import InvalidInput
+
+ALGORITHM = "Ed25519"
+KEY_FILE = "receipt_key"
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """raw: the 32 bytes of an Ed25519 public key."""
+
+    raw: bytes
+
+    @property
+    def id(self) -> str:
+        """The first 16 hex digits of its SHA-256."""
+        return hashlib.sha256(self.raw).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        """The bytes in base64."""
+        return base64.b64encode(self.raw).decode()
+
+    def as_dict(self) -> dict[str, str]:
+        return {"algorithm": ALGORITHM, "key_id": self.id, "public_key": self.text}
+
+    def verifies(self, signature: str, content: bytes) -> bool:
+        """Whether the signature (base64) is one of this key over the content."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(base64.b64decode(signature, validate=True), content)
+        except (InvalidSignature, binascii.Error, ValueError):
+            return False
+        return True
+
+
+def own_key() -> PublicKey:
+    """The public key of this server."""
+    return PublicKey(_private_key().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def read_key(text: str) -> PublicKey:
+    """A public key from its base64. Raises InvalidInput."""
+    try:
+        raw = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != KEY_BYTES:
+        raise InvalidInput(
+            f"a public key is {KEY_BYTES} bytes in base64, as GET /v1/receipt-key gives it, not {text.strip()[:60]!r}",
+            field="key",
+        )
+    return PublicKey(raw)
+
+
+def sign(content: bytes) -> dict[str, Any]:
+    """{"algorithm", "key_id", "public_key", "value" (base64)} of this server over the content."""
+    value = base64.b64encode(_private_key().sign(content)).decode()
+    return own_key().as_dict() | {"value": value}
+
+
+def _private_key() -> Ed25519PrivateKey:
+    path = Path(settings.RAGD_VAR) / KEY_FILE
+    if not path.exists():
+        _make_key(path)
+    return Ed25519PrivateKey.from_private_bytes(base64.b64decode(path.read_text()))
+
+
+def _make_key(path: Path) -> None:
+    """Of two processes that make one at once, the first one's stays; nobody reads half a key."""
+    raw = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(base64.b64encode(raw))
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return
+    finally:
+        draft.unlink()
