@@ -60,7 +60,10 @@ ADDED = (
     (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),
     (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
-    (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
+    (
+        re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
+        frozenset({"match", "by_construction"}),
+    ),
     (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
