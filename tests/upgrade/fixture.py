@@ -59,7 +59,10 @@ ADDED = (
     (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),
     (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
-    (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
+    (
+        re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
+        frozenset({"match", "by_construction"}),
+    ),
 )
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
 # runs are compared and nothing else; of the questions those that moved in another measure, in any order.
@@ -230,6 +233,8 @@ def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, byt
                 "sha256": hashlib.sha256(members[name]).hexdigest(),
                 "bytes": len(members[name]),
             }
+    if manifest.get("ragd_version") not in (None, "source"):  # a checkout had no version then
+        manifest["ragd_version"] = "source"
     return members | {"manifest.json": json.dumps(manifest).encode()}
 
 
