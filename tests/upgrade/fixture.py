@@ -246,6 +246,8 @@ def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, byt
                 "sha256": hashlib.sha256(members[name]).hexdigest(),
                 "bytes": len(members[name]),
             }
+    if manifest.get("ragd_version") not in (None, "source"):  # a checkout had no version then
+        manifest["ragd_version"] = "source"
     return members | {"manifest.json": json.dumps(manifest).encode()}
 
 
