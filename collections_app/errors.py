@@ -106,8 +106,22 @@ STATUS_TYPES = {
 }
 
 
+def note_run(exc: BaseException, run_id: object) -> None:
+    """Let `describe` name the stored run that failed with this exception."""
+    vars(exc)["run_id"] = str(run_id)
+
+
 def describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
-    """(status, {"error": {"type", "message", "field"?}, "detail": message}). Never shows what is inside the server."""
+    """(status, {"error": {"type", "message", "field"?}, "detail": message, "run_id"?}). run_id: see `note_run`.
+
+    Never shows what is inside the server.
+    """
+    status, body = _describe(exc)
+    run_id = vars(exc).get("run_id")
+    return status, body | ({"run_id": run_id} if run_id else {})
+
+
+def _describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
     if isinstance(exc, ServiceError):
         return exc.status, error_body(exc.type, exc.message, exc.field)
     if isinstance(exc, ValidationError):

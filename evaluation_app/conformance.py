@@ -16,7 +16,9 @@ from collections_app.work.delivery import enqueue, job_retry_policy, sweep
 from collections_app.work.leases import claim, worker_name
 from evaluation_app.models import ConformanceResult
 from ragd import conformance
+from ragd.store.schema import is_supported_pgvector
 from ragd.types import SPEC_VERSION
+from ragd.version import product_version
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +43,15 @@ CHAPTERS = {
 class Versions:
     """What serves now."""
 
+    product: str
     specification: str
     database: str
     pgvector: str
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether pgvector is new enough."""
+        return is_supported_pgvector(self.pgvector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def read_versions() -> Versions:
     with connection.cursor() as cursor:
         cursor.execute(SELECT_VERSIONS)
         database, pgvector = cursor.fetchone()
-    return Versions(SPEC_VERSION, database, pgvector)
+    return Versions(product_version(), SPEC_VERSION, database, pgvector)
 
 
 def request_run(actor: audit.Actor) -> ConformanceResult:

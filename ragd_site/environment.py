@@ -131,6 +131,11 @@ class Environment(BaseSettings):
     RAGD_JUDGE_MODEL: str = Field("", description="Chat model that judges answers; unset: `RAGD_LLM_MODEL`")
     RAGD_JUDGE_TIMEOUT_S: Seconds = Field(120.0, description="Longest wait for one annotation, seconds")
     RAGD_JUDGE_MAX_TOKENS: Count = Field(4096, description="Longest annotation, tokens")
+    RAGD_JUDGE_PATH: str = Field(
+        "",
+        description="Folder with `config.json`, `tokenizer.json` and `model.onnx` of a model that tells for the judge "
+        "`embedded` what is supported; unset: its own coefficients do",
+    )
 
     RAGD_MAX_DOCUMENT_MB: Count = Field(50, description="Largest document, MB (1 MB = 1,000,000 bytes)")
     RAGD_IMPORT_MAX_MB: Count = Field(

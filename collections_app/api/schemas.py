@@ -318,3 +318,4 @@ class ErrorAnswer(Schema):
 
     error: ErrorDetail
     detail: str = Field(description="the message again")
+    run_id: str | None = Field(None, description="the stored run of a search or answer that failed; absent elsewhere")

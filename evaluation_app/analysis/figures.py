@@ -154,9 +154,9 @@ def judge_of(measure: Measure, judge: str) -> str:
     return judge if measure.group in JUDGED_GROUPS and judge != "none" else ""
 
 
-def question_bands(run: EvaluationRun, bands: Bands) -> Bands:
-    """The bands for single questions: without the measures of which the run's judge tells little per question."""
-    weak = WEAK_PER_QUESTION.get(run.judge, frozenset())
+def question_bands(judge: str, bands: Bands) -> Bands:
+    """The bands for single questions: without the measures of which the judge tells little per question."""
+    weak = WEAK_PER_QUESTION.get(judge, frozenset())
     return {name: pair for name, pair in bands.items() if name not in weak}
 
 

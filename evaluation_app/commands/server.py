@@ -18,6 +18,7 @@ from evaluation_app.scoring.judge_selection import clear_stored, count_stored
 from evaluation_app.spans.store.span_reads import collector_state
 from ragd.conformance import Report
 from ragd.types import SPEC_VERSION
+from ragd.version import product_version
 
 SELECT_VERSIONS = """
 SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
@@ -50,6 +51,7 @@ def run_status(options: Options) -> Answer:
         server, vector = cursor.fetchone()
     summary, collector = operations_summary(), collector_state()
     return {
+        "version": product_version(),
         "spec_version": SPEC_VERSION,
         "database": {"server": server, "pgvector": vector},
         "workers": [
@@ -73,7 +75,8 @@ def show_status(answer: Answer) -> str:
     alive = [worker["name"] for worker in answer["workers"] if worker["alive"]]
     return "\n".join(
         [
-            f"specification {answer['spec_version']}, PostgreSQL {database['server']}, pgvector {database['pgvector']}",
+            f"ragd {answer['version']}, specification {answer['spec_version']}, PostgreSQL {database['server']}, "
+            f"pgvector {database['pgvector']}",
             f"workers: {', '.join(alive) or 'none alive'}",
             f"jobs: {_counts(answer['jobs'])}",
             f"runs in 24 h: {_counts(answer['runs_24h'])}",

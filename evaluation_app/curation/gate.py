@@ -23,11 +23,11 @@ from collections_app.services.generations.promotion_gate import Verdict, registe
 from collections_app.services.generations.swap import spec_of
 from collections_app.services.governance import audit
 from collections_app.stores import embedder_for, open_rerankers, open_store
-from evaluation_app.curation.impact import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.curation.impact import StoredQuestion, keys_of, questions_of, vectors_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
-from evaluation_app.scoring.scorer import retrieval_scores
+from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.store.generations import open_generation
@@ -172,7 +172,7 @@ def compare_generations(
     pairs = []
     for each, before, after in zip(questions, now, then, strict=True):
         scores = [retrieval_scores(keys, each.golden, gate.k)[name].value for keys in (before, after)]
-        ranks = [first_rank(keys, each.golden, by_document=True) for keys in (before, after)]
+        ranks = [FirstRanks.of(keys, each.golden).document for keys in (before, after)]
         pairs.append(QuestionPair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
     return pairs
 

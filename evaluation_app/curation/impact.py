@@ -21,8 +21,7 @@ from evaluation_app.golden.versions import asked_questions
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
-from evaluation_app.scoring.cases import document_of
-from evaluation_app.scoring.scorer import retrieval_scores
+from evaluation_app.scoring.rankings import first_rank, retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import Embedder
@@ -63,18 +62,6 @@ def questions_of(collection: Collection, golden_set: GoldenSet | None = None) ->
     return [
         StoredQuestion(row.pk, each.pk, each.name, golden) for each in sets for row, golden in asked_questions(each)
     ]
-
-
-def first_rank(keys: Sequence[str], golden: Golden, *, by_document: bool = False) -> int | None:
-    """The best rank, from 1, of anything that the question expects among "doc_id#index" keys; None where none is there.
-
-    Expected chunks count where the question names some, else documents; by_document: always documents.
-    """
-    if golden.expected_chunks and not by_document:
-        requested = set(golden.expected_chunks)
-        return next((rank for rank, key in enumerate(keys, 1) if key in requested), None)
-    documents = set(golden.relevant_docs)
-    return next((rank for rank, key in enumerate(keys, 1) if document_of(key) in documents), None)
 
 
 def keys_of(candidates: Iterable[Candidate]) -> list[str]:

@@ -18,6 +18,7 @@ from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.rubrics.definitions import clean_rubrics
+from ragd.errors import InvalidInput
 
 NAMED_CHARS = 180
 
@@ -29,6 +30,15 @@ def listed_sets(scope: CollectionScope = EVERYTHING) -> QuerySet[GoldenSet]:
         suggested_total=Count("questions", filter=Q(questions__suggested=True)),
     ).order_by("name")
     return rows if scope.names is None else rows.filter(collection_name__in=scope.names)
+
+
+def set_named(sets: Sequence[GoldenSet], name: str) -> GoldenSet:
+    """The one of these sets that an address names. Raises InvalidInput (field "set") that lists them."""
+    named = next((golden_set for golden_set in sets if golden_set.name == name), None)
+    if named is None:
+        known = ", ".join(golden_set.name for golden_set in sets) or "none"
+        raise InvalidInput(f"There is no test set {name!r} here. Known: {known}.", field="set")
+    return named
 
 
 def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in
-from retrieval_app.answerers.extractive_answerer import list_stems
+from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in, stems_in
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 # A capital that opens no sentence: most names, few other words.
@@ -20,7 +19,16 @@ NEGATION = re.compile(
     r"\b(?:not|no|never|none|neither|nor|cannot|without|unable|fail\w*|lack\w*|\w+n['\u2019]t)\b", re.IGNORECASE
 )
 
-ANSWER_NAMES = (
+OPPOSITES = (
+    ("increase", "decrease"), ("increases", "decreases"), ("increased", "decreased"), ("higher", "lower"),
+    ("before", "after"), ("more", "less"), ("first", "last"), ("always", "never"), ("above", "below"),
+    ("larger", "smaller"), ("older", "younger"), ("high", "low"), ("positive", "negative"), ("left", "right"),
+    ("up", "down"), ("open", "close"), ("north", "south"), ("east", "west"), ("enable", "disable"),
+)  # fmt: skip
+OPPOSITE = {one: other for pair in OPPOSITES for one, other in (pair, pair[::-1])}
+WORD = re.compile(r"\w+")
+
+SUPPORT_NAMES = (
     "cosine_best",
     "cosine_best_three",
     "question_cosine",
@@ -49,6 +57,21 @@ ANSWER_NAMES = (
     "context_question_best",
     "announces",
 )
+# Where what the sentence states stands together in the context; `best` shares are those of its words in a sentence.
+FACT_NAMES = (
+    "names_not_beside",
+    "number_behind_best",
+    "name_behind_best",
+    "word_behind_best",
+    "rare_word_behind_best",
+    "word_support",
+    "words_not_beside",
+    "negations_differ",
+    "opposite_beside",
+    "all_words_in_best_sentence",
+    "pairs_in_best_sentence",
+)
+ANSWER_NAMES = SUPPORT_NAMES + FACT_NAMES
 
 
 def answer_table(reading: Reading) -> Numbers:
@@ -81,9 +104,12 @@ def answer_table(reading: Reading) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """All of the context together. words: with stop words; pairs: neighbours; text: in lower case."""
+    """All of the context together. lines and full: content words and all words of each sentence; low: the sentences in
+    lower case; words: with stop words; pairs: neighbours; text: in lower case."""
 
     lines: list[frozenset[str]]
+    full: list[tuple[str, ...]]
+    low: list[str]
     content: frozenset[str]
     words: frozenset[str]
     question_words: frozenset[str]
@@ -93,13 +119,15 @@ class _Context:
 
     @classmethod
     def of(cls, reading: Reading) -> _Context:
-        full = [list_stems(text, with_stop_words=True) for text in reading.texts]
+        full = [stems_in(text, with_stop_words=True) for text in reading.texts]
         joined = " ".join(reading.texts)
         return cls(
             lines=[frozenset(line) for line in reading.words],
+            full=full,
+            low=[text.lower() for text in reading.texts],
             content=frozenset(word for line in reading.words for word in line),
             words=frozenset(word for line in full for word in line),
-            question_words=frozenset(list_stems(reading.question, with_stop_words=True)),
+            question_words=frozenset(stems_in(reading.question, with_stop_words=True)),
             pairs=frozenset(pair for line in full for pair in itertools.pairwise(line)),
             numbers=frozenset(NUMBER.findall(joined)),
             text=joined.lower(),
@@ -110,9 +138,9 @@ def _sentence_row(reading: Reading, everything: _Context, index: int, cosines: N
     text, words = reading.answer[index], frozenset(reading.answer_words[index])
     order = np.argsort(-cosines, kind="stable")
     nearest = int(order[0])
-    shares = [share_in(words, line) for line in everything.lines]
+    shares = [len(words & line) / max(1, len(words)) for line in everything.lines]
     best = int(np.argmax(shares))
-    full = list_stems(text, with_stop_words=True)
+    full = stems_in(text, with_stop_words=True)
     numbers, names = NUMBER.findall(text), [name.lower() for name in NAME.findall(text)]
     beside = set(NUMBER.findall(f"{reading.texts[nearest]} {reading.texts[best]}"))
     strange = [name for name in names if name not in everything.text]
@@ -139,6 +167,54 @@ def _sentence_row(reading: Reading, everything: _Context, index: int, cosines: N
         "negation_differs": float(negates != source_negates),
         "words": math.log1p(len(reading.answer_words[index])),
         "is_short": float(len(words) < SHORT_WORDS),
+        **_fact_row(reading, everything, index, np.asarray(shares), nearest),
+    }
+
+
+def _fact_row(reading: Reading, everything: _Context, index: int, shares: Numbers, nearest: int) -> dict[str, float]:
+    """FACT_NAMES. shares: of the sentence's words in each sentence of the context.
+
+    A number, name or word is behind the best by how much less of the sentence's words the sentence of the context holds
+    that holds it and most of them: what was put in from elsewhere stands among other words.
+    """
+    text, words = reading.answer[index], frozenset(reading.answer_words[index])
+    best = int(np.argmax(shares))
+    highest = float(shares[best])
+    order = np.argsort(-shares, kind="stable")
+    held: dict[str, float] = {}
+    for line in order:
+        for word in words & everything.lines[line]:
+            held.setdefault(word, float(shares[line]))
+    support = {word: held.get(word, 0.0) for word in sorted(words)}
+
+    def behind(strings: Sequence[str]) -> float:
+        """Of the one that is furthest behind, 0 or less."""
+        found = [next((float(shares[line]) for line in order if one in everything.low[line]), 0.0) for one in strings]
+        return min(found, default=highest) - highest
+
+    names = [name.lower() for name in NAME.findall(text)]
+    beside = f"{everything.low[best]} {everything.low[nearest]}"
+    full = stems_in(text, with_stop_words=True)
+    spoken = WORD.findall(text.lower())
+    opposed = any(word not in beside and OPPOSITE[word] in beside for word in spoken if word in OPPOSITE)
+    negations = [len(NEGATION.findall(line)) for line in (text, reading.texts[best])]
+    return {
+        "names_not_beside": math.log1p(sum(name not in beside for name in names)),
+        "number_behind_best": behind(NUMBER.findall(text)),
+        "name_behind_best": behind(names),
+        "word_behind_best": min(support.values(), default=1.0) - highest,
+        "rare_word_behind_best": max(
+            (reading.idf.get(word, reading.unseen_idf) * (highest - share) for word, share in support.items()),
+            default=0.0,
+        ),
+        "word_support": float(np.mean(list(support.values()))) if support else 1.0,
+        "words_not_beside": math.log1p(len(words - everything.lines[best] - everything.lines[nearest])),
+        "negations_differ": float(negations[0] != negations[1]),
+        "opposite_beside": float(opposed),
+        "all_words_in_best_sentence": share_in(set(full), set(everything.full[best])),
+        "pairs_in_best_sentence": share_in(
+            set(itertools.pairwise(full)), set(itertools.pairwise(everything.full[best]))
+        ),
     }
 
 

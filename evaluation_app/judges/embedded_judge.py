@@ -15,8 +15,9 @@ what its probabilities P make it expect, where Len is words (or 1, with unit "se
     answer relevance     0.7 * highest cosine of a sentence of the answer with the question
                          + 0.3 * share of the question's content words that the answer holds; no estimate
 
-A sentence of the answer is supported when its P(unsupported) is below the stored threshold. The same case gets the same
-judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
+A sentence of the answer is supported when its P(unsupported) is below the stored threshold. A `SupportModel` may tell
+P(unsupported) instead, with a threshold of its own; adherence and faithfulness then have no estimates. The same case
+gets the same judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from evaluation_app.judges.feature_model import JudgeModel, stored_model
 from evaluation_app.judges.features import measure_case
 from evaluation_app.judges.marks import Marks, Mask, mark_case
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, Numbers, is_refusal, texts_of
+from evaluation_app.judges.support_model import SupportModel
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import (
     NO_ANSWER,
@@ -55,14 +57,22 @@ Vectors = Mapping[str, npt.NDArray[np.float32]]
 
 
 class EmbeddedJudge:
-    """Threads may share one. model: fitted coefficients, by default those stored beside this module.
+    """Threads may share one. model: fitted coefficients, by default those stored beside this module. support: tells
+    what is supported instead of them.
 
     Raises ValueError for an unknown unit and for an embedder that the coefficients were not fitted with.
     """
 
     name = "embedded"
 
-    def __init__(self, embedder: Embedder, *, model: JudgeModel | None = None, unit: Unit = "tokens") -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        model: JudgeModel | None = None,
+        unit: Unit = "tokens",
+        support: SupportModel | None = None,
+    ) -> None:
         if unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
         self.embedder = embedder
@@ -73,7 +83,8 @@ class EmbeddedJudge:
                 "embedder, whatever the collection uses"
             )
         self.unit = unit
-        self.version = f"{self.model.version}-{unit}"
+        self.support = support
+        self.version = f"{self.model.version}-{unit}" + (f" {support.version}" if support else "")
         self._kept: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
         self._lock = Lock()
 
@@ -83,20 +94,24 @@ class EmbeddedJudge:
     def judge_many(self, cases: Sequence[Case]) -> list[Judgement]:
         """One judgement per case, in order, the same as one by one; the texts are embedded in one call.
 
-        An embedder that fails gives every case scores of state "error" of the kind "embedder".
+        An embedder that fails gives every case scores of state "error" of the kind "embedder", a model of support that
+        fails the case "judge_model".
         """
         try:
             vectors = self._embed(list(dict.fromkeys(text for case in cases for text in texts_of(case))))
         except RagdError as error:
-            lost = dict.fromkeys(MEASURES, failed("embedder"))
-            return [Judgement(lost, None, explanation=str(error)) for _ in cases]
+            return [_lost("embedder", error) for _ in cases]
         return [self._judge(case, vectors) for case in cases]
 
     def _judge(self, case: Case, vectors: Vectors) -> Judgement:
         features = measure_case(case, vectors)
         sentences = [sentence for document in case.context for sentence in document]
         is_blank = np.array([not sentence.text.strip() for sentence in case.answer], dtype=np.bool_)
-        marks = mark_case(self.model, features, self._lengths(sentences), is_blank)
+        try:
+            told = self.support.doubt(case) if self.support else None
+        except RagdError as error:
+            return _lost("judge_model", error)
+        marks = mark_case(self.model, features, self._lengths(sentences), is_blank, told)
         annotation = _annotation(sentences, case.answer, marks, features.nearest)
         refused = is_refusal(case)
         scores = self._scores(case, annotation, features.addressed, has_context=bool(marks.expected), refused=refused)
@@ -152,6 +167,10 @@ class EmbeddedJudge:
             while len(self._kept) > VECTORS_KEPT:
                 self._kept.popitem(last=False)
         return known | added
+
+
+def _lost(kind: str, error: RagdError) -> Judgement:
+    return Judgement(dict.fromkeys(MEASURES, failed(kind)), None, explanation=str(error))
 
 
 def _annotation(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.estimates import Spread
 from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic
@@ -29,6 +29,7 @@ FILE = Path(__file__).with_name("embedded.json")
 HEADS = ("relevant", "utilized", "both")
 SURE = 1e-4  # probabilities are kept this far from 0 and 1 before their logit is taken
 LIKELY = 0.3
+ALTERED_FROM = 1.0  # the logit from which on a changed fact counts; below, natural answers would be ranked worse
 SECOND_NAMES = (
     "own",
     "case_mean",
@@ -52,7 +53,7 @@ OF_CASE = (
     "answer_question_cosine",
 )
 CASE_NAMES = ("both_of_relevant", "relevant_mean", "utilized_mean", *OF_CASE)
-ADHERENCE_NAMES = ("highest", "mean", "sentences")
+ADHERENCE_NAMES = ("highest",)
 ESTIMATED = ("context_relevance", "context_utilization", "completeness", "adherence", "faithfulness")
 
 
@@ -72,12 +73,15 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """unsupported: over ANSWER_NAMES. completeness: over CASE_NAMES. adherence: over ADHERENCE_NAMES, that an answer is
-    adherent. threshold: from which probability on a sentence of the answer is marked unsupported. spreads: how far
-    labels lay from the estimates of ESTIMATED, in shares of sentences. fitted_on: what the file says of it."""
+    """unsupported: over SUPPORT_NAMES, that a sentence of the answer is unsupported, as labelled; altered: over
+    ANSWER_NAMES, that it is a sentence of the context with one fact changed; see `doubt`. completeness: over
+    CASE_NAMES. adherence: over ADHERENCE_NAMES, that an answer is adherent. threshold: from which probability on a
+    sentence of the answer is marked unsupported. spreads: how far labels lay from the estimates of ESTIMATED, in shares
+    of sentences. fitted_on: what the file says of it."""
 
     heads: Mapping[str, Head]
     unsupported: Logistic
+    altered: Logistic
     completeness: Logistic
     adherence: Logistic
     threshold: float
@@ -97,6 +101,7 @@ class JudgeModel:
                 for name, head in self.heads.items()
             },
             "unsupported": self.unsupported.as_dict(),
+            "altered": self.altered.as_dict(),
             "completeness": self.completeness.as_dict(),
             "adherence": self.adherence.as_dict(),
             "spreads": {name: spread.as_dict() for name, spread in self.spreads.items()},
@@ -112,7 +117,12 @@ class JudgeModel:
             _check_names(second, SECOND_NAMES)
             heads[name] = Head(first, second)
         whole = {}
-        names = {"unsupported": ANSWER_NAMES, "completeness": CASE_NAMES, "adherence": ADHERENCE_NAMES}
+        names = {
+            "unsupported": SUPPORT_NAMES,
+            "altered": ANSWER_NAMES,
+            "completeness": CASE_NAMES,
+            "adherence": ADHERENCE_NAMES,
+        }
         for name, features in names.items():
             whole[name] = Logistic.from_dict(data[name])
             _check_names(whole[name], features)
@@ -129,6 +139,10 @@ class JudgeModel:
     def complete(self, likely: Mapping[str, Numbers], table: Numbers) -> float:
         """The expected completeness of a case with at least one sentence of context. likely: as for `case_row`."""
         return float(self.completeness.predict(case_row(likely, table))[0])
+
+    def doubt(self, table: Numbers) -> Numbers:
+        """P(unsupported) of each sentence of the answer. table: ANSWER_NAMES."""
+        return doubt(self.unsupported, self.altered, table)
 
     def adhere(self, unsupported: Numbers) -> float:
         """The probability that an answer of at least one sentence is adherent. unsupported: of each sentence."""
@@ -171,10 +185,17 @@ def case_row(likely: Mapping[str, Numbers], table: Numbers) -> Numbers:
     return np.concatenate([_logit(shares), table[0, [CONTEXT_NAMES.index(name) for name in OF_CASE]]])[np.newaxis]
 
 
+def doubt(unsupported: Logistic, altered: Logistic, table: Numbers) -> Numbers:
+    """The logit of "unsupported", plus that of "altered" as far as it is above ALTERED_FROM, as a probability."""
+    logits = _logit(unsupported.predict(table[:, : len(SUPPORT_NAMES)]))
+    logits = logits + np.maximum(0.0, _logit(altered.predict(table)) - ALTERED_FROM)
+    chances: Numbers = 1 / (1 + np.exp(-logits))
+    return chances
+
+
 def adherence_row(unsupported: Numbers) -> Numbers:
     """(1, ADHERENCE_NAMES) of at least one sentence. unsupported: its probability."""
-    highest, mean = _logit(np.array([unsupported.max(), unsupported.mean()]))
-    return np.array([[highest, mean, math.log(len(unsupported))]])
+    return _logit(unsupported.max(keepdims=True))[np.newaxis]
 
 
 def _logit(likely: Numbers) -> Numbers:

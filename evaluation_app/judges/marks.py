@@ -16,6 +16,7 @@ import numpy.typing as npt
 from evaluation_app.judges.feature_model import JudgeModel
 from evaluation_app.judges.features import Features
 from evaluation_app.judges.protocol import Numbers
+from evaluation_app.judges.support_model import THRESHOLD
 
 Mask = npt.NDArray[np.bool_]
 
@@ -23,7 +24,8 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Marks:
     """likely: of each of HEADS one probability per sentence of the context; unsupported: one per sentence of the
-    answer; expected: the figures of ESTIMATED, {} without context, the first three without an answer. relevant,
+    answer; expected: the figures of ESTIMATED, {} without context, the first three without an answer
+    or with what a `SupportModel` told. relevant,
     utilized: one mark per sentence of the context; supported: one per sentence of the answer."""
 
     likely: Mapping[str, Numbers]
@@ -34,23 +36,30 @@ class Marks:
     supported: Mask
 
 
-def mark_case(model: JudgeModel, features: Features, lengths: Numbers, is_blank: Mask) -> Marks:
+def mark_case(
+    model: JudgeModel, features: Features, lengths: Numbers, is_blank: Mask, told: Numbers | None = None
+) -> Marks:
     """lengths: of the sentences of the context, all 0 for a context without words. is_blank: per sentence of the
-    answer; a blank one says nothing that would need support."""
+    answer; a blank one says nothing that would need support. told: P(unsupported) of each by a `SupportModel`, with
+    which adherence and faithfulness have no estimates, since those are fitted to the model's own."""
     likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
     total = float(lengths.sum())
-    unsupported = model.unsupported.predict(features.answer) if total else np.ones(len(is_blank))
+    if told is not None:
+        unsupported, threshold = told, THRESHOLD
+    else:
+        unsupported, threshold = model.doubt(features.answer), model.threshold
+    unsupported = unsupported if total else np.ones(len(is_blank))
     unsupported = np.where(is_blank, 0.0, unsupported)
     expected: dict[str, float] = {}
     if total:
         expected["context_relevance"] = float(lengths @ likely["relevant"]) / total
         expected["context_utilization"] = float(lengths @ likely["utilized"]) / total
         expected["completeness"] = model.complete(likely, features.context)
-        if not is_blank.all():
+        if not is_blank.all() and told is None:
             expected["adherence"] = model.adhere(unsupported)
             expected["faithfulness"] = float(1 - unsupported.mean())
     relevant, utilized = mark_context(likely, lengths, expected.get("completeness", 1.0))
-    return Marks(likely, unsupported, expected, relevant, utilized, unsupported < model.threshold)
+    return Marks(likely, unsupported, expected, relevant, utilized, unsupported < threshold)
 
 
 def mark_likeliest(chances: Numbers, lengths: Numbers, expected: float) -> Mask:
@@ -70,11 +79,14 @@ def mark_context(likely: Mapping[str, Numbers], lengths: Numbers, completeness: 
     """(relevant, utilized), one mark per sentence of the context.
 
     likely: of "relevant", "utilized" and "both" one probability per sentence. completeness: the expected share of what
-    is relevant that is utilized too; the rest of what is expected to be utilized is marked outside of what is relevant.
+    is relevant that is utilized too, as far as so much is expected to be utilized; the rest of that is marked outside
+    of what is relevant.
     """
     relevant = mark_likeliest(likely["relevant"], lengths, float(lengths @ likely["relevant"]))
     expected = float(lengths @ likely["utilized"])
-    both = min(completeness * float(lengths[relevant].sum()), expected)
+    both = completeness * float(lengths[relevant].sum())
+    if both > expected:
+        both = (both + expected) / 2  # the two estimates disagree, and are about as far off as each other
     utilized = np.zeros(len(lengths), dtype=np.bool_)
     utilized[relevant] = mark_likeliest(likely["both"][relevant], lengths[relevant], both)
     rest = max(0.0, expected - float(lengths[utilized].sum()))

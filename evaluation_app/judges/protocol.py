@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ MEASURES = (
 )  # fmt: skip
 NO_QUESTION = "there is no question"
 SHORT_WORDS = 4
+STEMS_KEPT = 20_000  # sentences, of some 2 kB each
 REFUSAL = re.compile(
     r"(?:does|do|did|is|are|was|were|has|have)(?:\s+not|n['\u2019]t)\s+(?:\w+\s+){0,3}"
     r"(?:provide|contain|mention|specif|include|state|enough|sufficient|information|address|give|find|discuss|explicit"
@@ -126,9 +128,9 @@ class Reading:
     texts: list[str]
     documents: npt.NDArray[np.int64]
     answer: list[str]
-    question_words: list[str]
-    words: list[list[str]]
-    answer_words: list[list[str]]
+    question_words: tuple[str, ...]
+    words: list[tuple[str, ...]]
+    answer_words: list[tuple[str, ...]]
     question_vector: Numbers
     vectors: Numbers
     answer_vectors: Numbers
@@ -141,7 +143,7 @@ class Reading:
         texts = [sentence.text for document in filled for sentence in document]
         positions = [index for index, document in enumerate(filled) for _ in document]
         answer = [sentence.text for sentence in case.answer]
-        words = [list_stems(text) for text in texts]
+        words = [stems_in(text) for text in texts]
         counts = Counter(word for line in words for word in set(line))
         number = len(texts)
         dims = next((len(np.atleast_1d(np.asarray(vector))) for vector in vectors.values()), 1)
@@ -158,15 +160,21 @@ class Reading:
             texts=texts,
             documents=np.asarray(positions, dtype=np.int64),
             answer=answer,
-            question_words=list_stems(case.question),
+            question_words=stems_in(case.question),
             words=words,
-            answer_words=[list_stems(text) for text in answer],
+            answer_words=[stems_in(text) for text in answer],
             question_vector=rows([case.question])[0],
             vectors=rows(texts),
             answer_vectors=rows(answer),
             idf={word: math.log(1 + (number - count + 0.5) / (count + 0.5)) for word, count in counts.items()},
             unseen_idf=math.log(1 + (number + 0.5) / 0.5),
         )
+
+
+@lru_cache(maxsize=STEMS_KEPT)
+def stems_in(text: str, *, with_stop_words: bool = False) -> tuple[str, ...]:
+    """`list_stems`, remembered: a sentence is read several times for a case, and again for the next question."""
+    return tuple(list_stems(text, with_stop_words=with_stop_words))
 
 
 def texts_of(case: Case) -> list[str]:

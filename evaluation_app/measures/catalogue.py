@@ -164,8 +164,9 @@ CHUNK = "chunk_"
 
 
 def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
-    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut. A name such
-    as "rubric:polite" is a measure, whichever test sets have that rubric.
+    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut and with what
+    is counted, such as "Recall@10 (documents)". A name such as "rubric:polite" is a measure, whichever test sets have
+    that rubric.
 
     bands: name -> (good, poor) as people set them; one that is not in it keeps those of reference, which give no band.
     Raises InvalidInput for an unknown name; the message lists the known ones.
@@ -180,10 +181,8 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
         raise InvalidInput(f"there is no measure {name!r}; known are {known}, {RUBRIC}NAME", field="measure")
     if bands and base in bands:
         value = replace(value, good=bands[base][0], poor=bands[base][1], has_bands=True)
-    title = value.title
-    if of_chunks:
-        title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
-    return replace(value, name=name, title=f"{title}@{cut}" if has_cut else title)
+    title = f"{value.title}@{cut} ({'chunks' if of_chunks else 'documents'})" if has_cut else value.title
+    return replace(value, name=name, title=title)
 
 
 def _rubric(name: str) -> Measure | None:

@@ -71,10 +71,12 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """modes: by key, in the order of the board's columns. bands: measure -> (good, poor) that the catalogue lacks."""
+    """modes: by key, in the order of the board's columns. bands: measure -> (good, poor) that the catalogue lacks.
+    lowers: "more_context" or "less_context" -> measures that it lowers by their formula."""
 
     modes: Mapping[str, Mode]
     bands: Mapping[str, tuple[float, float]]
+    lowers: Mapping[str, tuple[str, ...]]
 
 
 @cache
@@ -82,7 +84,8 @@ def stored_table() -> Table:
     values = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     modes = {item["key"]: _mode(item) for item in values["mode"]}
     bands = {name: (float(good), float(poor)) for name, (good, poor) in values["bands"].items()}
-    return Table(MappingProxyType(modes), MappingProxyType(bands))
+    lowers = {change: tuple(measures) for change, measures in values["lowers"].items()}
+    return Table(MappingProxyType(modes), MappingProxyType(bands), MappingProxyType(lowers))
 
 
 def find_mode(key: str) -> Mode:

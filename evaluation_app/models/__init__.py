@@ -1,7 +1,7 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
 from evaluation_app.models.bisections import StoredBisection
-from evaluation_app.models.comparisons import FixDecision, RunComparison
+from evaluation_app.models.comparisons import RunComparison, TriedFix
 from evaluation_app.models.conformance import ConformanceResult
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
@@ -13,7 +13,6 @@ __all__ = [
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
-    "FixDecision",
     "GoldenQuestion",
     "GoldenSet",
     "GoldenSetVersion",
@@ -30,4 +29,5 @@ __all__ = [
     "SpanWriter",
     "StoredBisection",
     "Sweep",
+    "TriedFix",
 ]

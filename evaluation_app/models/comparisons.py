@@ -35,25 +35,29 @@ class RunComparison(models.Model):
         return f"{self.other_id} against {self.base_id}"
 
 
-class FixDecision(models.Model):
-    """What became of a run that tried a fix. saved_as: the preset that its plan became, "" where it is discarded."""
+class TriedFix(models.Model):
+    """What a run tried, and what a person decided about it. mode and fix: keys of the table of modes. saved_as: the
+    preset that its plan became, "" where it is not kept. decided_at: None while it is open."""
 
     class Outcome(models.TextChoices):
+        OPEN = "open", "Open"
         KEPT = "kept", "Kept"
         DISCARDED = "discarded", "Discarded"
 
     run = models.OneToOneField(
-        "evaluation_app.EvaluationRun", on_delete=models.CASCADE, primary_key=True, related_name="fix_decision"
+        "evaluation_app.EvaluationRun", on_delete=models.CASCADE, primary_key=True, related_name="tried_fix"
     )
-    outcome = models.CharField(max_length=10, choices=Outcome)
+    mode = models.CharField(max_length=40, default="", blank=True)
+    fix = models.CharField(max_length=40, default="", blank=True)
+    outcome = models.CharField(max_length=10, choices=Outcome, default=Outcome.OPEN)
     saved_as = models.TextField(default="", blank=True)
     is_default = models.BooleanField(default=False)
     decided_by = models.TextField(default="", blank=True)
-    decided_at = models.DateTimeField(default=timezone.now)
+    decided_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        db_table = "evaluation_fix_decisions"
-        ordering: ClassVar[list[str]] = ["-decided_at"]
+        db_table = "evaluation_tried_fixes"
+        ordering: ClassVar[list[str]] = ["run"]
 
     def __str__(self) -> str:
-        return f"{self.get_outcome_display()}: {self.run_id}"
+        return f"{self.fix} for {self.mode}"

@@ -158,9 +158,14 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
 
 @require_GET
 def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
-    """Part of the page of an evaluation run: its anchored scores, or how to come by them."""
+    """Part of the page of an evaluation run: its anchored scores, or how to come by them.
+
+    labelled=1 (the dashboard): nothing where there is no label.
+    """
     run = get_object_or_404(EvaluationRun, pk=pk)
     scores = anchored_scores(run)
+    if not scores and request.GET.get("labelled"):
+        return HttpResponse()
     label_form = {"source": f"run:{run.pk}", "which": "random", "number": LABELS_AT_ONCE, "wanted": 1}
     context = {"run": run, "anchored": scores, "label_form": label_form}
     return render_page(request, "evaluation/reviews/anchored.html", context)

@@ -10,12 +10,13 @@ from django import forms
 from collections_app.http.page_requests import field_of
 from evaluation_app.measures.catalogue import CUTS, MEASURES
 from evaluation_app.measures.downstream import DOWNSTREAM
-from evaluation_app.models import EvaluationRun
+from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from retrieval_app.answerers.selection import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"
+BASES = 20
 MEASURED = [
     ("embedded", "Answers + embedded judge"),
     ("llm", "Answers + LLM judge"),
@@ -104,6 +105,30 @@ def settings_values(settings: RunSettings) -> dict[str, Any]:
     values["measured"] = settings.judge if settings.answers else SEARCH
     values["corrective"] = {None: "", True: "yes", False: "no"}[settings.corrective]
     return values
+
+
+class BaseRunForm(forms.Form):
+    """The run that a new one is compared with: one of the set's last finished ones, "" for its baseline."""
+
+    base = forms.ChoiceField(
+        label="Compare with", required=False, help_text="Base run of the comparison.", widget=forms.Select
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None, *, golden_set: GoldenSet, like: EvaluationRun | None) -> None:
+        super().__init__(data, initial={"base": str(like.pk) if like is not None else ""})
+        done = golden_set.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id")
+        self.runs = {str(run.pk): run for run in done[:BASES]}
+        if like is not None and like.golden_set_id == golden_set.pk:
+            self.runs.setdefault(str(like.pk), like)
+        field_of(self, "base", forms.ChoiceField).choices = [
+            ("", "Baseline of the test set" if golden_set.baseline_id else "None"),
+            *((key, f"{run}, {run.created_at:%Y-%m-%d %H:%M}") for key, run in self.runs.items()),
+        ]
+
+    @property
+    def chosen(self) -> EvaluationRun | None:
+        """None for the set's baseline. A request that does not say it means the run that it begins from."""
+        return self.runs.get(self.cleaned_data["base"] if "base" in self.data else self.initial["base"])
 
 
 class ThresholdsForm(forms.Form):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -16,16 +17,19 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, refuse, render_page, submit_form
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
-from evaluation_app.golden.sets import listed_sets
+from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
-from evaluation_app.runs.forms import SettingsForm, ThresholdsForm, settings_values, threshold_values
+from evaluation_app.runs.estimates import count_model_calls, estimate_sweep
+from evaluation_app.runs.forms import BaseRunForm, SettingsForm, ThresholdsForm, settings_values, threshold_values
 from evaluation_app.runs.lifecycle import start_run
 from evaluation_app.runs.requests import find_run
+from evaluation_app.runs.run_header import read_answerer
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import SavedPlan
 from retrieval_app.pages.plan_forms import PlanForm, form_values
 
@@ -53,33 +57,71 @@ def new_run(request: PageRequest) -> HttpResponse:
     if chosen is None or collection is None:
         return render_page(request, "evaluation/runs/new.html", context)
     is_sent = request.method == "POST"
-    plan_form = _plan_form(request, collection, like)
-    form = SettingsForm(request.POST) if is_sent else SettingsForm(initial=_settings_of(like))
     last = chosen.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id").first()
-    least = ThresholdsForm(
-        request.POST if is_sent else None,
-        initial=threshold_values(like.thresholds) if like else {},
-        known=chosen.baseline or last,
-        called="baseline" if chosen.baseline else "last",
-        prefix=LEAST_PREFIX,
+    forms_of_run = RunForms(
+        plan=_plan_form(request, collection, like),
+        settings=SettingsForm(request.POST) if is_sent else SettingsForm(initial=_settings_of(like)),
+        least=ThresholdsForm(
+            request.POST if is_sent else None,
+            initial=threshold_values(like.thresholds) if like else {},
+            known=chosen.baseline or last,
+            called="baseline" if chosen.baseline else "last",
+            prefix=LEAST_PREFIX,
+        ),
+        base=BaseRunForm(request.POST if is_sent else None, golden_set=chosen, like=like),
     )
-    status = 200
-    if is_sent:
-        started = _start(request, chosen, plan_form, form, least, like)
-        if started is not None:
-            return redirect(started)
-        status = 422
+    is_estimate = request.POST.get("do") == "estimate"
+    if is_sent and not is_estimate and (started := _start(request, chosen, forms_of_run)) is not None:
+        return redirect(started)
+    is_valid = forms_of_run.are_valid() if is_sent else forms_of_run.plan.is_valid()
+    estimate: dict[str, Any] = {}
+    if is_valid:
+        begin = RunSettings.from_dict(like.settings) if like else RunSettings()
+        settings = forms_of_run.settings.run_settings() if is_sent else begin
+        estimate = _estimate(chosen, collection, forms_of_run, settings)
+    status = 200 if not is_sent or (is_estimate and is_valid) else 422
     context |= {
         "collection": collection,
-        "form": form,
-        "plan_form": plan_form,
-        "least": least,
-        "plan_open": like is not None or bool(plan_form.is_bound and is_sent and plan_form.errors),
-        "least_open": least.is_set or bool(least.errors),
+        "form": forms_of_run.settings,
+        "plan_form": forms_of_run.plan,
+        "least": forms_of_run.least,
+        "base_form": forms_of_run.base,
+        "plan_open": like is not None or bool(is_sent and forms_of_run.plan.errors),
+        "least_open": forms_of_run.least.is_set or bool(forms_of_run.least.errors),
         "last": last,
         "under_way": chosen.runs.filter(state__in=("queued", "running")).count(),
+        **estimate,
     }
-    return render_page(request, "evaluation/runs/new.html", context, status=status)
+    parts = {"estimate": "evaluation/runs/estimate.html"}
+    return render_page(request, "evaluation/runs/new.html", context, parts=parts, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class RunForms:
+    """What is filled in to start a run."""
+
+    plan: PlanForm
+    settings: SettingsForm
+    least: ThresholdsForm
+    base: BaseRunForm
+
+    def are_valid(self) -> bool:
+        """All are asked, so that each says what is wrong with it."""
+        verdicts = [form.is_valid() for form in (self.plan, self.settings, self.least, self.base)]
+        return all(verdicts)
+
+
+def _estimate(golden_set: GoldenSet, collection: Collection, filled: RunForms, settings: RunSettings) -> dict[str, Any]:
+    """What the run would take; {} where what is filled in does not fit together."""
+    try:
+        plan = filled.plan.chosen().plan
+        answerer, _ = read_answerer(collection, settings)
+    except (ServiceError, RagdError):
+        return {}
+    estimate = estimate_sweep(golden_set, [plan], settings)
+    asks_model = answerer not in ("", ExtractiveAnswerer.model)
+    calls = count_model_calls(settings, plan, estimate.questions, asks_model=asks_model)
+    return {"estimate": estimate, "model_calls": calls, "is_answering": settings.answers}
 
 
 @require_GET
@@ -104,13 +146,7 @@ def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | N
     """
     requested = request.GET.get("set", "")
     if requested:
-        named = next((each for each in sets if each.name == requested), None)
-        if named is None:
-            known = ", ".join(each.name for each in sets) or "none"
-            raise InvalidInput(
-                f"There is no test set {requested!r} over an existing collection. Known: {known}.", field="set"
-            )
-        return named
+        return set_named(sets, requested)
     of_run = next((each for each in sets if like is not None and each.pk == like.golden_set_id), None)
     filled = (each for each in sets if getattr(each, "questions_total", 0))
     return of_run or next(filled, sets[0] if sets else None)
@@ -136,16 +172,10 @@ def _settings_of(like: EvaluationRun | None) -> dict[str, Any]:
         return {}
 
 
-def _start(
-    request: PageRequest,
-    golden_set: GoldenSet,
-    plan_form: PlanForm,
-    form: SettingsForm,
-    least: ThresholdsForm,
-    like: EvaluationRun | None,
-) -> EvaluationRun | None:
+def _start(request: PageRequest, golden_set: GoldenSet, filled: RunForms) -> EvaluationRun | None:
     """The run; None when something does not fit, which the forms then say."""
-    if not all([plan_form.is_valid(), form.is_valid(), least.is_valid()]):
+    plan_form, form = filled.plan, filled.settings
+    if not filled.are_valid():
         return None
     try:
         chosen = plan_form.chosen()
@@ -160,8 +190,8 @@ def _start(
             plan_name=chosen.name,
             settings=settings,
             name=form.cleaned_data["name"],
-            thresholds=least.thresholds(settings.cut),
-            base_run=like if like and like.golden_set_id == golden_set.pk else None,
+            thresholds=filled.least.thresholds(settings.cut),
+            base_run=filled.base.chosen,
             actor=request.user,
         )
     except (ServiceError, RagdError) as error:

@@ -10,9 +10,9 @@ from pathlib import Path
 import ragd
 from collections_app.models import Collection, Generation
 from collections_app.services.history.past_states import read_past_state
-from collections_app.services.transfer.export import ragd_version
 from collections_app.stores import embedder_for
 from evaluation_app.scoring.run_settings import RunSettings
+from ragd.version import product_version
 from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.corrective.calibrations import open_corrector
 
@@ -62,7 +62,7 @@ def read_index(collection: Collection, settings: RunSettings) -> tuple[int, str]
 def code_version() -> str:
     """The version of the package, with the commit behind a "+" where it runs from a checkout; at most 60 characters."""
     commit = _read_commit(ROOT / ".git")
-    return f"{ragd_version()}+{commit[:COMMIT_SHOWN]}"[:60] if commit else ragd_version()[:60]
+    return f"{product_version()}+{commit[:COMMIT_SHOWN]}"[:60] if commit else product_version()[:60]
 
 
 def _read_commit(folder: Path) -> str:

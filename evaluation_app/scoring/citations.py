@@ -20,9 +20,10 @@ def measure_citations(
     """(citation_precision and citation_recall, {"matching", "missing", "foreign"}).
 
     What is expected are the question's chunks ("doc_id#chunk_index") and those of its documents of which it names no
-    chunk. Each is counted once, in the order in which it is cited or expected. precision: matching / cited, recall:
-    matching / expected. Both are unscorable where nothing is expected, and for the reason `silent` where nothing was
-    answered. An answer that cites nothing has no precision and the recall 0.
+    chunk. Each is counted once, in the order in which it is cited or expected. precision: matching / cited. recall:
+    matching / expected, or 1 for one match where any of them answers the question (`Golden.match`). Both are unscorable
+    where nothing is expected, and for the reason `silent` where nothing was answered. An answer that cites nothing has
+    no precision and the recall 0.
     """
     with_chunks = {document_of(key) for key in golden.expected_chunks}
     expected = [*golden.expected_chunks, *(item for item in golden.expected_doc_ids if item not in with_chunks)]
@@ -38,7 +39,7 @@ def measure_citations(
         return dict.fromkeys(CITATIONS, unscorable(reason)), found
     return {
         "citation_precision": scored(len(matching) / len(cited)) if cited else unscorable(NOTHING_CITED),
-        "citation_recall": scored(len(matching) / len(expected)),
+        "citation_recall": scored(len(matching) / len(expected) if golden.match == "all" else float(bool(matching))),
     }, found
 
 

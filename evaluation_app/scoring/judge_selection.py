@@ -18,6 +18,7 @@ from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
+from evaluation_app.judges.support_model import SupportModel, SupportModelError
 from evaluation_app.measures.trace import Unit
 from evaluation_app.models import KeptJudgement
 from evaluation_app.rubrics.prompt_rubric import Grader
@@ -73,12 +74,13 @@ def clear_stored(model: str | None = None, *, actor: audit.Actor) -> int:
 def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Judge | None:
     """None for judge "none". cache: for a chat model's judgements; None: those kept in the database.
 
-    Raises ServiceError (422, "no_judge_model") when a chat model is asked for and no endpoint is set up.
+    Raises ServiceError (422, "no_judge_model") when a chat model is asked for and no endpoint is set up, or when
+    RAGD_JUDGE_PATH names no folder of a model that can judge.
     """
     if settings.judge == "none":
         return None
     if settings.judge == "embedded":
-        return _embedded_judge(settings.unit)
+        return _embedded_judge(settings.unit, site.RAGD_JUDGE_PATH)
     return LlmJudge(
         judge_model(settings.judge_model),
         judge_endpoint(),
@@ -142,5 +144,11 @@ def judging_embedder() -> CachingEmbedder:
 
 
 @lru_cache(maxsize=4)
-def _embedded_judge(unit: Unit) -> EmbeddedJudge:
-    return EmbeddedJudge(judging_embedder(), unit=unit)
+def _embedded_judge(unit: Unit, path: str) -> EmbeddedJudge:
+    """path: RAGD_JUDGE_PATH, "" for none."""
+    try:
+        support = SupportModel(path) if path else None
+    except SupportModelError as error:
+        message = f"RAGD_JUDGE_PATH: {error.message}; or unset it"
+        raise ServiceError(message, type="no_judge_model", status=422, field="judge") from error
+    return EmbeddedJudge(judging_embedder(), unit=unit, support=support)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collections_app.errors import ServiceError, describe
@@ -15,9 +15,7 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.components import ComponentJudge
 from evaluation_app.judges.llm_components import LlmComponents
 from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
-from evaluation_app.measures.catalogue import CHUNK
 from evaluation_app.measures.downstream import DOWNSTREAM
-from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
 from evaluation_app.rubrics.definitions import read_rubrics
@@ -27,7 +25,6 @@ from evaluation_app.scoring.cases import (
     RunCase,
     annotation_dict,
     sentences_of,
-    unique_documents,
 )
 from evaluation_app.scoring.citations import CITATIONS, measure_citations
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
@@ -43,6 +40,7 @@ from evaluation_app.scoring.judge_selection import (
     open_judge,
 )
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
+from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
 from ragd.models.caching_embedder import CachingEmbedder
@@ -56,25 +54,6 @@ TURNED_AWAY = "the collection's security turned the question or the answer away"
 NOT_ASKED = "no answer was asked for"
 SILENT: Mapping[Outcome, str] = {"abstained": REFUSED, "refused": TURNED_AWAY, "searched": NOT_ASKED}
 LIKELY_DIGITS = 4
-
-
-def retrieval_scores(retrieved_ids: Sequence[str], golden: Golden, cut: int) -> dict[str, Score]:
-    """Every ranking measure at the cut: "recall@10" over documents, "chunk_recall@10" over chunks.
-
-    retrieved_ids: "doc_id#chunk_index", best first. A document stands where its best chunk stands; so a list of ten
-    chunks may hold fewer than ten documents, and precision still divides by the cut. The chunk_* measures are there
-    only where the question expects chunks. A question that expects nothing makes all unscorable. Raises ValueError for
-    a cut below 1 or a chunk that is there twice.
-    """
-    scores = _measure("", unique_documents(retrieved_ids), golden.relevant_docs, cut)
-    if golden.expected_chunks:
-        scores |= _measure(CHUNK, retrieved_ids, golden.expected_chunks, cut)
-    return scores
-
-
-def _measure(prefix: str, ranking: Sequence[str], expected: Iterable[str], cut: int) -> dict[str, Score]:
-    relevant = dict.fromkeys(expected, 1.0)
-    return {f"{prefix}{name}@{cut}": measure(ranking, relevant, cut) for name, measure in MEASURES.items()}
 
 
 @dataclass(frozen=True)
@@ -198,10 +177,11 @@ class Scorer:
         annotation = annotation_dict(judgement.annotation if judgement else None)
         context, sentences = _context(case, as_case), sentences_of(as_case.answer)
         scores: dict[str, Score] = {}
+        details, correctness = _details(judgement), None
         if golden is not None:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
+            details["ranks"] = asdict(FirstRanks.of(run.retrieved_ids, golden))
         scores |= self._trace_scores(outcome, judgement)
-        details, correctness = _details(judgement), None
         if golden is not None and outcome != "searched":
             scores |= answer_scores(case.answer, outcome, golden)
             scores["right_outcome"] = right_outcome(outcome, golden)

@@ -17,7 +17,7 @@ from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
-from evaluation_app.scoring.modes.catalogue import mode_title
+from evaluation_app.scoring.modes.catalogue import failures, mode_title
 
 register = template.Library()
 
@@ -53,6 +53,12 @@ def interval_text(figure: Figure) -> str:
 def mode_words(key: str) -> str:
     """The title of a failure mode."""
     return mode_title(key)
+
+
+@register.filter
+def failing(modes: Sequence[str]) -> Sequence[str]:
+    """The modes that fail an answer, without its diagnostics."""
+    return failures(modes)
 
 
 @register.filter

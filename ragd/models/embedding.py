@@ -204,7 +204,8 @@ class OpenAIEmbedder:
     def _request(self, batch: list[str], estimated_tokens: int) -> list[FloatArray]:
         with telemetry.embeddings_span(
             system=self.system, model=self.model, dims=self.dims, texts=batch, estimated_tokens=estimated_tokens,
-            encoding_format="base64", server_address=self.server_address, server_port=self.server_port,
+            requested_dims=self._endpoint.requested_dims, encoding_format="base64",
+            server_address=self.server_address, server_port=self.server_port,
         ) as call:  # fmt: skip
             answer = self._endpoint.request(batch)
             call.input_tokens, call.response_model = answer.input_tokens, answer.model

@@ -47,6 +47,7 @@ class OpenAIEndpoint:
         check_base_url(base_url)
         self.model, self.dims, self.base_url, self._api_key = model, dims, base_url, api_key
         self.policy = policy
+        self.requested_dims = dims if send_dimensions else None
         self._dimensions = {"dimensions": dims} if send_dimensions else {}
 
     def request(self, texts: list[str]) -> EmbeddingAnswer:

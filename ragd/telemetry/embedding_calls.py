@@ -102,6 +102,7 @@ def embeddings_span(
     system: str,
     model: str,
     dims: int | None = None,
+    requested_dims: int | None = None,
     texts_count: int | None = None,
     texts: Sequence[str] | None = None,
     estimated_tokens: int = 0,
@@ -109,17 +110,18 @@ def embeddings_span(
     server_address: str | None = None,
     server_port: int | None = None,
 ) -> Iterator[EmbeddingsCall]:
-    """One embeddings request: `embeddings {model}`. estimated_tokens stands until `input_tokens` is set."""
+    """One embeddings request: `embeddings {model}`. dims: of the vectors; requested_dims: what the request asks for,
+    None where it leaves that to the model. estimated_tokens stands until `input_tokens` is set."""
     attributes: dict[str, Value | None] = {
         names.GEN_AI_SYSTEM: system, names.PROVIDER_NAME: system, names.OPERATION_NAME: names.EMBEDDINGS,
-        names.REQUEST_MODEL: model, names.REQUEST_DIMENSIONS: dims, names.DIMENSION_COUNT: dims,
+        names.REQUEST_MODEL: model, names.REQUEST_DIMENSIONS: requested_dims, names.DIMENSION_COUNT: dims,
         names.REQUEST_ENCODING_FORMAT: encoding_format,
         names.ENCODING_FORMATS: [encoding_format] if encoding_format else None,
         names.SERVER_ADDRESS: server_address, names.SERVER_PORT: server_port,
         names.TEXTS_COUNT: len(texts) if texts is not None else texts_count,
         names.OI_KIND: "EMBEDDING", names.OI_EMBEDDING_MODEL: model,
         names.OI_EMBEDDING_PARAMETERS: parameters(
-            {"model": model, "dimensions": dims, "encoding_format": encoding_format}
+            {"model": model, "dimensions": requested_dims, "encoding_format": encoding_format}
         ),
     }  # fmt: skip
     listed = texts if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX else ()

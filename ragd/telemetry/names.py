@@ -216,6 +216,7 @@ API_KEY = "ragd.api_key"  # the label of the key, never its secret
 JOB_ID = "ragd.job_id"
 JOB_KIND = "ragd.job_kind"
 JOB_ATTEMPT = "ragd.attempt"
+SPEC = "ragd.spec.version"  # of the resource, beside service.version, which is that of ragd
 LINK_KIND = "ragd.link"
 DOCUMENT_ID = "ragd.doc_id"
 USAGE_ESTIMATED = "ragd.usage.estimated"

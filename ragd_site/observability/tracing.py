@@ -22,6 +22,7 @@ from opentelemetry.util.types import Attributes
 from evaluation_app.spans.store import collector_export
 from evaluation_app.spans.store.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
+from ragd.version import product_version
 from ragd_site.observability import collector
 from ragd_site.observability.metrics import build_meter
 
@@ -102,7 +103,8 @@ def build_resource(service: str) -> Resource:
         {
             "service.name": f"ragd-{service}",
             "service.namespace": "ragd",
-            "service.version": SPEC_VERSION,
+            "service.version": product_version(),
+            telemetry.SPEC: SPEC_VERSION,
             "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
             "openinference.project.name": "ragd",
         }

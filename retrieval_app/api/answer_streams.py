@@ -122,7 +122,7 @@ class AnswerStream(RunListener):
         except Exception as error:
             self._failure = error
             status, body = describe(error)
-            self.put(Event("error", body | {"status": status, "run_id": self.run_id}))
+            self.put(Event("error", {"run_id": self.run_id} | body | {"status": status}))
         finally:
             with self._changed:
                 self._has_ended = True

@@ -186,7 +186,8 @@ def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     error = body["error"]
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     answer = OpenAIError(message=error["message"], type=kind, param=_parameter(error.get("field")), code=error["type"])
-    return OpenAIErrorAnswer(error=answer).dict()
+    named = {"run_id": body["run_id"]} if body.get("run_id") else {}
+    return OpenAIErrorAnswer(error=answer).dict() | named
 
 
 def _parameter(field: str | None) -> str | None:

@@ -72,6 +72,6 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
         if getattr(error, "type", "") == TOO_MANY:
             return JsonResponse(describe(error)[1], status=503)
         status = refuse(form, error)
-        context = {"form": form, "collections": collections}
+        context = {"form": form, "collections": collections, "failed_run": describe(error)[1].get("run_id")}
         return render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS, status=status)
     return event_response(request, stream, frame_event)

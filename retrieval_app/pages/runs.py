@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import push_url
 
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, refuse, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
@@ -65,7 +65,7 @@ def _recent_questions(request: PageRequest) -> list[QueryRun]:
 
 def _make_run(request: PageRequest, collections: list[Collection]) -> HttpResponse:
     form = AskForm(request.POST, collections=collections)
-    run, status = None, 422
+    run, status, failed = None, 422, None
     if form.is_valid():
         data = form.cleaned_data
         act = query_pipeline.search if request.POST.get("do") == "search" else query_pipeline.ask
@@ -81,10 +81,10 @@ def _make_run(request: PageRequest, collections: list[Collection]) -> HttpRespon
             )
             status = 200
         except (ServiceError, RagdError) as error:
-            status = refuse(form, error)
+            status, failed = refuse(form, error), describe(error)[1].get("run_id")
     if run is not None and run.pk and not request.htmx:
         return redirect(address_of_answer(run))
-    context = {"form": form, "collections": collections} | (describe_run(run) if run else {})
+    context = {"form": form, "collections": collections, "failed_run": failed} | (describe_run(run) if run else {})
     response = render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS, status=status)
     return push_url(response, address_of_answer(run)) if run is not None and run.pk else response
 

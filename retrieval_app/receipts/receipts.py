@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Generation
-from collections_app.services.transfer.export import ragd_version
 from ragd.types import canonical_json
+from ragd.version import product_version
 from retrieval_app.models import QueryRun
 from retrieval_app.receipts.signing import sign
 from retrieval_app.runs.replay import CORRECTED
@@ -60,7 +60,7 @@ def describe(run: QueryRun) -> dict[str, Any]:
         "answer": run.answer,
         "answerer": run.answerer,
         "citations": run.citations,
-        "versions": {"specification": run.spec_version, "ragd": ragd_version()},
+        "versions": {"specification": run.spec_version, "ragd": product_version()},
     }
 
 

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from collections_app.errors import describe
+from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.replicas import read_store
 from collections_app.services.history.past_indexes import read_as_of
@@ -205,8 +205,10 @@ def _open_run(
 def _recorded(
     run: QueryRun, collection: Collection, conversation_id: str | None = None
 ) -> Iterator[telemetry.Pipeline]:
-    """The root span and the stored run around one inspected query, whatever happens inside."""
+    """The root span and the stored run around one inspected query, whatever happens inside. What is raised names the
+    run."""
     began = time.perf_counter()
+    failure: Exception | None = None
     try:
         with (
             inspection.guarded(run, collection),
@@ -233,16 +235,20 @@ def _recorded(
                 run.cost_usd = spent.total_usd
     except inspection.Refused as refusal:
         run.status, run.error_type, run.error = QueryRun.Status.REFUSED, refusal.type, refusal.message
+        failure = refusal
         raise
     except Exception as error:
         run.status = QueryRun.Status.ERROR
         run.error_type = describe(error)[1]["error"]["type"]
         run.error = normalize(str(error))
         inspection.hide_failed(run, collection)
+        failure = error
         raise
     finally:
         run.timings_ms["total"] = _since_ms(began)
         _store_run(run)
+        if failure is not None and run.pk is not None:
+            note_run(failure, run.pk)
 
 
 def _store_run(run: QueryRun) -> None:

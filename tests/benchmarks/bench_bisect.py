@@ -5,7 +5,8 @@ Run: python -m tests.benchmarks.bench_bisect [HISTORIES] [SEED]      (40 1)
 Each history is a collection of 16 short documents under the local model, a golden question that is found, an
 evaluation run, about a dozen random changes of all kinds, and a run in which the question fails. One of the changes
 breaks it: the live search after each change says which. The change that bisect names, from what is stored and without
-knowing that, is compared with it: kind and document.
+knowing that, is compared with it: kind and document. A history in which another change broke it, or in which it was
+found again later, is drawn again: it has no one answer.
 
 Everything runs in a database of its own, which is removed at the end. Printed are the changes that were found exactly,
 by kind, the states that were asked and the seconds per history.

@@ -7,7 +7,8 @@ embeddings in an .npz from one call to the next. Only the validation rows are re
 
 Every row weighs the same, whatever its number of sentences. The second look of a head, completeness, adherence, the
 threshold and the spreads are fitted on what models say of a set when that set was left out, since on rows that it was
-fitted on a model is too sure. The threshold calls as many answers not adherent as are labelled so.
+fitted on a model is too sure. The threshold calls as many answers not adherent as are labelled so. One head is fitted
+on minimal edits of the same rows (`judge_edits`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.estimates import fit_spread
 from evaluation_app.judges.feature_model import (
     ADHERENCE_NAMES,
@@ -37,23 +38,31 @@ from evaluation_app.judges.feature_model import (
     JudgeModel,
     adherence_row,
     case_row,
+    doubt,
     second_look,
 )
 from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic, fit_logistic
 from evaluation_app.judges.protocol import Numbers
 from ragd.models.embedding import LocalEmbedder
+from tests.benchmarks.judge_edits import MeasuredEdit, measure_edits
 from tests.benchmarks.judge_rows import LabelledRow, load_rows
 
 FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE, CASE_RIDGE = 3.0, 30.0, 10.0, 10.0
 CLOSE = 1e-5
 LICENCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation split; labels by gpt-4-0125-preview"
 
+ALTERED_RIDGE, NATURAL_WEIGHT = 10.0, 0.5
+
 Rows = Sequence[LabelledRow]
+Edits = Sequence[MeasuredEdit]
+Model = TypeVar("Model")
 
 
-def fit_model(rows: Rows) -> JudgeModel:
-    """At least two sets are needed, since one is left out in turn."""
+def fit_model(rows: Rows, edits: Edits) -> JudgeModel:
+    """At least two sets are needed, since one is left out in turn. edits: those of other sets are not read."""
+    sets = {row.set_name for row in rows}
+    edits = [measured for measured in edits if measured.edit.set_name in sets]
     heads, likely = {}, {}
     for name in HEADS:
         heads[name], likely[name] = fit_head(rows, name)
@@ -62,7 +71,11 @@ def fit_model(rows: Rows) -> JudgeModel:
     completeness, complete = fit_whole(
         rows, CASE_NAMES, tables, [float(row.published["completeness_score"]) for row in rows]
     )
-    unseen = leave_out(rows, fit_unsupported, lambda model, row: model.predict(row.features.answer))
+    unseen = leave_out(
+        rows,
+        lambda some: (fit_unsupported(some), fit_altered(some, edits)),
+        lambda models, row: doubt(*models, row.features.answer),
+    )
     spoken = [place for place, row in enumerate(rows) if len(row.unsupported)]
     answered, chances = [rows[place] for place in spoken], [unseen[place] for place in spoken]
     adherence, adhere = fit_whole(
@@ -82,6 +95,7 @@ def fit_model(rows: Rows) -> JudgeModel:
     model = JudgeModel(
         heads,
         unsupported=fit_unsupported(rows),
+        altered=fit_altered(rows, edits),
         completeness=completeness,
         adherence=adherence,
         threshold=same_share([chance.max() for chance in chances], [not row.is_adherent for row in answered]),
@@ -131,15 +145,29 @@ def fit_whole(
 def fit_unsupported(rows: Rows) -> Logistic:
     said = [row for row in rows if len(row.unsupported)]
     return fit_logistic(
-        ANSWER_NAMES,
-        np.concatenate([row.features.answer for row in said]),
+        SUPPORT_NAMES,
+        np.concatenate([row.features.answer[:, : len(SUPPORT_NAMES)] for row in said]),
         np.concatenate([row.unsupported for row in said]),
         ridge=UNSUPPORTED_RIDGE,
     )
 
 
+def fit_altered(rows: Rows, edits: Edits) -> Logistic:
+    """Edited sentences against unchanged ones, and, with NATURAL_WEIGHT, against all that are labelled supported."""
+    sets = {row.set_name for row in rows}
+    pairs = [table for one in edits if one.edit.set_name in sets for table in (one.original, one.edited)]
+    natural = np.concatenate([row.features.answer[~row.unsupported] for row in rows])
+    return fit_logistic(
+        ANSWER_NAMES,
+        np.concatenate([np.stack(pairs), natural]),
+        np.concatenate([np.tile([0.0, 1.0], len(pairs) // 2), np.zeros(len(natural))]),
+        ridge=ALTERED_RIDGE,
+        weights=np.concatenate([np.ones(len(pairs)), np.full(len(natural), NATURAL_WEIGHT)]),
+    )
+
+
 def leave_out(
-    rows: Rows, fit: Callable[[Rows], Logistic], predict: Callable[[Logistic, LabelledRow], Numbers]
+    rows: Rows, fit: Callable[[Rows], Model], predict: Callable[[Model, LabelledRow], Numbers]
 ) -> list[Numbers]:
     """For each row what a model says of it that was fitted on the other sets."""
     models = {
@@ -180,7 +208,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--vectors", type=Path)
     given = parser.parse_args()
-    fresh = fit_model(load_rows(given.vectors)).as_dict()
+    rows = load_rows(given.vectors)
+    fresh = fit_model(rows, measure_edits(rows, given.vectors)).as_dict()
     if not given.check:
         FILE.write_text(json.dumps(fresh, indent=1) + "\n", encoding="utf-8")
         print(f"wrote {FILE}, version {fresh['version']}, fitted on {sum(fresh['fitted_on']['rows'].values())} rows")

@@ -43,16 +43,23 @@ class LabelledRow:
         return self.relevant & self.utilized
 
     @property
+    def is_blank(self) -> Labels:
+        """Per sentence of the answer."""
+        return np.array([not sentence.text.strip() for sentence in self.case.answer], dtype=bool)
+
+    @property
     def is_adherent(self) -> bool:
         return bool(self.published["adherence_score"])
 
 
-def load_rows(vectors_file: Path | None = None, sets: Sequence[str] = SETS) -> list[LabelledRow]:
-    """The validation rows that have a context, in the order of the sets and files.
+def load_rows(
+    vectors_file: Path | None = None, sets: Sequence[str] = SETS, split: str = "validation"
+) -> list[LabelledRow]:
+    """The rows that have a context, in the order of the sets and files.
 
     vectors_file: where vectors are kept from one call to the next (.npz); without it some four minutes go to embedding.
     """
-    rows = [(name, row) for name in sets for row in read_rows(name)]
+    rows = [(name, row) for name in sets for row in read_rows(name, split)]
     cases = [(name, row, Case(row["question"], row_context(row), row_answer(row))) for name, row in rows]
     vectors = embed_all([text for *_, case in cases for text in texts_of(case)], vectors_file)
     return [_label(name, row, case, vectors) for name, row, case in cases if any(case.context)]
@@ -101,8 +108,6 @@ def _label(name: str, row: dict[str, Any], case: Case, vectors: dict[str, npt.ND
     keys = [sentence.key for document in case.context for sentence in document]
     relevant, utilized = set(row["all_relevant_sentence_keys"]), set(row["all_utilized_sentence_keys"])
     unsupported = {key.strip(".") for key in row["unsupported_response_sentence_keys"]}  # some end in a full stop
-    documents = {word for text in row["documents"] for word in _words(text)}
-    answer = _words(row["response"])
     return LabelledRow(
         set_name=name,
         case=case,
@@ -110,9 +115,20 @@ def _label(name: str, row: dict[str, Any], case: Case, vectors: dict[str, npt.ND
         relevant=np.array([key in relevant for key in keys], dtype=bool),
         utilized=np.array([key in utilized for key in keys], dtype=bool),
         unsupported=np.array([sentence.key.strip(".") in unsupported for sentence in case.answer], dtype=bool),
-        floor=sum(word in documents for word in answer) / max(1, len(answer)),
+        floor=_overlap(row["documents"], row["response"]),
         published=row,
     )
+
+
+def overlap(case: Case) -> float:
+    """The share of the answer's words that stand in the context."""
+    return _overlap([sentence.text for document in case.context for sentence in document], case.answer_text)
+
+
+def _overlap(documents: Sequence[str], answer: str) -> float:
+    known = {word for text in documents for word in _words(text)}
+    words = _words(answer)
+    return sum(word in known for word in words) / max(1, len(words))
 
 
 def _words(text: str) -> list[str]:

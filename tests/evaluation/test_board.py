@@ -17,7 +17,8 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.analysis.diagnosis.board import Filters, read_board
 from evaluation_app.analysis.diagnosis.cards import decide
-from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, read_outcome, refresh_modes, try_fix
+from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, refresh_modes, try_fix
+from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands, thresholds_for
@@ -239,12 +240,13 @@ def test_what_a_fix_did_is_told_by_mode(make: Make) -> None:
     after = make({0: ["low_completeness"], 2: ["unsupported_claims"]}, base_run=base, plan=RetrievePlan(k=99))
     outcome = read_outcome(after)
     assert outcome is not None
-    assert {move.mode.key: (move.before, move.after, move.cured, move.new) for move in outcome.moves} == {
+    assert {mode.key: (move.before, move.after, move.cured, move.new) for mode, move in outcome.moves} == {
         "retrieval_miss": (1, 0, 1, 0),
         "low_completeness": (2, 1, 1, 0),
         "unsupported_claims": (0, 1, 0, 1),
     }
-    assert (outcome.question_count, outcome.failing_before, outcome.failing_after) == (3, 2, 2)
+    failing = outcome.failing
+    assert (outcome.question_count, failing.before, failing.after, failing.cured, failing.new) == (3, 1, 1, 1, 1)
     assert "k" in {change.field for change in outcome.changes}
     assert read_outcome(base) is None
     assert read_outcome(make(base_run=base, set_digest="e" * 64)) is None
@@ -257,7 +259,7 @@ def test_only_questions_that_both_runs_have_done_count(make: Make) -> None:
     outcome = read_outcome(after)
     assert outcome is not None
     assert outcome.question_count == 2
-    assert [(move.mode.key, move.before, move.cured) for move in outcome.moves] == [("low_completeness", 1, 1)]
+    assert [(mode.key, move.before, move.cured) for mode, move in outcome.moves] == [("low_completeness", 1, 1)]
 
 
 def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: Make) -> None:
@@ -321,19 +323,19 @@ def visitor(django_user_model: Any) -> Client:
 
 def test_the_page_shows_cards_and_takes_decisions(visitor: Client, make: Make, collection: Collection) -> None:
     run = make()
-    page = visitor.get("/evaluation/board/").content.decode()
+    page = visitor.get("/evaluation/board/?view=cards").content.decode()
     assert page.count('class="board-card"') == 3
     assert "2 questions" in page
     assert "completeness below 0.6" in page
     sent = {"question": QUESTIONS[1], "mode": "low_completeness", "decision": "resolve", "note": "<b>told</b>"}
     answer = visitor.post(
-        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?show=all"}
+        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?view=cards&show=all"}
     )
-    assert answer["Location"] == "/evaluation/board/?show=all"
-    page = visitor.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
+    assert answer["Location"] == "/evaluation/board/?view=cards&show=all"
+    page = visitor.get(f"/evaluation/board/?run={run.pk}&view=cards&show=all").content.decode()
     assert "&lt;b&gt;told&lt;/b&gt;" in page
     assert page.count('class="board-card"') == 3
-    assert visitor.get("/evaluation/board/").content.decode().count('class="board-card"') == 2
+    assert visitor.get("/evaluation/board/?view=cards").content.decode().count('class="board-card"') == 2
 
 
 def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make, collection: Collection) -> None:

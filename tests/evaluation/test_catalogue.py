@@ -14,10 +14,10 @@ from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("recall@10", "Recall@10"),
-        ("chunk_recall@5", "Chunk recall@5"),
-        ("chunk_ndcg@5", "Chunk nDCG@5"),
-        ("chunk_mrr@1000", "Chunk MRR@1000"),
+        ("recall@10", "Recall@10 (documents)"),
+        ("chunk_recall@5", "Recall@5 (chunks)"),
+        ("chunk_ndcg@5", "nDCG@5 (chunks)"),
+        ("chunk_mrr@1000", "MRR@1000 (chunks)"),
         ("adherence", "Adherence"),
         ("rouge_l", "ROUGE-L"),
     ],

@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.accuracy import FILE as ACCURACY_FILE
+from evaluation_app.judges.accuracy import Accuracy, Statistic, accuracy_of
+from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.estimates import Spread, fit_spread
 from evaluation_app.judges.feature_model import (
     ADHERENCE_NAMES,
+    ALTERED_FROM,
     CASE_NAMES,
     ESTIMATED,
     FILE,
@@ -28,6 +31,7 @@ from evaluation_app.judges.feature_model import (
     Head,
     JudgeModel,
     case_row,
+    doubt,
     second_look,
     stored_model,
 )
@@ -73,7 +77,8 @@ def model_of(relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **
     }
     return JudgeModel(
         heads,
-        unsupported=plain(ANSWER_NAMES, **support),
+        unsupported=plain(SUPPORT_NAMES, **support),
+        altered=plain(ANSWER_NAMES),
         completeness=plain(CASE_NAMES, both_of_relevant=1.0),
         adherence=plain(ADHERENCE_NAMES, highest=-1.0),
         threshold=0.5,
@@ -125,6 +130,69 @@ def test_a_copied_sentence_is_whole_in_the_context_and_names_it_as_nearest() -> 
         assert answer[name][0] == pytest.approx(1.0), name
     assert list(measured["features"].nearest) == [3]
     assert list(measured["features"].documents) == [0, 0, 0, 1, 1]
+
+
+def test_what_was_put_in_from_elsewhere_is_behind_what_stands_together() -> None:
+    said = "The lighthouse of Brack was lit in 1871."
+    documents = [f"{said} Its keeper was Ann Hale.", "In 1999 Tom Crane grew tea on hills near Tay."]
+    changed = "The lighthouse of Tay was lit in 1871. The lighthouse of Brack was lit in 1999. "
+    changed += "The lighthouse of Brack was not lit in 1871."
+    plain_row = measure(documents=documents, answer=said)["answer"]
+    rows = measure(documents=documents, answer=changed)["answer"]
+    for name in ("number_behind_best", "name_behind_best", "word_behind_best", "negations_differ"):
+        assert plain_row[name][0] == 0, name
+    assert list(rows["name_behind_best"] < 0) == [True, False, False]
+    assert list(rows["number_behind_best"] < 0) == [False, True, False]
+    assert list(rows["negations_differ"]) == [0, 0, 1]
+    assert (rows["words_in_context"] == 1.0).all() and (rows["pairs_in_best_sentence"] < 1).all()
+    before = measure(documents=["Oil it before the start."], answer="Oil it after the start.")["answer"]
+    assert before["opposite_beside"][0] == 1 and plain_row["opposite_beside"][0] == 0
+
+
+def test_a_changed_fact_counts_from_a_certain_doubt_on() -> None:
+    table = np.zeros((3, len(ANSWER_NAMES)))
+    table[:, ANSWER_NAMES.index("negations_differ")] = [0.0, 1.0, 3.0]
+    unsupported = plain(SUPPORT_NAMES, -2.0)
+    chances = doubt(unsupported, plain(ANSWER_NAMES, negations_differ=1.0), table)
+    logits = np.log(chances / (1 - chances))
+    assert logits == pytest.approx([-2.0, -2.0, -2.0 + 3.0 - ALTERED_FROM])
+
+
+def test_the_stored_model_doubts_sentences_with_one_fact_changed() -> None:
+    documents = [
+        "The lighthouse of Brack was lit in 1871 and rises 41 metres above the rock. Its keeper was Ann Hale.",
+        "The harbour of Tay was closed in 1934, when Tom Crane left the town.",
+    ]
+    said = "The lighthouse of Brack was lit in 1871 and rises 41 metres above the rock."
+    changes = {"1871": "1934", "Brack": "Tay", "was lit": "was not lit", "above": "below"}
+    texts = [said, *(said.replace(old, new) for old, new in changes.items())]
+    judged = EmbeddedJudge(LocalEmbedder()).judge_many([Case.of(QUESTION, documents, text) for text in texts])
+    doubts = [item.likely["unsupported"]["a"] for item in judged]
+    assert all(other > doubts[0] for other in doubts[1:]), doubts
+    assert value(judged[0], "adherence") == 1.0
+
+
+def test_accuracy_is_what_the_benchmark_stored() -> None:
+    adherence, relevance = (accuracy_of("embedded", name) for name in ("adherence", "context_relevance"))
+    assert adherence is not None and relevance is not None
+    assert adherence.statistic == "auroc" and relevance.statistic == "rmse"
+    stored = json.loads(ACCURACY_FILE.read_text(encoding="utf-8"))["embedded"]["measures"]
+    assert set(stored) == set(ESTIMATED)
+    for name, figures in stored.items():
+        found = accuracy_of("embedded", name)
+        assert found is not None and found.as_dict() == figures
+        assert found.low <= found.value <= found.high and found.rows > 1000
+    assert accuracy_of("llm", "adherence") is None and accuracy_of("embedded", "answer_relevance") is None
+
+
+@pytest.mark.parametrize(
+    ("statistic", "accuracy", "beside", "expected"),
+    [("auroc", 0.74, 0.6, True), ("auroc", 0.76, 0.6, False), ("rmse", 0.15, 0.2, True), ("rmse", 0.13, 0.2, False)],
+)
+def test_a_weak_judge_gives_no_verdict_per_question(
+    statistic: Statistic, accuracy: float, beside: float, expected: bool
+) -> None:
+    assert Accuracy(statistic, accuracy, accuracy, accuracy, 100, beside).is_weak is expected
 
 
 def test_logistic_regression_finds_the_least_loss() -> None:

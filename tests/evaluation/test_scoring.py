@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.cases import document_of, without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
+from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import (
     JUDGED,
@@ -28,7 +30,6 @@ from evaluation_app.scoring.scorer import (
     TURNED_AWAY,
     ScoredRun,
     Scorer,
-    retrieval_scores,
 )
 from ragd import telemetry
 from ragd.conventions import validate_all
@@ -87,6 +88,30 @@ def test_documents_are_ranked_by_their_best_chunk() -> None:
     assert {item.state for item in retrieval_scores(["a#0"], Golden("?"), 10).values()} == {"unscorable"}
 
 
+def test_any_of_what_is_expected_may_be_enough() -> None:
+    both = Golden("?", expected_doc_ids=("a", "b"), expected_chunks=("a#0", "b#4"), match="all")
+    retrieved = ["c#0", "c#1", "b#3", "b#4"]
+    complete, lenient = (retrieval_scores(retrieved, replace(both, match=match), 10) for match in ("all", "any"))
+    assert (complete["recall@10"], lenient["recall@10"]) == (scored(0.5), scored(1.0))
+    assert (complete["chunk_recall@10"], lenient["chunk_recall@10"]) == (scored(0.5), scored(1.0))
+    assert (complete["map@10"], lenient["map@10"]) == (scored(0.25), scored(0.5))
+    assert lenient["ndcg@10"].value == pytest.approx(1 / math.log2(3))
+    for name in ("precision@10", "hit@10", "mrr@10"):
+        assert complete[name] == lenient[name]
+    nothing = retrieval_scores(["c#0"], replace(both, match="any"), 10)
+    assert nothing["recall@10"] == nothing["ndcg@10"] == scored(0.0)
+    assert {item.state for item in retrieval_scores(["c#0"], Golden("?", match="any"), 10).values()} == {"unscorable"}
+
+
+def test_documents_and_chunks_have_ranks_of_their_own() -> None:
+    retrieved = ["c#0", "c#1", "c#2", "b#3", "b#4"]
+    chunks = Golden("?", expected_doc_ids=("b",), expected_chunks=("b#4",))
+    assert FirstRanks.of(retrieved, chunks) == FirstRanks(document=2, chunk=5)
+    assert FirstRanks.of(retrieved, Golden("?", expected_doc_ids=("b",))) == FirstRanks(document=2, chunk=4)
+    assert FirstRanks.of(retrieved, Golden("?", expected_doc_ids=("z",))) == FirstRanks(None, None)
+    assert FirstRanks.of([], Golden("?")) == FirstRanks(None, None)
+
+
 def test_markers_are_no_words_of_an_answer() -> None:
     answer, places = "It is red [1]. The key, too [2][1].", [(10, 13), (28, 31), (31, 34)]
     citations = [{"answer_start": start, "answer_end": end} for start, end in places]
@@ -101,6 +126,7 @@ def test_an_answered_question_is_measured_whole(house: Collection) -> None:
     assert found.outcome == "answered"
     named = {*JUDGED, *DOWNSTREAM, "right_outcome", "noise_relevant", "noise_irrelevant", *NAMES}
     assert named | {"recall@10", "chunk_recall@10"} <= set(found.scores)
+    assert found.details["ranks"] == {"document": 1, "chunk": 1}
     assert found.scores["recall@10"] == found.scores["right_outcome"] == found.scores["contains"] == scored(1.0)
     assert all(found.scores[name].is_scored for name in JUDGED)
     assert [item["key"] for item in found.context] == run.retrieved_ids
@@ -384,6 +410,8 @@ def test_citations_are_held_against_what_is_expected(house: Collection) -> None:
         "matching": ["pump.md#0"], "missing": ["pump.md#9", "gone.md"], "foreign": ["pump.md#4", "other.md"],
     }  # fmt: skip
     assert (found.scores["citation_precision"], found.scores["citation_recall"]) == (scored(1 / 3), scored(1 / 3))
+    lenient = score(house, run, replace(golden, match="any"), judge="none").scores
+    assert (lenient["citation_precision"], lenient["citation_recall"]) == (scored(1 / 3), scored(1.0))
     run.citations = []
     silent = score(house, run, GOLDEN, judge="none").scores
     assert silent["citation_precision"].state == "unscorable" and silent["citation_recall"] == scored(0.0)

@@ -219,6 +219,17 @@ def test_chunks_of_another_policy_are_not_compared(db: None) -> None:
     assert (refused(same), refused(other)) == (set(), {"chunk_recall@10", "completeness"})
 
 
+def test_correctness_that_a_model_judged_is_compared_under_the_same_model_alone(db: None) -> None:
+    scores: list[dict[str, float | None]] = [{"correctness": 0.5, "f1": 0.5}] * 3
+    base, model = make_run(scores), make_run(scores, judge="llm", judge_version="gpt")
+    newer = make_run(scores, judge_version="2")
+
+    def refused(run: Any) -> set[str]:
+        return {change.name for change in against(base, run).changes if change.verdict == "incomparable"}
+
+    assert (refused(model), refused(newer)) == ({"correctness"}, set())
+
+
 def test_a_longer_list_alone_is_no_win(db: None) -> None:
     base = make_run([SAME] * COUNT, plan=RetrievePlan(k=5))
     longer = other_of(20, {"hit@10": 1.0}, plan=RetrievePlan(k=10))

@@ -108,3 +108,14 @@ def test_a_wait_on_this_side_belongs_to_the_first_call(recorder: Recorder, opena
         remote(openai_server).embed(["three"])
     waits = [(span.attributes or {}).get("aitf.latency.queue_time_ms") for span in recorder.spans]
     assert waits == [262.0, None, None]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_dimensions_are_those_that_were_requested(recorder: Recorder, openai_server: OpenAIServer, sends: bool) -> None:
+    remote(openai_server, send_dimensions=sends).embed(["one text"])
+    LocalEmbedder().embed(["one text"])
+    asked, local = (span.attributes or {} for span in recorder.spans)
+    assert asked.get(telemetry.REQUEST_DIMENSIONS) == (openai_server.dims if sends else None)
+    assert asked[telemetry.DIMENSION_COUNT] == openai_server.dims
+    assert ("dimensions" in str(asked[telemetry.OI_EMBEDDING_PARAMETERS])) is sends
+    assert telemetry.REQUEST_DIMENSIONS not in local and local[telemetry.DIMENSION_COUNT] == 384

@@ -28,7 +28,8 @@ from evaluation_app.sample.loading import (
     read_title,
     sample_files,
 )
-from ragd import RetrievePlan, retrieve
+from ragd import SPEC_VERSION, RetrievePlan, retrieve
+from ragd.version import product_version
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.plans import build_plan, save_plan
@@ -232,6 +233,7 @@ def test_mistakes_are_explained(small_sample: Path, arguments: tuple[str, ...], 
 
 def test_status_at_a_glance() -> None:
     status = run_json("status")
+    assert (status["version"], status["spec_version"]) == (product_version(), SPEC_VERSION)
     assert (status["workers"], status["spans"]) == (
         [],
         {"written": 0, "lost": 0, "sent": 0, "not_taken": 0},

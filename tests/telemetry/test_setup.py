@@ -14,7 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
-from ragd import telemetry
+from ragd import SPEC_VERSION, telemetry
+from ragd.version import product_version
 from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource, otlp_processor
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
@@ -126,6 +127,7 @@ def test_spans_reach_a_collector(
     assert found["aitf.rag.retrieve.results_count"].int_value == 2
     resource = {item.key: item.value.string_value for item in collector[0].resource_spans[0].resource.attributes}
     assert (resource["service.name"], resource["openinference.project.name"]) == ("ragd-test", "ragd")
+    assert (resource["service.version"], resource["ragd.spec.version"]) == (product_version(), SPEC_VERSION)
 
 
 def test_a_collector_that_is_away_fails_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

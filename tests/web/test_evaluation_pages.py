@@ -317,6 +317,49 @@ def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: l
     assert 'href="#chunk-1"' in expected and "not in the collection" in expected
 
 
+def test_a_question_shows_components_citations_and_both_ranks(visitor: Client, runs: list[EvaluationRun]) -> None:
+    item = runs[2].items.get(position=0)
+    item.retrieved_ids = ["trees.md#0", "trees.md#1", "whales.md#4", "whales.md#0"]
+    item.details = item.details | {
+        "components": [
+            {"text": "The blue whale.", "found": True, "by": "a"},
+            {"text": "It has no teeth.", "found": False, "by": ""},
+        ],
+        "citations": {"matching": ["whales.md#0"], "missing": ["gone.md"], "foreign": []},
+        "estimates": {"completeness": {"value": 0.4, "low": 0.2, "high": 0.6}},
+    }
+    item.save()
+    page = visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/", {"metrics": "all"})
+    assert texts(page, '.components li[data-found="yes"] a[href="#a-a"]') == ["a"]
+    assert len(texts(page, '.components li[data-found="no"]')) == 1
+    cited = {kind: texts(page, f'[data-cited="{kind}"]') for kind in ("matching", "missing", "foreign")}
+    assert cited == {"matching": ["whales.md#0"], "missing": ["gone.md"], "foreign": ["none"]}
+    ranks = [texts(page, f"#expected tbody tr:nth-child({row}) td")[:2] for row in (1, 2, 3)]
+    assert ranks[:2] == [["2", "4"], ["2", "3"]], "of the chunk, then of its document by its best chunk"
+    assert ranks[2] == ["not retrieved"] * 2
+    assert re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]
+
+
+def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs: list[EvaluationRun]) -> None:
+    from evaluation_app.models import GoldenSet
+
+    address = f"/evaluation/runs/{runs[2].pk}/items/0/"
+    page = visitor.get(address)
+    assert not has(page, "#modes") and len(texts(page, "#diagnostics li")) == 1
+    item = runs[2].items.get(position=0)
+    item.modes = ["wrong_answer", "low_completeness"]
+    item.save()
+    page = visitor.get(address)
+    assert len(texts(page, "#modes li")) == 1 and len(texts(page, "#diagnostics li")) == 1
+    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(
+        bands={"completeness": [0.9, 0.8], "context_relevance": [0.99, 0.98]}
+    )
+    page = visitor.get(address, {"metrics": "all"})
+    assert attribute(page, '#scores tr:has(th[title*="relevant to the question"]) .score-value', "data-band") == "fail"
+    assert attribute(page, '#scores tr:has(th[title*="relevant context"]) .score-value', "data-band") == ""
+    assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-note="judged"]')
+
+
 def test_a_question_knows_its_earlier_runs_and_its_neighbours(visitor: Client, runs: list[EvaluationRun]) -> None:
     html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
     earlier = html[html.index('id="earlier"') :]
@@ -389,7 +432,7 @@ def test_a_measure_by_construction_is_no_headline(visitor: Client, golden_set: G
     quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
     page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
     titles = texts(page, ".run-numbers .name")
-    assert titles[:2] == ["Correctness", "Hit@10"] and "Adherence" not in titles
+    assert titles[:2] == ["Correctness", "Hit@10 (documents)"] and "Adherence" not in titles
     assert attribute(page, ".run-numbers .number:nth-child(2) [data-note]", "data-note") == "constant"
     notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
     assert notes["Adherence"] == notes["Faithfulness"] == "construction"
@@ -422,6 +465,9 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
     assert "one of many" in text(visitor.get("/evaluation/runs/", {"purpose": "all"}))
     assert "try 1" not in text(visitor.get("/evaluation/runs/", {"text": "try 2"}))
     assert is_empty(visitor.get("/evaluation/runs/", {"state": "failed"}))
+    for wrong in ({"set": "nonsense"}, {"set": str(swept.golden_set_id)}, {"state": "odd"}):
+        page = visitor.get("/evaluation/runs/", wrong)
+        assert len(texts(page, '.banner[role="alert"] p')) == 1 and len(texts(page, "tbody tr")) == 3
     answer = visitor.get("/evaluation/runs/", {"compare": "on", "pick": [runs[2].pk, runs[1].pk, "x"]})
     assert answer.status_code == 302 and answer["Location"].endswith(f"?base={runs[1].pk}&other={runs[2].pk}")
     assert "at least two" in text(visitor.get("/evaluation/runs/", {"compare": "on", "pick": swept.pk}))

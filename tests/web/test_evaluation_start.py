@@ -6,9 +6,11 @@ import pytest
 
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
+from evaluation_app.runs.estimates import count_model_calls
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.runs.plans import save_plan
+from tests.evaluation.made_runs import make_run
 from tests.retrieval.corpus import make_collection
 from tests.web.pages import attribute, has, wrong_fields
 
@@ -85,6 +87,49 @@ def test_what_does_not_fit_is_told_and_what_was_typed_stays(admin_client, house,
     assert wrong_fields(answer) == [field]
     assert 'value="from the page"' in page and 'value="77"' in page
     assert not EvaluationRun.objects.exists()
+
+
+def test_what_a_run_takes_is_told_before_it_is_started(admin_client, house, settings):
+    first = admin_client.get(NEW)
+    assert (first.context["estimate"].questions, first.context["estimate"].took_s) == (1, None)
+    assert first.context["model_calls"] == 0 and has(first, "#estimate .banner")
+    make_run([{}] * 4, golden_set=house, collection_name=house.collection_name, took_ms=8000.0,
+             settings=RunSettings().as_dict(), cost_usd=0.0, judge_cost_usd=0.0)  # fmt: skip
+    known = admin_client.get(NEW).context["estimate"]
+    assert (known.took_s, known.cost_usd) == (2.0, 0.0)
+    sent = PLAIN | {"do": "estimate"}
+    page = admin_client.post(f"{NEW}?set={house.name}", sent)
+    assert page.status_code == 200 and page.context["estimate"].took_s is None, "a run that only searches"
+    assert 'value="from the page"' in page.content.decode()
+    part = admin_client.post(f"{NEW}?set={house.name}", sent, headers={"HX-Request": "true", "HX-Target": "estimate"})
+    assert part.content.decode().lstrip().startswith('<div id="estimate"')
+    wrong = admin_client.post(f"{NEW}?set={house.name}", sent | {"cut": "0"})
+    assert wrong.status_code == 422 and not has(wrong, "#estimate .banner")
+    assert EvaluationRun.objects.count() == 1, "nothing was started"
+
+
+@pytest.mark.parametrize(
+    ("settings", "asks_model", "calls"),
+    [
+        (RunSettings(), False, 0),
+        (RunSettings(), True, 10),
+        (RunSettings(judge="llm"), True, 20),
+        (RunSettings(judge="llm"), False, 10),
+        (RunSettings(contributions=True), True, 10 * (1 + 3 + 1)),
+        (RunSettings(answers=False, judge="none"), True, 0),
+    ],
+)
+def test_model_calls_are_counted(settings, asks_model, calls):
+    assert count_model_calls(settings, RetrievePlan(k=3), 10, asks_model=asks_model) == calls
+
+
+def test_a_run_is_compared_with_the_base_that_was_chosen(admin_client, house):
+    base = make_run([{}], golden_set=house, collection_name=house.collection_name, name="before")
+    other = make_run([{}], collection_name=house.collection_name, name="of another set")
+    admin_client.post(f"{NEW}?set={house.name}", PLAIN | {"base": str(base.pk)})
+    assert EvaluationRun.objects.get(name="from the page").base_run == base
+    refused = admin_client.post(f"{NEW}?set={house.name}", PLAIN | {"base": str(other.pk)})
+    assert (refused.status_code, wrong_fields(refused)) == (422, ["base"])
 
 
 def test_a_run_is_downloaded_as_json_lines(admin_client, house):

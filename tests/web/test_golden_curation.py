@@ -152,7 +152,8 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     golden.save()
     run(0.75)
     run(0.1, purpose="sweep")
-    assert texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li") == ["Hit@10 0.75 -0.150 2 of 3"]
+    [reading] = texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li")
+    assert reading == "Hit@10 (documents) 0.75 -0.150 2 of 3"
     run(0.8, digest="other")
     (latest,) = visitor.get("/evaluation/last/").context["latest"]
     assert latest.against is None and [reading.moved for reading in latest.readings] == [None]

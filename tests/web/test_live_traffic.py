@@ -18,6 +18,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask
 from tests.retrieval.corpus import make_collection
+from tests.web.pages import has, texts, tree
 
 pytestmark = pytest.mark.django_db
 
@@ -94,17 +95,33 @@ def test_the_list_tells_what_is_scored_of_each_collection(ada: Client, house: Co
 
 def test_a_collection_shows_its_trend_and_its_newest(ada: Client, house: Collection) -> None:
     make_score(question_text="The old one", judge_version="8", asked_at=timezone.now() - timedelta(days=2))
-    make_score(modes=["hallucination"], question_text="The wrong one")
+    make_score(modes=["unsupported_claims"], question_text="The wrong one")
     whole = page(ada, "/evaluation/live/house/")
     assert "Context relevance over 7 days" in whole and whole.count('class="cut"') == 5  # one measure has no score
     assert "embedded 8" in whole and "embedded 9" in whole and "0 of 2 scored" in whole
     assert "The old one" in whole and "The wrong one" in whole
-    narrowed = page(ada, "/evaluation/live/house/?mode=hallucination")
+    narrowed = page(ada, "/evaluation/live/house/?mode=unsupported_claims")
     assert "The old one" not in narrowed and "The wrong one" in narrowed and "Show all" in narrowed
     day = timezone.localdate() - timedelta(days=2)
     assert "The wrong one" not in page(ada, f"/evaluation/live/house/?day={day}")
-    for wrong in ("?days=x&day=x&mode=%00", "?page=99", "?mode=none"):
-        page(ada, f"/evaluation/live/house/{wrong}")
+    page(ada, "/evaluation/live/house/?page=99")
+
+
+@pytest.mark.parametrize("wrong", ["?days=x", "?days=8", "?day=x", "?mode=%00", "?mode=none"])
+def test_a_wrong_address_shows_no_figures(ada: Client, house: Collection, wrong: str) -> None:
+    make_score()
+    for address in ("/evaluation/live/house/", *(["/evaluation/live/"] if "days" in wrong else [])):
+        answer = ada.get(f"{address}{wrong}")
+        assert answer.status_code == 422 and has(answer, '.banner[role="alert"]')
+        assert not has(answer, ".measure-panel, #scored-runs, table")
+
+
+def test_diagnostics_of_live_traffic_are_told_apart(ada: Client, house: Collection) -> None:
+    make_score(modes=["unsupported_claims", "low_completeness"])
+    answer = ada.get("/evaluation/live/house/")
+    assert len(texts(answer, "#modes > .bar-list li")) == 1 and len(texts(answer, "#modes .diagnostics li")) == 1
+    assert len(texts(answer, '#scored-runs .chip[data-tone="bad"]')) == 1
+    assert {"judged"} == {node.attributes["data-note"] for node in tree(answer).css(".measure-panel .note")}
 
 
 def test_an_empty_page_says_what_to_do(ada: Client, house: Collection) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -39,6 +40,23 @@ def test_the_page_before_any_run(visitor: Client) -> None:
     assert "data-section" not in html
     assert 'action="/status/try/"' in html
     assert 'hx-trigger="every 2s"' not in html
+
+
+def test_the_page_tells_the_product_from_the_specification(visitor: Client) -> None:
+    from ragd.types import SPEC_VERSION
+    from ragd.version import product_version
+
+    versions = visitor.get("/status/").context["versions"]
+    assert (versions.product, versions.specification) == (product_version(), SPEC_VERSION)
+    assert versions.is_supported and product_version() not in ("source", SPEC_VERSION)
+
+
+def test_the_page_names_a_pgvector_that_is_too_old(visitor: Client) -> None:
+    assert 'role="alert"' not in text(visitor.get("/status/"))
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pg_extension SET extversion = '0.8.3' WHERE extname = 'vector'")
+    response = visitor.get("/status/")
+    assert not response.context["versions"].is_supported and 'role="alert"' in text(response)
 
 
 def test_the_page_shows_rules_by_chapter_and_the_failing_case(visitor: Client) -> None:

@@ -19,8 +19,8 @@ from evaluation_app.analysis.sweeps.lifecycle import (
     draft_sweep,
     save_swept_plan,
 )
-from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Sweep
+from evaluation_app.runs.estimates import estimate_sweep
 from evaluation_app.runs.lifecycle import run_now
 from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
@@ -49,7 +49,7 @@ def golden_set(fill: Callable[..., Collection]) -> GoldenSet:
 @pytest.fixture
 def swept(visitor: Client, golden_set: GoldenSet) -> Sweep:
     """Four plans, worked off."""
-    address = f"/evaluation/sweeps/new/?set={golden_set.pk}"
+    address = f"/evaluation/sweeps/new/?set={golden_set.name}"
     response = visitor.post(address, {**FORM, "do": "start", "name": "How many?"})
     assert response.status_code == 302, response.content.decode()
     made = Sweep.objects.get()
@@ -63,7 +63,7 @@ def text_of(response: Any) -> str:
 
 
 def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
-    address = f"/evaluation/sweeps/new/?set={golden_set.pk}"
+    address = f"/evaluation/sweeps/new/?set={golden_set.name}"
     assert has(visitor.get(address), 'a[href="/collections/nature/generations/#change"]')
     shown = visitor.post(address, {**FORM, "do": "estimate"})
     assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
@@ -83,7 +83,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 def test_what_makes_no_sweep_is_said_in_the_form(visitor: Client, golden_set: GoldenSet) -> None:
     for values, words in MISTAKES:
-        response = visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, **values, "do": "start"})
+        response = visitor.post(f"/evaluation/sweeps/new/?set={golden_set.name}", {**FORM, **values, "do": "start"})
         assert response.status_code == 422 and words in text_of(response), values
     assert not Sweep.objects.exists() and not EvaluationRun.objects.exists()
 
@@ -123,7 +123,7 @@ def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: S
 
 
 def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
-    visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, "do": "start"})
+    visitor.post(f"/evaluation/sweeps/new/?set={golden_set.name}", {**FORM, "do": "start"})
     made = Sweep.objects.get()
     run_now(made.runs.get(sweep_place=0))
     assert "1 of 4 variants finished" in text_of(visitor.get(f"/evaluation/sweeps/{made.pk}/"))
@@ -186,3 +186,9 @@ def test_the_list_asks_as_much_for_three_sweeps_as_for_one(visitor: Client, db: 
     add("second")
     add("third")
     assert count() == once
+
+
+def test_a_sweep_of_an_unknown_set_is_refused(visitor: Client, golden_set: GoldenSet) -> None:
+    for name in ("nonsense", str(golden_set.pk)):
+        page = visitor.get("/evaluation/sweeps/new/", {"set": name})
+        assert page.status_code == 404 and has(page, '.banner[role="alert"]') and not has(page, "form.sweep-form")

@@ -16,7 +16,7 @@ from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.endpoints.hosts import LOOK_EVERY_S, rest, robots_of, turn
 from collections_app.work.leases import interruptible
 from ragd.errors import InvalidInput
-from ragd.types import SPEC_VERSION
+from ragd.version import product_version
 
 REDIRECTS_MAX = 5
 RATE_LIMIT_WAIT_S = 60.0  # when a site that has had enough does not say for how long
@@ -42,7 +42,7 @@ def make_guard() -> Guard:
 def user_agent() -> str:
     """Who asks: name, version, and where its owner can be found."""
     contact = settings.RAGD_FETCH_CONTACT
-    return f"ragd/{SPEC_VERSION}" + (f" (+{contact})" if contact else "")
+    return f"ragd/{product_version()}" + (f" (+{contact})" if contact else "")
 
 
 def read_page(url: str, known: FetchedSource | None, watcher: Watcher) -> FetchResult:

@@ -7,7 +7,6 @@ disk. What stands in the file is described in docs/export.md.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -47,6 +46,7 @@ from collections_app.services.governance import audit
 from ragd.errors import UnknownCollection
 from ragd.store.store import partition_name
 from ragd.types import SPEC_VERSION
+from ragd.version import product_version
 
 PART_BYTES = 256 * 1024
 EXPORTS_AT_ONCE = 3
@@ -268,7 +268,7 @@ class Export:
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
             "spec_version": SPEC_VERSION,
-            "ragd_version": ragd_version(),
+            "ragd_version": product_version(),
             "exported_at": timezone.now().isoformat(),
             "collection": self.settings,
             "generation": self.generation,
@@ -300,14 +300,6 @@ class _Pipe:
         self.parts.clear()
         self.size = 0
         return taken
-
-
-def ragd_version() -> str:
-    """The version of the installed distribution; "source" where it runs from a checkout."""
-    try:
-        return importlib.metadata.version("ragd")
-    except importlib.metadata.PackageNotFoundError:
-        return "source"
 
 
 def _key(table: Table) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collections_app.errors import ServiceError
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.decisive import Decisive, find_decisive
-from evaluation_app.analysis.comparison.run_reader import RunItem, read_contents
+from evaluation_app.analysis.comparison.run_reader import RunItem
 from evaluation_app.analysis.comparison.usage import UsageChange, compare_usage
 from evaluation_app.analysis.comparison.yardsticks import Yardsticks
 from evaluation_app.golden.criteria import Criteria
@@ -62,9 +62,13 @@ def compare_pair(
     other: EvaluationRun,
     before: Mapping[int, RunItem],
     after: Mapping[int, RunItem],
+    contents: tuple[str, str],
     draws: Draws,
 ) -> PairFigures:
-    """`other` against `base`, which asked the same questions; before and after: their items by position."""
+    """`other` against `base`, which asked the same questions; before and after: their items by position.
+
+    contents: `read_contents` of both.
+    """
     criteria, yardsticks = Criteria.of(base.golden_set), Yardsticks.between(base, other)
     items = (*before.values(), *after.values())
     measures = sorted({name for item in items for name in item.scores}, key=order_of)
@@ -87,7 +91,7 @@ def compare_pair(
         usage=compare_usage(pairs, costs, draws),
         decisive=find_decisive((base, other), criteria, yardsticks, changes, questions, weights),
         unpaired=len(before.keys() ^ after.keys()),
-        contents=(read_contents(base), read_contents(other)),
+        contents=contents,
     )
 
 

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from collections_app.errors import ServiceError
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.run_comparison import PairFigures, check_comparable, compare_pair
-from evaluation_app.analysis.comparison.run_reader import HeaderRow, compare_headers, read_pair
+from evaluation_app.analysis.comparison.run_reader import HeaderRow, compare_headers, read_contents, read_pair
 from evaluation_app.analysis.comparison.usage import UsageChange
 from evaluation_app.analysis.comparison.verdicts import RunVerdict, judge
 from evaluation_app.golden.criteria import Criteria
@@ -141,7 +141,8 @@ def _figures(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool
             figures[run.pk] = FIGURES.validate_python(row.figures)
             continue
         before, after = read_pair(base, run)
-        pair = figures[run.pk] = compare_pair(base, run, before, after, draws)
+        contents = (read_contents(base), read_contents(run))
+        pair = figures[run.pk] = compare_pair(base, run, before, after, contents, draws)
         if keep and not (base.is_active or run.is_active):
             values = FIGURES.dump_python(pair, mode="json")
             fresh.append(RunComparison(base=base, other=run, key=key, p=_p_of(pair), figures=values))

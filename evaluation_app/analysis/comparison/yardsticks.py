@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collections_app.models import Generation
+from evaluation_app.golden.criteria import CORRECTNESS
 from evaluation_app.measures.catalogue import CHUNK, Measure
 from evaluation_app.models import EvaluationRun
 
@@ -17,13 +18,16 @@ CONTEXT_RATIOS = frozenset(
 )
 CONTEXT_FIELDS = ("k", "compress", "token_budget")  # of the plan
 JUDGED_GROUPS = ("trace", "noise")
+MODEL_JUDGE = "llm"
 
 
 @dataclass(frozen=True, slots=True)
 class Yardsticks:
-    """Per kind of measure the reason against comparing, "" for none. longer: why a ranking finds more by itself."""
+    """Per kind of measure the reason against comparing, "" for none. asks_model: whether a judging model finds what an
+    answer holds of the expected one. longer: why a ranking finds more by itself."""
 
     judge: str
+    asks_model: bool
     downstream: str
     context: str
     chunks: str
@@ -34,6 +38,7 @@ class Yardsticks:
         """Of two runs of the same questions. Reads the chunking policies where the index versions differ."""
         return cls(
             judge=_judge_differs(base, other),
+            asks_model=MODEL_JUDGE in (base.judge, other.judge),
             downstream=_setting_differs(base, other, "downstream", "documents labelled by {} and by {}"),
             context=_context_differs(base, other),
             chunks=_chunks_differ(base, other),
@@ -43,8 +48,9 @@ class Yardsticks:
     def reason(self, measure: Measure) -> str:
         """Why the two runs' scores of the measure are not of one kind, "" when they are."""
         name = measure.name.partition("@")[0]
+        is_judged = measure.group in JUDGED_GROUPS or (name == CORRECTNESS and self.asks_model)
         reasons = (
-            self.judge if measure.group in JUDGED_GROUPS else "",
+            self.judge if is_judged else "",
             self.downstream if measure.group == "erag" else "",
             self.context if name in CONTEXT_RATIOS else "",
             self.chunks if name in CONTEXT_RATIOS or name.startswith(CHUNK) else "",

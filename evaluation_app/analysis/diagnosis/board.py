@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -106,6 +106,13 @@ def shown_runs() -> QuerySet[EvaluationRun, EvaluationRun]:
     return EvaluationRun.objects.filter(done__gt=0, sweep=None).order_by("-created_at", "-id")
 
 
+def newest_run(sets: Iterable[GoldenSet]) -> EvaluationRun | None:
+    """The newest finished run of these sets; one that goes on only where none is finished."""
+    runs = shown_runs().filter(golden_set__in=list(sets)).select_related("golden_set")
+    going = (EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING)
+    return runs.exclude(state__in=going).first() or runs.first()
+
+
 def runs_of(golden_set: GoldenSet) -> list[EvaluationRun]:
     return list(shown_runs().filter(golden_set=golden_set)[:RUNS_OFFERED])
 
@@ -177,13 +184,15 @@ def _worst_first(entry: BoardEntry) -> tuple[float, int]:
 
 def _entry(item: EvaluationItem, mode: Mode, card: BoardCard | None, run: EvaluationRun, bands: Bands) -> BoardEntry:
     culprit, role = _culprit(item, mode)
-    returned = (
-        card is not None
-        and card.state == BoardCard.State.RESOLVED
-        and run.started_at is not None
-        and card.updated_at < run.started_at
-    )
-    return BoardEntry(item, mode, run.collection_name, _scores(item, mode, run, bands), card, culprit, role, returned)
+    scores, returned = _scores(item, mode, run, bands), came_back(card, run)
+    return BoardEntry(item, mode, run.collection_name, scores, card, culprit, role, returned)
+
+
+def came_back(card: BoardCard | None, run: EvaluationRun) -> bool:
+    """Whether it was resolved before the run, which shows it again."""
+    if card is None or card.state != BoardCard.State.RESOLVED or run.started_at is None:
+        return False
+    return card.updated_at < run.started_at
 
 
 def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) -> tuple[tuple[Measure, Score], ...]:

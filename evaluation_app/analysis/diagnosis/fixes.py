@@ -1,4 +1,4 @@
-"""What a failure mode suggests for one run: its changed plan or settings, a run of the set with them, what that did.
+"""What a failure mode suggests for one run: its changed plan or settings, a run of the set with them, the decision.
 
 A run's modes can be found again from its stored scores, after the bands were changed."""
 
@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 from django.db import transaction
+from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
-from evaluation_app.analysis.diagnosis.board import modes_of
+from evaluation_app.analysis.comparison.stored_comparisons import forget_comparisons
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import asked_questions, digest_of
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
-from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet, TriedFix
 from evaluation_app.runs.lifecycle import start_run
 from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, bands_for, find_mode, stored_table
 from evaluation_app.scoring.modes.detection import find_modes
@@ -37,6 +40,8 @@ AT_ONCE = 200
 QUARTERS = (0.25, 0.5, 0.75)
 STANDS_FOR: Mapping[Any, Any] = {"$reranker": "builtin", OFF: None}  # in the table: the reranker that is always here
 SHOWN_CHARS = 60
+TEXT_KEPT = {"sentences": 0, "window": 1, None: 2}  # by compress, the more the larger
+NO_COLLECTION = "collection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     if changed:
         locked.summary = {**locked.summary, "modes": counts, "failing": failing}
         locked.save(update_fields=["summary"])
+        forget_comparisons(locked)
         audit.record(
             actor, [locked], audit.CHANGE, f"found the failure modes of {locked} again with the current thresholds"
         )
@@ -125,14 +131,37 @@ class FixProposal:
     reason: str = ""
 
 
-def propose_fixes(mode: Mode, run: EvaluationRun) -> list[FixProposal]:
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What the fixes of a run are made from. lacks: needs of fixes that cannot be met here -> why; settings without
+    answers and a collection that is gone lack everything that they would change."""
+
+    plan: RetrievePlan
+    settings: RunSettings
+    lacks: Mapping[str, str]
+
+    @classmethod
+    def of(cls, run: EvaluationRun) -> Workshop:
+        settings = RunSettings.from_dict(run.settings)
+        collection = Collection.objects.live().filter(name=run.collection_name).first()
+        return cls(RetrievePlan.from_dict(run.plan), settings, _lacks(settings, collection, run))
+
+
+def propose_fixes(mode: Mode, run: EvaluationRun, workshop: Workshop | None = None) -> list[FixProposal]:
     """The mode's fixes over the run's plan and settings, in the table's order.
 
-    One that changes nothing, or that needs what this server or collection does not have, says so.
+    One that changes nothing, that lowers what the mode measures by its formula, or that needs what this server or
+    collection does not have, says so. workshop: of the run, where several modes are asked.
     """
-    plan, settings = RetrievePlan.from_dict(run.plan), RunSettings.from_dict(run.settings)
-    collection = Collection.objects.live().filter(name=run.collection_name).first()
-    return [_propose(fix, plan, settings, collection, run) for fix in mode.fixes]
+    own = workshop or Workshop.of(run)
+    return [_propose(fix, mode, own) for fix in mode.fixes]
+
+
+def context_change(before: tuple[RetrievePlan, RunSettings], after: tuple[RetrievePlan, RunSettings]) -> str:
+    """ "more_context" or "less_context" where an answer is made of more or of less, "" for neither or both."""
+    old, new = ((plan.k, TEXT_KEPT[plan.compress], not settings.corrective) for plan, settings in (before, after))
+    moves = {(late > early) - (late < early) for early, late in zip(old, new, strict=True)} - {0}
+    return "" if len(moves) != 1 else "more_context" if 1 in moves else "less_context"
 
 
 def try_fix(
@@ -158,7 +187,7 @@ def try_fix(
     golden_set = _same_set(run)
     if not run.is_active:
         refresh_modes(run, actor=actor)
-    return start_run(
+    tried = start_run(
         golden_set,
         plan=proposal.plan,
         settings=proposal.settings,
@@ -169,14 +198,34 @@ def try_fix(
         actor=actor,
         send=send,
     )
+    TriedFix.objects.create(run=tried, mode=mode_key, fix=fix_key)
+    return tried
 
 
+@transaction.atomic
 def keep_plan(run: EvaluationRun, name: str, *, is_default: bool = False, actor: audit.Actor = None) -> SavedPlan:
-    """The run's plan as a saved plan of its collection. Raises UnknownCollection, and what `save_plan` raises."""
+    """The run's plan as a saved plan of its collection; who decided it, and when, is kept with the run.
+
+    Raises UnknownCollection, and what `save_plan` raises.
+    """
     collection = get_collection(run.collection_name)
     description = f"from the evaluation run {run}"
     plan = RetrievePlan.from_dict(run.plan)
-    return save_plan(collection, name, plan, description=description, is_default=is_default or None, actor=actor)
+    saved = save_plan(collection, name, plan, description=description, is_default=is_default or None, actor=actor)
+    _decide(run, TriedFix.Outcome.KEPT, actor, saved_as=saved.name, is_default=saved.is_default)
+    return saved
+
+
+@transaction.atomic
+def discard_fix(run: EvaluationRun, *, actor: audit.Actor = None) -> None:
+    """What the run tried is not wanted; a plan that was saved of it stays."""
+    _decide(run, TriedFix.Outcome.DISCARDED, actor, saved_as="", is_default=False)
+    audit.record(actor, [run], audit.CHANGE, f"discarded what {run} tried")
+
+
+def _decide(run: EvaluationRun, outcome: str, actor: audit.Actor, **values: Any) -> None:
+    decided = {"outcome": outcome, "decided_by": name_actor(actor), "decided_at": timezone.now()}
+    TriedFix.objects.update_or_create(run=run, defaults=decided | values)
 
 
 def has_changed(run: EvaluationRun) -> bool:
@@ -226,17 +275,22 @@ def _same_set(run: EvaluationRun) -> GoldenSet:
     return run.golden_set
 
 
-def _propose(
-    fix: ModeFix, plan: RetrievePlan, settings: RunSettings, collection: Collection | None, run: EvaluationRun
-) -> FixProposal:
-    reason = _missing(fix, settings, collection, run)
+def _propose(fix: ModeFix, mode: Mode, workshop: Workshop) -> FixProposal:
+    plan, settings = workshop.plan, workshop.settings
     try:
         changed_plan = replace(plan, **_changed(fix.plan, plan))
         changed_settings = replace(settings, **_changed(fix.settings, settings))
     except RagdError as error:
         return FixProposal(fix, plan, settings, (), str(error))
-    changes = changed_fields((plan, settings), (changed_plan, changed_settings))
-    return FixProposal(fix, changed_plan, changed_settings, changes, reason or ("" if changes else "already set"))
+    before, after = (plan, settings), (changed_plan, changed_settings)
+    changes = changed_fields(before, after)
+    reason = _missing(fix, workshop) or ("" if changes else "already set") or _lowers(mode, before, after)
+    return FixProposal(fix, changed_plan, changed_settings, changes, reason)
+
+
+def _lowers(mode: Mode, before: tuple[RetrievePlan, RunSettings], after: tuple[RetrievePlan, RunSettings]) -> str:
+    lowered = set(stored_table().lowers.get(context_change(before, after), ())) & set(mode.measures)
+    return f"lowers {' and '.join(measure_of(name).title.lower() for name in sorted(lowered))}" if lowered else ""
 
 
 def _changed(changes: Mapping[str, Change], holder: RetrievePlan | RunSettings) -> dict[str, Any]:
@@ -255,77 +309,28 @@ def _value(change: Change, before: Any) -> Any:
     return grown if change.most is None else max(before, min(grown, change.most))
 
 
-def _missing(fix: ModeFix, settings: RunSettings, collection: Collection | None, run: EvaluationRun) -> str:
-    """What the fix needs and this run cannot have, "" for nothing."""
+def _lacks(settings: RunSettings, collection: Collection | None, run: EvaluationRun) -> dict[str, str]:
+    """Need of a fix -> why it is not met; only the unmet ones."""
     if collection is None:
-        return f"the collection {run.collection_name!r} was deleted"
-    if fix.needs == "lexical" and not collection.hybrid_enabled:
-        return "keyword search is disabled for the collection"
-    if fix.needs == "llm" and (not has_chat_model() or settings.llm_model == ExtractiveAnswerer.model):
-        return "requires a chat model"
-    if fix.needs == "calibration" and not _is_calibrated(collection):
-        return (
-            f"the collection is not calibrated; run: manage.py ragd calibrate {collection.name} --set {run.set_name!r}"
-        )
-    if fix.settings and not settings.answers:
-        return "search-only run"
-    return ""
+        return {NO_COLLECTION: f"the collection {run.collection_name!r} was deleted"}
+    lacks = {}
+    if not collection.hybrid_enabled:
+        lacks["lexical"] = "keyword search is disabled for the collection"
+    if not has_chat_model() or settings.llm_model == ExtractiveAnswerer.model:
+        lacks["llm"] = "requires a chat model"
+    if not _is_calibrated(collection):
+        command = f"manage.py ragd calibrate {collection.name} --set {run.set_name!r}"
+        lacks["calibration"] = f"the collection is not calibrated; run: {command}"
+    return lacks
+
+
+def _missing(fix: ModeFix, workshop: Workshop) -> str:
+    """What the fix needs and this run cannot have, "" for nothing."""
+    lacks = workshop.lacks
+    reason = lacks.get(NO_COLLECTION) or lacks.get(fix.needs, "")
+    return reason or ("search-only run" if fix.settings and not workshop.settings.answers else "")
 
 
 def _is_calibrated(collection: Collection) -> bool:
     calibration = calibration_of(collection)
     return calibration is not None and calibration.embed_model == collection.embed_model
-
-
-@dataclass(frozen=True, slots=True)
-class ModeMove:
-    """Of the questions that are done in both runs: failing before and after; cured: before alone; new: after alone."""
-
-    mode: Mode
-    before: int
-    after: int
-    cured: int
-    new: int
-
-
-@dataclass(frozen=True, slots=True)
-class FixOutcome:
-    """question_count: questions that are done in both runs, of the base run's. failing_*: of those, in any mode."""
-
-    changes: tuple[FieldChange, ...]
-    moves: tuple[ModeMove, ...]
-    question_count: int
-    failing_before: int
-    failing_after: int
-
-
-def read_outcome(run: EvaluationRun) -> FixOutcome | None:
-    """None for a run that has no base run, or whose base run asked another version of the set."""
-    base = run.base_run
-    if base is None or base.set_digest != run.set_digest:
-        return None
-    before, after = _modes_by_place(base), _modes_by_place(run)
-    both = sorted(set(before) & set(after))
-    moves = []
-    for mode in stored_table().modes.values():
-        was = {position for position in both if mode.key in before[position]}
-        now = {position for position in both if mode.key in after[position]}
-        if was or now:
-            moves.append(ModeMove(mode, len(was), len(now), len(was - now), len(now - was)))
-    return FixOutcome(
-        changed_fields(_asked_with(base), _asked_with(run)),
-        tuple(moves),
-        len(both),
-        sum(bool(before[position]) for position in both),
-        sum(bool(after[position]) for position in both),
-    )
-
-
-def _asked_with(run: EvaluationRun) -> tuple[RetrievePlan, RunSettings]:
-    return RetrievePlan.from_dict(run.plan), RunSettings.from_dict(run.settings)
-
-
-def _modes_by_place(run: EvaluationRun) -> Mapping[int, frozenset[str]]:
-    """Position -> modes. The same version of a set has the same question at the same place."""
-    rows = run.items.only("run", "position", "outcome", "modes")
-    return {item.position: frozenset(mode.key for mode in modes_of(item)) for item in rows}

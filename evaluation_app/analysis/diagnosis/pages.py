@@ -16,29 +16,30 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
+from evaluation_app.analysis.comparison.presenters import show_usage, show_verdict
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
     SHOWS,
-    Board,
     Filters,
+    newest_run,
     read_board,
     runs_of,
     sets_with_runs,
-    shown_runs,
 )
 from evaluation_app.analysis.diagnosis.cards import DECISIONS, NOTE_CHARS_MAX, decide, people
 from evaluation_app.analysis.diagnosis.fixes import (
-    FixProposal,
+    discard_fix,
     has_changed,
     keep_plan,
-    propose_fixes,
-    read_outcome,
     try_fix,
 )
+from evaluation_app.analysis.diagnosis.outcomes import read_outcome
+from evaluation_app.analysis.diagnosis.question_table import SHOWN_PER_GROUP, read_table
+from evaluation_app.analysis.diagnosis.suggestions import suggest_fixes
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import stored_table, thresholds_for
 
-ALL_OF_ONE = 500  # cards of a column that is shown alone
+ALL_OF_ONE = 300  # of a mode that is shown alone
 RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
 
 
@@ -55,27 +56,36 @@ class DecisionForm(forms.Form):
 
 @require_GET
 def board(request: PageRequest) -> HttpResponse:
-    """set=ID and run=ID: what is shown; without, the newest run of the set that was run last.
+    """set=ID and run=ID: what is shown; without, the newest finished run of the set that was run last.
 
-    category, assignee, show (open, away, all) and mode choose the cards; what is not known is left out.
+    view=cards: a card per question and mode, for triage; else the table of questions. category, assignee, show (open,
+    away, all) and mode choose questions; what is not known is left out.
     """
     sets = list(sets_with_runs())
     run = _chosen_run(request.GET, sets)
-    context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
+    view = "cards" if request.GET.get("view") == "cards" else "table"
+    context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run, "view": view}
     if run is not None:
         filters = _filters(request.GET)
-        result = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
+        context |= _cards(run, filters) if view == "cards" else _table(run, filters)
         context |= {
-            "board": result,
             "filters": filters,
             "runs": runs_of(run.golden_set) if run.golden_set else [run],
             "people": people(),
-            "fixes": _fixes(result),
             "changed": has_changed(run),
-            "snoozes": _snoozes(),
-            "address": f"{reverse('evaluation:board')}?{_query(run, filters)}",
+            "address": f"{reverse('evaluation:board')}?{_query(run, filters, view)}",
         }
     return render_page(request, "evaluation/diagnosis/board.html", context)
+
+
+def _cards(run: EvaluationRun, filters: Filters) -> dict[str, Any]:
+    shown = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
+    return {"board": shown, "snoozes": _snoozes(), "categories": shown.categories}
+
+
+def _table(run: EvaluationRun, filters: Filters) -> dict[str, Any]:
+    table = read_table(run, filters, per_group=ALL_OF_ONE if filters.mode else SHOWN_PER_GROUP)
+    return {"table": table, "suggestions": suggest_fixes(run, table.questions), "categories": table.categories}
 
 
 @require_POST
@@ -125,10 +135,14 @@ def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     if run.base_run is None:
         raise Http404("this run is not a fix of another run")
     compare = f"{reverse('evaluation:compare')}?{urlencode({'base': run.base_run_id, 'other': run.pk})}"
+    outcome = read_outcome(run)
     context = {
         "tab": "board",
         "run": run,
-        "outcome": read_outcome(run),
+        "outcome": outcome,
+        "verdict": show_verdict(outcome.against.verdict) if outcome else None,
+        "usage": show_usage(outcome.against.usage) if outcome else [],
+        "is_better": outcome is not None and outcome.against.verdict.kind == "better",
         "compare_href": compare,
         "can_keep": not run.is_active and run.plan_hash != run.base_run.plan_hash,
     }
@@ -138,8 +152,12 @@ def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
 
 @require_POST
 def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
-    """Save the plan of a tried fix for its collection, under `name`; default=1: as what every door begins from."""
+    """decision=discard: say so. Else save its plan for the collection, under `name`; default=1: as the default plan."""
     run = get_object_or_404(EvaluationRun, pk=pk)
+    if request.POST.get("decision") == "discard":
+        discard_fix(run, actor=request.user)
+        messages.success(request, "Discarded.")
+        return redirect(f"{reverse('evaluation:board')}?run={run.base_run_id or run.pk}")
     name, is_default = request.POST.get("name", ""), bool(request.POST.get("default"))
     with RefusalMessages(request):
         saved = keep_plan(run, name, is_default=is_default, actor=request.user)
@@ -167,7 +185,7 @@ def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None
         if golden_set is None or run.golden_set_id == golden_set.pk:
             return run  # else another set was chosen since
     chosen = [golden_set] if golden_set else sets
-    return shown_runs().filter(golden_set__in=chosen).select_related("golden_set").first()
+    return newest_run(chosen)
 
 
 def _filters(query: QueryDict) -> Filters:
@@ -180,16 +198,14 @@ def _filters(query: QueryDict) -> Filters:
     )
 
 
-def _query(run: EvaluationRun, filters: Filters) -> str:
+def _query(run: EvaluationRun, filters: Filters, view: str) -> str:
     """The address of what is shown, without what stands for all."""
     values = {"run": str(run.pk), "category": filters.category, "assignee": filters.assignee, "mode": filters.mode}
     if filters.show != SHOWS[0]:
         values["show"] = filters.show
+    if view == "cards":
+        values["view"] = view
     return urlencode({name: value for name, value in values.items() if value})
-
-
-def _fixes(results: Board) -> dict[str, list[FixProposal]]:
-    return {column.mode.key: propose_fixes(column.mode, results.run) for column in results.columns}
 
 
 def _snoozes() -> list[tuple[str, str]]:

@@ -18,12 +18,12 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.analysis.sweeps import lifecycle
-from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
 from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, rank_sweep
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.models import GoldenSet, Sweep
+from evaluation_app.runs.estimates import estimate_sweep
 from evaluation_app.runs.requests import read_settings
 from evaluation_app.runs.schemas import SettingsRequest
 from evaluation_app.scoring.run_settings import RunSettings

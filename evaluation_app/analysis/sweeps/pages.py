@@ -20,13 +20,15 @@ from collections_app.models import Collection
 from evaluation_app.analysis.comparison.stored_comparisons import OTHERS_MAX
 from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.forms import SweepForm
-from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, estimate_sweep, label_of, spell_value, varied
+from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, spell_value, varied
 from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, index_of, other_sweeps, rank_sweep
 from evaluation_app.charts.axes import percent
+from evaluation_app.golden.sets import set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import GoldenSet, Sweep
-from ragd.errors import RagdError
+from evaluation_app.runs.estimates import estimate_sweep
+from ragd.errors import InvalidInput, RagdError
 from retrieval_app.pages.plan_forms import SavePlanForm
 
 STEP = 0.05
@@ -165,12 +167,19 @@ def sweeps(request: PageRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def new_sweep(request: PageRequest) -> HttpResponse:
-    """set=ID chooses the golden set. The form first shows what it would try and take, then starts it."""
+    """set=NAME chooses the golden set; 404 for one that is not there.
+
+    The form first shows what it would try and take, then starts it.
+    """
     live = Collection.objects.live().values("name")
-    sets = GoldenSet.objects.filter(collection_name__in=live)
+    sets = list(GoldenSet.objects.filter(collection_name__in=live))
     requested = request.GET.get("set", "")
-    chosen = sets.filter(pk=int(requested)).first() if requested.isdecimal() and len(requested) < 18 else sets.first()
-    context: dict[str, Any] = {"sets": list(sets), "golden_set": chosen, "most": PLANS_MAX}
+    try:
+        chosen = set_named(sets, requested) if requested else next(iter(sets), None)
+    except InvalidInput as error:
+        wrong: dict[str, Any] = {"sets": sets, "error": error.message, "most": PLANS_MAX}
+        return render_page(request, "evaluation/sweeps/new.html", wrong, status=404)
+    context: dict[str, Any] = {"sets": sets, "golden_set": chosen, "most": PLANS_MAX}
     if chosen is None:
         return render_page(request, "evaluation/sweeps/new.html", context)
     form = SweepForm(request.POST if request.method == "POST" else None, golden_set=chosen)

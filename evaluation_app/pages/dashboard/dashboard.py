@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.analysis.figures import GROUPS, Figure, coverage_of, first_names, make_figure, means_of, run_figures
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
-from evaluation_app.golden.sets import listed_sets
+from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
@@ -100,14 +100,11 @@ def dashboard(request: PageRequest) -> HttpResponse:
 
 
 def _chosen(rows: Sequence[SetRow], requested: str) -> SetRow | None:
-    """By name; the first one for ""; None without any."""
+    """By name; the first one for ""; None without any. Raises InvalidInput (field "set")."""
     if not requested:
         return rows[0] if rows else None
-    named = next((row for row in rows if row.golden_set.name == requested), None)
-    if named is None:
-        known = ", ".join(row.golden_set.name for row in rows) or "none"
-        raise InvalidInput(f"There is no test set {requested!r}. Known: {known}.", field="set")
-    return named
+    chosen = set_named([row.golden_set for row in rows], requested)
+    return next(row for row in rows if row.golden_set == chosen)
 
 
 def _read_group(requested: str) -> str:

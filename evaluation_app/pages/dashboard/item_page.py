@@ -15,12 +15,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
-from evaluation_app.analysis.figures import Figure, first_names, make_figure, means_of
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.analysis.figures import Figure, first_names, make_figure, question_bands, run_figures
+from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, row_of
 from evaluation_app.pages.dashboard.marked_answer import (
+    citations_of,
+    components_of,
     document_addresses,
     find_expected,
     mark_answer,
@@ -28,12 +30,14 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
     worth_of,
 )
-from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, mode_title, stored_table
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.playground import address_of_run
 
 EARLIER_RUNS = 12
-EARLIER_COLUMNS = 4
+EARLIER_COLUMNS = 2
+HEADLINE_SCORES = 5
+TOLD = ("explanation", "likely", "store_state", "components", "citations", "estimates")  # elsewhere on the page
 LIST_NAMES = ("vector", "lexical", "fused", "reranked")
 
 
@@ -41,14 +45,17 @@ LIST_NAMES = ("vector", "lexical", "fused", "reranked")
 class ScoreRow:
     """One measure of the question. mean: the run's figure. bound: the threshold that holds for the question.
 
-    earlier: its values in earlier runs and this one, oldest first.
+    measure: with the bands that hold for single questions. earlier: its values in earlier runs and this one, oldest
+    first. estimate: {"value", "low", "high"} that the judge estimates beside the figure of the formula, None without.
     """
 
     mean: Figure
+    measure: Measure
     score: Score
     bound: float | None
     misses: bool
     earlier: tuple[float | None, ...]
+    estimate: Mapping[str, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +71,13 @@ class EarlierItem:
 
 @require_GET
 def show_item(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
-    """With the filter of the run's list in the address: before and after are its neighbours there."""
+    """With the filter of the run's list in the address: before and after are its neighbours there. metrics=all: all."""
     item = get_object_or_404(
         EvaluationItem.objects.select_related("run__golden_set", "question"), run_id=pk, position=position
     )
     listed = ItemList.read(item.run, request.GET)
-    return render_page(request, "evaluation/dashboard/item.html", describe_item(item, listed))
+    context = describe_item(item, listed) | {"all_metrics": request.GET.get("metrics") == "all"}
+    return render_page(request, "evaluation/dashboard/item.html", context)
 
 
 def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
@@ -82,7 +90,11 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
     addresses = document_addresses(run.collection_name, _named_keys(item))
     passages = mark_context(item, addresses)
     expected = find_expected(item, _lists_of(query_run), addresses)
-    shown_names = first_names(list(item.scores), EARLIER_COLUMNS)
+    scores = score_rows(item, row, earlier, bands)
+    headline = first_names(row.scores, HEADLINE_SCORES, run.answerer)
+    named = {shown.mean.name: shown for shown in scores}
+    failing = set(row.failures)
+    query_ms = query_run.timings_ms.get("total") if query_run is not None else None
     return {
         "item": item,
         "row": row,
@@ -100,21 +112,28 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "expected": expected,
         "list_names": [name for name, _ in expected[0].ranks] if expected else [],
         "worth": worth_of(item, addresses),
-        "scores": score_rows(item, row, earlier, bands),
+        "components": components_of(item),
+        "cited": citations_of(item, addresses),
+        "query_ms": query_ms,
+        "judging_ms": max(item.took_ms - query_ms, 0.0) if query_ms is not None else None,
+        "headline": [named[name] for name in headline],
+        "others": [shown for shown in scores if shown.mean.name not in headline],
         "earlier": list(reversed(earlier)),
-        "earlier_heads": [make_figure(name, {}, bands).measure for name in shown_names],
-        "modes": [
-            (key, mode_title(key), stored_table().modes.get(key), _board_address(run, key)) for key in item.modes
-        ],
+        "earlier_heads": [named[name].measure for name in headline[:EARLIER_COLUMNS]],
+        "modes": [_mode(run, key) for key in item.modes if key in failing],
+        "diagnostics": [_mode(run, key) for key in item.modes if key not in failing],
         "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
         "question_href": _question_address(item),
         "playground_href": address_of_run(query_run) if query_run is not None and addresses is not None else "",
         "trace_href": _trace_address(item) if item.trace_id else "",
         "ask_href": _ask_address(run, item) if addresses is not None else "",
-        "other_details": {
-            name: value for name, value in item.details.items() if name not in ("explanation", "likely", "store_state")
-        },
+        "other_details": {name: value for name, value in item.details.items() if name not in TOLD},
     }
+
+
+def _mode(run: EvaluationRun, key: str) -> tuple[str, str, Mode | None, str]:
+    """(key, its title, the mode, what opens the run's questions in it)."""
+    return key, mode_title(key), stored_table().modes.get(key), _board_address(run, key)
 
 
 def _trace_address(item: EvaluationItem) -> str:
@@ -125,16 +144,20 @@ def _trace_address(item: EvaluationItem) -> str:
 
 def score_rows(item: EvaluationItem, row: ItemRow, earlier: Sequence[EarlierItem], bands: Bands) -> list[ScoreRow]:
     """Every measure of the question in the catalogue's order."""
-    means = means_of(item.run.summary)
+    means = {figure.name: figure for figure in run_figures(item.run, bands)}
+    of_one = question_bands(item.run.judge, bands)
     bounds = {**item.run.thresholds, **(item.golden.get("thresholds") or {})}
     missed = {miss.measure for miss in row.misses or ()}
+    estimates: Mapping[str, Mapping[str, float]] = item.details.get("estimates") or {}
     return [
         ScoreRow(
-            mean=make_figure(name, means.get(name, {}), bands),
+            mean=means.get(name) or make_figure(name, {}, bands),
+            measure=measure_of(name, of_one),
             score=row.scores[name],
             bound=bounds.get(name),
             misses=name in missed,
             earlier=tuple(each.scores[name].value if name in each.scores else None for each in earlier),
+            estimate=estimates.get(name),
         )
         for name in sorted(row.scores, key=order_of)
     ]

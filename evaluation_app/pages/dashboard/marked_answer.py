@@ -122,13 +122,15 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """An expected document or chunk. rank: where it was retrieved, a document by its best chunk; None: it was not.
+    """An expected document or chunk. rank: among the retrieved chunks, a document by its best one; doc_rank: of its
+    document among the retrieved documents, which is what hit, recall and the like count. None: it was not retrieved.
 
     ranks: (list, rank or None) of the lists behind the result, where the stored query run still tells.
     """
 
     key: str
     rank: int | None
+    doc_rank: int | None
     ranks: tuple[tuple[str, int | None], ...] = ()
     href: str = ""
 
@@ -241,16 +243,47 @@ def find_expected(
     if golden is None:
         return []
     ranked = {name: [str(entry[0]) for entry in entries] for name, entries in lists.items()}
+    documents = list(dict.fromkeys(split_key(key)[0] for key in item.retrieved_ids))
     requested = [*golden.expected_chunks, *(doc_id for doc_id in golden.expected_doc_ids)]
     return [
         Expectation(
             key=key,
             rank=_rank_in(item.retrieved_ids, key),
+            doc_rank=_rank_in(documents, key if key in documents else split_key(key)[0]),
             ranks=tuple((name, _rank_in(keys, key)) for name, keys in ranked.items()),
             href=(addresses or {}).get(key, ""),
         )
         for key in dict.fromkeys(requested)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of the expected answer. by: key of the answer's sentence that holds it, "" for one that is missing."""
+
+    text: str
+    found: bool
+    by: str
+
+
+def components_of(item: EvaluationItem) -> list[Component]:
+    """As correctness found them; [] where it was not measured."""
+    return [
+        Component(str(each["text"]), bool(each["found"]), str(each.get("by") or ""))
+        for each in item.details.get("components") or ()
+    ]
+
+
+CITED = (("matching", "expected and cited"), ("missing", "expected, not cited"), ("foreign", "cited, not expected"))
+
+
+def citations_of(item: EvaluationItem, addresses: Mapping[str, str] | None = None) -> list[tuple[str, str, Any]]:
+    """(kind, its words, [(key, href or "")]) of CITED; [] where no citation was compared with what is expected."""
+    found = item.details.get("citations")
+    if not found:
+        return []
+    hrefs = addresses or {}
+    return [(kind, words, [(key, hrefs.get(key, "")) for key in found.get(kind, ())]) for kind, words in CITED]
 
 
 def _rank_in(keys: Sequence[str], requested: str) -> int | None:

@@ -99,7 +99,10 @@ def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "base_run", "sweep"), pk=pk)
     if is_part(request, [f"run-state-{pk}"]):
         parts = {f"run-state-{pk}": "evaluation/dashboard/parts/run_state.html"}
-        return render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)
+        response = render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)
+        if not run.is_active:  # the figures beside it have changed
+            response["HX-Refresh"] = "true"
+        return response
     listed = ItemList.read(run, request.GET)
     context = describe_run(as_far_as_done(run, listed.everything), listed, request)
     response = render_page(request, "evaluation/dashboard/run.html", context, parts=PARTS)
@@ -206,7 +209,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     columns = first_names(names, COLUMNS, run.answerer)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     columns += [name for name in names if name in requested and name not in columns]
-    bands = question_bands(run, bands_for(run.golden_set))
+    bands = question_bands(run.judge, bands_for(run.golden_set))
     return {
         "listed": listed,
         "query_times": times_of([row.query_run for row in page if row.query_run is not None]),

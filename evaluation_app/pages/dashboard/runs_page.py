@@ -90,6 +90,9 @@ def list_runs(request: PageRequest) -> HttpResponse:
         return redirect(address)
     form = RunsFilterForm(request.GET)
     form.is_valid()
+    sets = list(EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct())
+    if (named := form.cleaned_data.get("set")) and named not in sets:
+        form.add_error("set", f"no evaluation run is of {named!r}")
     data = {name: form.cleaned_data.get(name) or "" for name in form.fields}
     page = page_of(request, filtered_runs(**data), RUNS_PER_PAGE)
     columns = columns_of(list(page))
@@ -103,7 +106,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "is_filtered": any(data.values()),
         "is_active": any(row.run.is_active for row in rows),
         "picked_too_few": "compare" in request.GET,
-        "sets": EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct(),
+        "sets": sets,
         "collections": EvaluationRun.objects.order_by("collection_name")
         .values_list("collection_name", flat=True)
         .distinct(),

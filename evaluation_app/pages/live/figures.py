@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import Figure, make_figure, shares_of
+from evaluation_app.analysis.figures import Figure, judge_of, make_figure, shares_of
 from evaluation_app.charts.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import Draws, bootstrap_mean
@@ -148,4 +148,5 @@ def figure_of(name: str, rows: Sequence[LiveRow], bands: Bands, *, resamples: in
     interval = bootstrap_mean([score.value for score in scores if score.value is not None], draws=Draws(resamples))
     if interval is not None and interval.count > 1:
         values |= {"low": interval.low, "high": interval.high}
-    return make_figure(name, values, bands)
+    figure = make_figure(name, values, bands)
+    return replace(figure, judge=judge_of(figure.measure, rows[-1].judge.partition(" ")[0])) if rows else figure

@@ -19,6 +19,7 @@ from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
+from evaluation_app.pages.dashboard.run_page import ModeRow
 from evaluation_app.pages.live.figures import (
     DAYS,
     OVERVIEW,
@@ -30,8 +31,9 @@ from evaluation_app.pages.live.figures import (
     read_rows,
 )
 from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
-from evaluation_app.scoring.modes.catalogue import bands_for, mode_title
+from evaluation_app.scoring.modes.catalogue import bands_for, failures, find_mode, mode_title, stored_table
 from evaluation_app.scoring.sampling import PER_DAY_MAX, sampling_of, save_sampling
+from ragd.errors import InvalidInput
 
 PER_PAGE = 25
 COLUMNS = (*OVERVIEW, "answer_relevance")
@@ -89,8 +91,12 @@ class SamplingForm(forms.Form):
 
 @require_GET
 def live(request: PageRequest) -> HttpResponse:
-    """Every collection with the means of what was scored of it. days= of DAYS."""
-    days = _days(request)
+    """Every collection with the means of what was scored of it. days= of DAYS; 422 for another."""
+    try:
+        days = _days(request)
+    except InvalidInput as error:
+        context: dict[str, Any] = {"error": error.message, "all_href": live_address()}
+        return render_page(request, "evaluation/scoring/live.html", context, status=422)
     rows = collection_rows(days)
     bands = bands_for()
     context = {
@@ -105,7 +111,10 @@ def live(request: PageRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def live_collection(request: PageRequest, name: str) -> HttpResponse:
-    """One collection: trends, spread, the newest scored runs, the settings. A POST changes the settings."""
+    """One collection: trends, spread, the newest scored runs, the settings. A POST changes the settings.
+
+    days= of DAYS, day= and mode= narrow the table; 422 without figures for one that says nothing.
+    """
     collection = find_or_404(Collection.objects.live(), name=name)
     sampling = sampling_of(name)
     form = SamplingForm(request.POST if request.method == "POST" else None, sampling=sampling)
@@ -118,7 +127,12 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
     response, status = submit_form(request, form, save)
     if response:
         return response
-    context = {"collection": collection, "sampling": sampling, "form": form} | _describe(request, name)
+    context = {"collection": collection, "sampling": sampling, "form": form}
+    try:
+        context |= _describe(request, name)
+    except InvalidInput as error:
+        context |= {"error": error.message, "all_href": live_address(name)}
+        status = 422
     parts = {"scored-runs": "evaluation/scoring/parts/scored_runs.html"}
     return render_page(request, "evaluation/scoring/live_collection.html", context, parts=parts, status=status)
 
@@ -143,10 +157,7 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
         "judges": sorted({row.judge for row in rows}),
         "panels": live_panels(name, rows, days),
         "outcomes": Counter(row.outcome for row in rows).most_common(),
-        "modes": [
-            (mode_title(key), count, live_address(name, days=days, mode=key) + "#newest")
-            for key, count in _mode_counts(stretch.sampled())
-        ],
+        **_mode_bars(name, days, len(rows), stretch.sampled()),
         "page": page,
         "columns": [measure_of(each, bands) for each in COLUMNS],
         "listed": [(score, {key: Score.from_dict(value) for key, value in score.scores.items()}) for score in page],
@@ -155,33 +166,56 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
     }
 
 
-def _mode_counts(rows: RunScoreQuerySet) -> list[tuple[str, int]]:
+def _mode_bars(name: str, days: int, total: int, rows: RunScoreQuerySet) -> dict[str, Any]:
+    """modes: that fail an answer; diagnostics: that alone fail none. Each most frequent first, ties by key."""
     counts = Counter(mode for modes in rows.values_list("modes", flat=True) for mode in modes)
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    table = stored_table().modes
+    bars = [
+        ModeRow(
+            key=key,
+            title=mode_title(key),
+            cause=table[key].cause if key in table else "",
+            count=count,
+            share=count / max(total, 1),
+            href=live_address(name, days=days, mode=key) + "#newest",
+        )
+        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+    failing = set(failures(counts))
+    return {
+        "modes": [bar for bar in bars if bar.key in failing],
+        "diagnostics": [bar for bar in bars if bar.key not in failing],
+    }
 
 
 def _listed(request: PageRequest, name: str, stretch: RunScoreQuerySet) -> tuple[RunScoreQuerySet, str]:
-    """The rows of the table, newest first, and in words what they are narrowed to. What is wrong is left out."""
+    """The rows of the table, newest first, and in words what they are narrowed to. Raises InvalidInput."""
     details, rows = [], stretch
-    if (day := _day(request.GET.get("day", ""))) is not None:
+    if requested := request.GET.get("day", ""):
+        day = _day(requested)
         begin = timezone.make_aware(datetime(day.year, day.month, day.day))
         rows = RunScore.objects.filter(
             collection_name=name, asked_at__gte=begin, asked_at__lt=begin + timedelta(days=1)
         )
         details.append(f"of {day.day} {day:%B}")
-    if mode := request.GET.get("mode", "").replace("\x00", ""):
+    if mode := request.GET.get("mode", ""):
+        find_mode(mode)
         rows = rows.filter(modes__contains=[mode])
         details.append(f"with “{mode_title(mode)}”")
     return rows.without_texts().order_by("-asked_at", "-query_run"), " ".join(details)
 
 
-def _day(text: str) -> date | None:
+def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        return None
+        raise InvalidInput(f"day must be a date such as 2026-01-31, not {text!r}", field="day") from None
 
 
 def _days(request: PageRequest) -> int:
-    requested = request.GET.get("days", "")
-    return next((days for days in DAYS if str(days) == requested), USUAL_DAYS)
+    requested = request.GET.get("days", "") or str(USUAL_DAYS)
+    days = next((days for days in DAYS if str(days) == requested), None)
+    if days is None:
+        known = ", ".join(map(str, DAYS))
+        raise InvalidInput(f"days must be one of {known}, not {requested!r}", field="days")
+    return days

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, is_part, render_page
+from evaluation_app.analysis.figures import question_bands
 from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, RunScore
@@ -24,7 +25,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
 )
 from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
-from evaluation_app.scoring.modes.catalogue import bands_for, mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import Mode, bands_for, failures, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from retrieval_app.models import QueryRun
@@ -42,9 +43,9 @@ class MeasuredScore:
         return None if self.score.value is None else self.measure.band(self.score.value)
 
 
-def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[MeasuredScore]:
-    """Stored scores in the catalogue's order, with the server's bands."""
-    bands = bands_for()
+def shown_scores(scores: Mapping[str, Mapping[str, Any]], judge: str) -> list[MeasuredScore]:
+    """Stored scores in the catalogue's order, with the server's bands for single answers."""
+    bands = question_bands(judge, bands_for())
     names = sorted(scores, key=order_of)
     return [MeasuredScore(measure_of(name, bands), Score.from_dict(dict(scores[name]))) for name in names]
 
@@ -55,17 +56,28 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
     stored = RunScore.objects.filter(pk=run.pk).first()
     item = EvaluationItem.objects.select_related("run").filter(query_run=run.pk).order_by("-created_at").first()
     result = stored if stored is not None else item
+    modes = result.modes if result is not None else []
+    failing = failures(modes)
     return {
         "run": run,
         "score": stored,
         "item": item,
-        "scores": shown_scores(result.scores) if result is not None else [],
-        "modes": [(mode_title(key), stored_table().modes.get(key)) for key in (result.modes if result else ())],
+        "scores": shown_scores(result.scores, judge_name(result)) if result is not None else [],
+        "modes": [_mode(key) for key in modes if key in failing],
+        "diagnostics": [_mode(key) for key in modes if key not in failing],
         "judge": judge_words(result) if result is not None else "",
         "can_judge": run.status in (QueryRun.Status.OK, QueryRun.Status.ABSTAINED),
         "judge_model": judge_model() if has_judge_model() else "",
         "item_href": _item_address(item) if item is not None else "",
     }
+
+
+def _mode(key: str) -> tuple[str, Mode | None]:
+    return mode_title(key), stored_table().modes.get(key)
+
+
+def judge_name(results: RunScore | EvaluationItem) -> str:
+    return results.judge if isinstance(results, RunScore) else results.run.judge
 
 
 def describe_marks(score: RunScore) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from evaluation_app.spans.exports.records import RunContext, SpanRecord
-from ragd import SPEC_VERSION, telemetry
+from ragd import telemetry
 from ragd.conventions import TABLES
 from ragd.conventions.tables import Field
+from ragd.version import product_version
 
 INFERENCE = "model_inference"
 RETRIEVAL = "data_retrieval"
@@ -140,7 +141,7 @@ def base_event(
         "message": record.name,
         "metadata": {
             "version": VERSION,
-            "product": {"name": "ragd", "vendor_name": "ragd", "version": SPEC_VERSION},
+            "product": {"name": "ragd", "vendor_name": "ragd", "version": product_version()},
             "uid": str(uuid5(NAMESPACE, f"{record.trace_id}:{record.span_id}:{event_class.uid}:{index}")),
             "correlation_uid": record.trace_id,
             "original_time": time,

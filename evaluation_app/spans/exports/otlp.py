@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from evaluation_app.spans.exports.records import SpanRecord
-from ragd import SPEC_VERSION
+from ragd import SPEC_VERSION, telemetry
 from ragd.conventions import TABLES
+from ragd.version import product_version
 
 KINDS = {"INTERNAL": 1, "SERVER": 2, "CLIENT": 3, "PRODUCER": 4, "CONSUMER": 5}
 STATUS_CODES = {"UNSET": 0, "OK": 1, "ERROR": 2}
@@ -64,7 +65,8 @@ def _resource(service: str) -> dict[str, Any]:
     return {
         "service.name": service or "ragd",
         "service.namespace": "ragd",
-        "service.version": SPEC_VERSION,
+        "service.version": product_version(),
+        telemetry.SPEC: SPEC_VERSION,
         "openinference.project.name": "ragd",
     }
 

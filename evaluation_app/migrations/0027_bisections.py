@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('evaluation_app', '0025_golden_set_rubrics'),
+        ('evaluation_app', '0026_tried_fixes'),
     ]
 
     operations = [

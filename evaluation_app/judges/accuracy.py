@@ -1,0 +1,59 @@
+"""How right a judge's estimates were on labelled rows that it was not fitted on, as a benchmark measured and stored it.
+
+`python -m tests.benchmarks.bench_judge --write` writes the file; nothing in it is set by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+FILE = Path(__file__).with_name("accuracy.json")
+AUROC_MIN = 0.75
+EXPLAINED_MIN = 0.5
+
+Statistic = Literal["auroc", "rmse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """value: the mean over the sets, each judged by what was fitted on the others; low, high: its 95 % bootstrap
+    interval; rows: labelled rows that it rests on. beside: what comes without a judge, for "auroc" the overlap of words
+    (higher is better, 0.5 is chance), for "rmse" always saying the other sets' mean (lower is better)."""
+
+    statistic: Statistic
+    value: float
+    low: float
+    high: float
+    rows: int
+    beside: float
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether no verdict on a single question should rest on it: an AUROC below AUROC_MIN, or less than
+        EXPLAINED_MIN of the variance between questions explained."""
+        if self.statistic == "auroc":
+            return self.value < AUROC_MIN
+        return 1 - (self.value / self.beside) ** 2 < EXPLAINED_MIN
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def accuracy_of(judge: str, measure: str) -> Accuracy | None:
+    """judge: its name ("embedded", ...). None for what nobody measured: another judge, another measure."""
+    return _stored().get((judge, measure))
+
+
+@cache
+def _stored() -> dict[tuple[str, str], Accuracy]:
+    """FILE, read once per process: {judge: {"data": text, "measures": {measure: fields of Accuracy}}}."""
+    stored = json.loads(FILE.read_text(encoding="utf-8"))
+    return {
+        (judge, measure): Accuracy(**figures)
+        for judge, entry in stored.items()
+        for measure, figures in entry["measures"].items()
+    }

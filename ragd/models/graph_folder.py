@@ -1,0 +1,99 @@
+"""An ONNX graph with its tokenizer in a folder, opened on ONNX Runtime once per process, without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ragd.errors import RagdError
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+    from tokenizers import Tokenizer
+
+GRAPH_PLACES = ("model.onnx", "onnx/model.onnx")
+TOKENIZER_FILE = "tokenizer.json"
+READ_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class GraphFolder:
+    """path: a folder with model.onnx (or onnx/model.onnx) and tokenizer.json, or the .onnx file itself.
+
+    kind: what the model is, for messages. refusal: makes the error of a message. The graph runs on one thread. Threads
+    may share it; a forked child opens its own.
+    """
+
+    def __init__(self, path: Path | str, *, kind: str, refusal: Callable[[str], RagdError]) -> None:
+        self.path = Path(path)
+        self._kind, self._refusal = kind, refusal
+        self._lock = Lock()
+        self._opened: tuple[int, Tokenizer, InferenceSession] | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.name or self._kind
+
+    @property
+    def folder(self) -> Path:
+        """Where the model's own files lie, whatever part of them `path` is."""
+        folder = self.path.parent if self.path.suffix == ".onnx" else self.path
+        return folder.parent if folder.name == "onnx" else folder
+
+    def open(self, prepare: Callable[[Tokenizer], None]) -> tuple[Tokenizer, InferenceSession]:
+        """This process's own: another thread of a forked parent may have held the session's locks.
+
+        prepare: sets the tokenizer, which neither pads nor cuts, before anybody uses it. The refusal when the files are
+        missing, cannot be read, or ask for other inputs than READ_INPUTS.
+        """
+        if self._opened is None or self._opened[0] != os.getpid():
+            if self._opened is not None:
+                self._lock = Lock()
+            with self._lock:
+                if self._opened is None or self._opened[0] != os.getpid():
+                    tokenizer, session = self._load()
+                    prepare(tokenizer)
+                    self._opened = (os.getpid(), tokenizer, session)
+        return self._opened[1], self._opened[2]
+
+    def find(self) -> tuple[Path, Path]:
+        """The graph, and the tokenizer beside it or one folder above."""
+        if self.path.suffix == ".onnx":
+            graphs, folders = [self.path], [self.path.parent, self.path.parent.parent]
+        else:
+            graphs, folders = [self.path / position for position in GRAPH_PLACES], [self.path]
+        graph = next((position for position in graphs if position.is_file()), None)
+        tokenizer = next(
+            (position / TOKENIZER_FILE for position in folders if (position / TOKENIZER_FILE).is_file()), None
+        )
+        if graph is None or tokenizer is None:
+            lacking = TOKENIZER_FILE if graph else " or ".join(position.name for position in graphs[:1])
+            raise self.refuse(f"has no {lacking}; expected a folder with model.onnx and {TOKENIZER_FILE}")
+        return graph, tokenizer
+
+    def refuse(self, message: str) -> RagdError:
+        return self._refusal(f"the {self._kind} {str(self.path)!r} {message}")
+
+    def _load(self) -> tuple[Tokenizer, InferenceSession]:
+        try:
+            import onnxruntime
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise self.refuse(f"needs the package {error.name}; run `pip install ragd[cross-encoder]`") from error
+        graph, tokenizer_file = self.find()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            tokenizer = Tokenizer.from_file(str(tokenizer_file))
+            session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # both libraries raise kinds of their own
+            raise self.refuse(f"cannot be opened ({error}); export it again") from error
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        if unknown := [item.name for item in session.get_inputs() if item.name not in READ_INPUTS]:
+            raise self.refuse(f"asks for the input {unknown[0]!r}; expected only {', '.join(READ_INPUTS)}")
+        return tokenizer, session
