@@ -18,15 +18,14 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.history.past_indexes import read_state
 from collections_app.services.history.past_states import PastState, read_past_state
-from evaluation_app.curation.impact import first_rank
 from evaluation_app.golden.questions import Golden
 from evaluation_app.history.events import Event, collect_events, plan_event, question_event
 from evaluation_app.history.undoing import Undo, undo_of
 from evaluation_app.models import EvaluationItem
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.judge_selection import judging_embedder
+from evaluation_app.scoring.rankings import first_rank, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.scorer import retrieval_scores
 from ragd import telemetry
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
