@@ -116,12 +116,13 @@ QUESTIONS = Part(
     "golden_set__collection_name",
     (
         "set", "set_description", "set_version", "position", "question", "expected_doc_ids", "expected_chunks",
-        "expected_answer", "category", "weight", "thresholds", "notes", "match", "suggested", "chunk_marks",
+        "expected_answer", "category", "weight", "thresholds", "notes", "match", "by_construction", "suggested",
+        "chunk_marks",
     ),
     _question,
     lookups=SET_LOOKUPS,
     order=("golden_set__name", "position", "id"),
-    later=("match", "chunk_marks"),
+    later=("match", "by_construction", "chunk_marks"),
     forgets=GoldenSet,
 )  # fmt: skip
 VERSIONS = Part(  # restored after the questions: parts are restored by name

@@ -44,6 +44,7 @@ from evaluation_app.runs import retention
 from evaluation_app.runs.claims import release_host
 from evaluation_app.runs.lifecycle import send_waiting
 from evaluation_app.scoring.sampling import send_samples
+from evaluation_app.spans.evidence.kept import refresh_usual
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
 
@@ -177,8 +178,9 @@ def apply_retention() -> None:
 
 
 def roll_up_spans(*, everything: bool = False) -> None:
-    """For the overview; everything: also what came late, and what is too old goes."""
+    """For the overview and the field coverage; everything: also what came late, and what is too old goes."""
     rollups.roll_up(everything=everything)
+    refresh_usual()
     if everything:
         rollups.forget_old_rollups()
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evaluation_app.judges.accuracy import Accuracy, accuracy_of
 from evaluation_app.measures.catalogue import HEADLINE, Band, Measure, by_construction, measure_of, order_of
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Bands
@@ -27,8 +28,6 @@ GROUPS = {
 }
 FILLED_TO = 4  # a page that begins with few headline measures shows others beside them
 JUDGED_GROUPS = ("trace", "noise")
-# where the judge's figure of one answer says little, though its mean over many says something: docs/embedded-judge.md
-WEAK_PER_QUESTION: Mapping[str, frozenset[str]] = {"embedded": frozenset({"adherence", "completeness"})}
 
 
 TABLE = Path(__file__).with_name("ragbench.json")
@@ -156,8 +155,19 @@ def judge_of(measure: Measure, judge: str) -> str:
 
 def question_bands(judge: str, bands: Bands) -> Bands:
     """The bands for single questions: without the measures of which the judge tells little per question."""
-    weak = WEAK_PER_QUESTION.get(judge, frozenset())
-    return {name: pair for name, pair in bands.items() if name not in weak}
+    return {name: pair for name, pair in bands.items() if not is_weak(judge, name)}
+
+
+def is_weak(judge: str, measure: str) -> bool:
+    """Whether the judge was measured to say little of one answer by this measure, though its mean over many does."""
+    accuracy = accuracy_of(judge, measure)
+    return accuracy is not None and accuracy.is_weak
+
+
+def judge_accuracy(figures: Iterable[Figure]) -> list[tuple[Figure, Accuracy]]:
+    """The judged figures of which it was measured how right their judge is, in the given order."""
+    known = ((figure, accuracy_of(figure.judge, figure.name)) for figure in figures if figure.judge)
+    return [(figure, accuracy) for figure, accuracy in known if accuracy is not None]
 
 
 def make_figure(

@@ -184,6 +184,7 @@ def _rankings(
     embedder = None if plan.mode == "lexical" else store.embedder
     vectors = vectors_of((each.text for each in questions), embedder, alive=alive)
     as_it_is = WhatIf(store, Supposed())
+    as_it_is.prepare(vectors, plan)
     result = []
     for each in questions:
         with transaction.atomic():

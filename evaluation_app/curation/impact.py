@@ -166,6 +166,7 @@ def impact_of(
         vectors = vectors_of((each.text for each in ordered), embedder, until=until - budget_s / 2)
         with transaction.atomic():
             what_if = WhatIf(open_store(collection), supposed)
+            what_if.prepare(vectors, chosen.plan)
             for each in ordered:
                 if (embedder is not None and each.text not in vectors) or (looked and time.monotonic() >= until):
                     break

@@ -34,7 +34,8 @@ class Golden:
     A record that does not state `match` was measured as "all"; a new question has "any" (`clean_golden`).
 
     Neither: nothing in the collection answers it, and the right thing is to abstain. thresholds: measure -> the least
-    that passes. weight: its share in means, 0 or more.
+    that passes. weight: its share in means, 0 or more. by_construction: it was chosen because a search had found its
+    document in the top 10, so that such a search finds it again.
     """
 
     question: str
@@ -46,6 +47,7 @@ class Golden:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     notes: str = ""
     match: Match = "all"
+    by_construction: bool = False
 
     def __post_init__(self) -> None:
         if not self.question.strip():
@@ -70,9 +72,9 @@ class Golden:
 
     def deciding(self) -> dict[str, Any]:
         """The fields that decide a figure, as plain JSON: no notes, and `match` only where "any" and "all" differ, so
-        that sets from before it keep their digests."""
+        that sets from before it keep their digests. How the question was chosen decides none."""
         values = self.as_dict()
-        del values["notes"]
+        del values["notes"], values["by_construction"]
         if self.match == "all" or not self.expects_several:
             del values["match"]
         return values
@@ -158,6 +160,7 @@ class _Fields(BaseModel):
     ] = Field(default_factory=dict)
     notes: Text = ""
     match: Match = "any"
+    by_construction: bool = False
 
 
 def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:

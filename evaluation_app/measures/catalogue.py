@@ -24,7 +24,7 @@ CORRECT = 0.5  # of the expected answer's components: from here on an answer is 
 HEADLINE = ("correctness", "hit", "mrr", "adherence", "right_outcome")
 RUBRIC = "rubric:"  # before the name of a test set's own rubric
 RUBRIC_NAME = r"[a-z][a-z0-9_-]{0,39}"
-QUOTED = frozenset({"adherence", "faithfulness"})
+QUOTED = frozenset({"adherence", "faithfulness", "stated"})
 
 
 def read_bands(value: object) -> dict[str, tuple[float, float]]:
@@ -133,6 +133,8 @@ MEASURES: Mapping[str, Measure] = {
                 "the context supports the whole answer", JUDGED, 1.0, 1.0),
         Measure("faithfulness", "Faithfulness", "trace",
                 "share of the answer's sentences that the context supports", JUDGED),
+        Measure("stated", "Stated by the context", "trace",
+                "share of the answer's sentences that a sentence of the context states, by rules", JUDGED),
         Measure("answer_relevance", "Answer relevance", "trace",
                 "how well the answer addresses the question", JUDGED),
         Measure("correctness", "Correctness", "answer",

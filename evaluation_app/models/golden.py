@@ -72,7 +72,7 @@ class GoldenQuestion(models.Model):
     thresholds: measure name -> the least that passes, over those of the set's run. weight: in means, not negative.
     source_run: the run that it was made of. suggested: made by a machine and not looked at yet; never evaluated.
     chunk_marks: expected chunk -> SHA-256 of its text when it was chosen, by which it is told that another text stands
-    under its number now.
+    under its number now. by_construction: it was suggested because a search had found its document in the top 10.
     """
 
     class Match(models.TextChoices):
@@ -92,6 +92,7 @@ class GoldenQuestion(models.Model):
     notes = models.TextField(default="", blank=True)
     match = models.CharField(max_length=3, choices=Match, default=Match.ALL)
     suggested = models.BooleanField(default=False)
+    by_construction = models.BooleanField(default=False, editable=False)
     source_run = models.UUIDField(null=True, blank=True)
     chunk_marks = models.JSONField(default=dict, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

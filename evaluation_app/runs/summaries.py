@@ -175,7 +175,7 @@ class Line:
 
     @classmethod
     def of(cls, item: SummedItem) -> Line:
-        golden = {"thresholds": item.golden.get("thresholds") or {}}
+        golden = {name: item.golden.get(name) for name in ("thresholds", "by_construction")}
         details = {"store_state": item.details.get("store_state")}
         return cls(item.scores, item.category, item.weight, item.outcome, item.modes, golden, details)
 
@@ -197,8 +197,9 @@ def summarize(
     failed_questions: by the run's thresholds with the questions' own over them; one of which no threshold speaks counts
     in neither. own_thresholds: {"passed", "failed"}, of questions that have some, by these alone. store_states: how
     many different contents of the collection the questions met; more than 1: it changed meanwhile. failing: how many
-    items fail (`EvaluationItem.is_failing`). by_construction: the measures that cannot vary for the answerer. Without
-    items all is empty.
+    items fail (`EvaluationItem.is_failing`). by_construction: the measures that cannot vary for the answerer.
+    found_by_construction: how many questions were suggested because a search had found their document, which flatters
+    hit and its kin. Without items all is empty.
     """
     lines = list(items)
     named: dict[str, list[tuple[Score, float]]] = defaultdict(list)
@@ -221,6 +222,7 @@ def summarize(
         "modes": _count(mode for line in lines for mode in line.modes),
         "failing": sum(line.outcome == "error" or bool(failures(line.modes)) for line in lines),
         "by_construction": sorted(by_construction(answerer)),
+        "found_by_construction": sum(bool(line.golden.get("by_construction")) for line in lines),
         "passed_questions": sum(misses == [] for misses in verdicts),
         "failed_questions": sum(bool(misses) for misses in verdicts),
         "own_thresholds": {"passed": sum(misses == [] for misses in own), "failed": sum(bool(each) for each in own)},

@@ -39,9 +39,11 @@ from evaluation_app.scoring.judge_selection import (
     open_grader,
     open_judge,
 )
+from evaluation_app.scoring.modes.detection import WEAK
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.support import stated_share
 from ragd.errors import RagdError, UnknownCollection
 from ragd.models.caching_embedder import CachingEmbedder
 from retrieval_app.answerers.protocol import Answerer
@@ -103,6 +105,10 @@ class Scorer:
             return None
         kept = cache if cache is not None else StoredJudgements()
         return LlmComponents(judge_model(self.settings.judge_model), judge_endpoint(), judging_embedder(), kept)
+
+    @property
+    def _is_weak(self) -> bool:
+        return self.judge is not None and self.judge.name in WEAK
 
     @property
     def judge_version(self) -> str:
@@ -182,10 +188,14 @@ class Scorer:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
             details["ranks"] = asdict(FirstRanks.of(run.retrieved_ids, golden))
         scores |= self._trace_scores(outcome, judgement)
+        silent = SILENT.get(outcome, "")
+        if self._is_weak:
+            scores["stated"] = (
+                unscorable(silent) if silent else stated_share(sentences, context, case.question, judging_embedder())
+            )
         if golden is not None and outcome != "searched":
             scores |= answer_scores(case.answer, outcome, golden)
             scores["right_outcome"] = right_outcome(outcome, golden)
-            silent = SILENT.get(outcome, "")
             correctness = measure_correctness(
                 sentences, outcome, golden, judging_embedder(), silent=silent, judge=self.component_judge
             )
@@ -250,7 +260,7 @@ class Scorer:
         if golden is not None:
             names += retrieval_scores([], golden, self.settings.cut)
         if self.judge is not None:
-            names += JUDGED
+            names += [*JUDGED, *(["stated"] if self._is_weak else [])]
         if golden is not None and run.kind == QueryRun.Kind.ASK:
             names += ["correctness", *CITATIONS, *DOWNSTREAM, "right_outcome"]
             names += NOISE if self.judge is not None else ()

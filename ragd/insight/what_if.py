@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ragd.errors import InvalidInput
+from ragd.insight.near_rows import NearRows
 from ragd.models.reranking import rerank
 from ragd.normalization import normalize
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
@@ -42,6 +43,8 @@ from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
 from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, sort_key
 
+PREPARED_BYTES_MAX = 256_000_000
+PREPARED_MIN = 8  # questions; for fewer a scan each is quicker than reading all vectors
 SCRATCH = 0  # no generation has this number, so its table's name is free in the session's own schema
 
 MAKE_SCRATCH = """
@@ -149,6 +152,7 @@ class WhatIf:
         self.state = store.state()
         self.moved, self.counted = self._count()
         self.scratch = self._fill() if supposed.added else None
+        self.near: NearRows | None = None
 
     def _count(self) -> tuple[dict[int, int], StoreState]:
         """What the change does to the words' counts, and the state that it leaves."""
@@ -185,6 +189,18 @@ class WhatIf:
         copy_rows(added, scratch, documents, words, self.counted.length_baked)
         return scratch
 
+    def prepare(self, vectors: Mapping[str, Sequence[float]], plan: RetrievePlan) -> None:
+        """Read the vectors once for all these questions (text -> vector), instead of once for each, where `compare`
+        would scan them. Nothing for a lexical plan, for a few questions, where the index answers, and where all vectors
+        take more than PREPARED_BYTES_MAX."""
+        self.near = None
+        if plan.mode == "lexical" or len(vectors) < PREPARED_MIN or plan.filters:
+            return
+        if 4 * self.state.chunk_count * len(next(iter(vectors.values()))) > PREPARED_BYTES_MAX:
+            return
+        if is_exact(plan, self.store, self.state):
+            self.near = NearRows(vectors, plan, self.store, _wider(plan))
+
     def compare(
         self, query: str, plan: RetrievePlan, vector: Sequence[float] | None
     ) -> tuple[list[Candidate], list[Candidate]]:
@@ -203,31 +219,50 @@ class WhatIf:
             if vector is None:
                 raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
             exact = is_exact(plan, self.store, state)
-            now["vector"] = vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
-            then["vector"] = self._vector_list(now["vector"], vector, plan, exact)
+            wide = self._wide_list(text, vector, plan, exact)
+            now["vector"] = wide[: plan.pool]
+            then["vector"] = self._vector_list(wide, vector, plan, exact)
         if plan.mode != "vector":
             now["lexical"] = lexical_candidates(text, plan, self.store, state)
             then["lexical"] = self._lexical_list(now["lexical"], text, plan)
         before = self._best(text, now, plan)
         return before, before if then == now else self._best(text, then, plan)
 
+    def _wide_list(self, text: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
+        """The pool; of an exact scan as many rows again, so that few need another one without what leaves."""
+        if not exact:
+            return vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
+        if self.near is not None and text in self.near and self.near.plan == plan:
+            rows = self.near.fetch(text, vector)
+            if self.near.is_whole(text, len(rows)):
+                return ranked(rows, "vector", "cosine", 1.0)
+        return vector_candidates(vector, plan, self.store, exact, rows=_wider(plan))
+
     def _vector_list(
-        self, now: list[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
+        self, wide: list[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
     ) -> list[Candidate]:
-        stored = now
-        if any(map(self._leaves, now)):
-            through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
-            sql = (VECTOR_EXACT if exact else through_index).format(
-                chunks=self.store.collection.partition,
-                cast=self.store.collection.vector_cast,
-                passing=self._passing(plan),
-                rows=plan.pool,
-            )
-            params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
-            stored = ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
+        stored = wide[: plan.pool]
+        if any(map(self._leaves, stored)):
+            staying = [each for each in wide if not self._leaves(each)]
+            if exact and (len(staying) >= plan.pool or len(wide) < _wider(plan)):
+                stored = _merge(staying, [], plan, "vector")
+            else:
+                stored = self._stored_without(vector, plan, exact)
         if self.scratch is None:
             return stored
         return _merge(stored, vector_candidates(vector, plan, self.scratch, True, rows=plan.pool), plan, "vector")
+
+    def _stored_without(self, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
+        """The pool of a search that leaves out what leaves."""
+        through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+        sql = (VECTOR_EXACT if exact else through_index).format(
+            chunks=self.store.collection.partition,
+            cast=self.store.collection.vector_cast,
+            passing=self._passing(plan),
+            rows=plan.pool,
+        )
+        params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
+        return ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
 
     def _lexical_list(self, now: list[Candidate], text: str, plan: RetrievePlan) -> list[Candidate]:
         if self.counted == self.state and not self.moved and not any(map(self._leaves, now)):
@@ -256,7 +291,7 @@ class WhatIf:
 
     def _pruned(self, query: LexicalQuery, plan: RetrievePlan) -> list[tuple[Any, ...]] | None:
         """Of a large collection: the pool and as many rows again, without what leaves; None when that is too few."""
-        wider = replace(plan, candidate_pool=min(POOL_MAX, 2 * plan.pool))
+        wider = replace(plan, candidate_pool=_wider(plan))
         rows = pruned_rows(query.weights, query.chunks, query.vector, wider, self.store)
         if rows is None:
             return None
@@ -280,6 +315,10 @@ class WhatIf:
         if reranker is not None:
             fused = rerank(text, fused, reranker)
         return fused[: plan.k]
+
+
+def _wider(plan: RetrievePlan) -> int:
+    return min(POOL_MAX, 2 * plan.pool)
 
 
 def _left(documents: Sequence[str], chunks: Sequence[Key]) -> dict[str, list[str]]:

@@ -133,6 +133,7 @@ def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -
         "thresholds": {"adherence": 1, "recall@10": 0.1},
         "notes": "'=quoted",
         "match": "all",
+        "by_construction": True,
     }
     assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
     before = list(GoldenQuestion.objects.order_by("position").values(*odd))
@@ -205,6 +206,7 @@ def test_suggestions_are_decided_on(trees: Any) -> None:
     made = trees.post("/golden-sets/trees/suggestions", {"count": 5}).json()
     assert [item["question"] for item in made["items"]] == ["What is an oak?", "What happens when an oak is old?"]
     assert all(item["suggested"] and item["lost"] == [] for item in made["items"])
+    assert all(item["by_construction"] for item in made["items"]), "the search had to find them"
     assert trees.get("/golden-sets/trees").json()["suggested"] == 2
     ids = [item["id"] for item in made["items"]]
     assert trees.post("/golden-sets/trees/suggestions/accept", {"ids": ids[:1]}).json() == {"count": 1}
@@ -224,7 +226,16 @@ def test_a_chat_model_suggests(trees: Any, openai_server: Any, settings: Any) ->
         {"question": "How many metres does an oak tree reach?", "answer": "Forty.", "kind": "factual"},
         {"question": "Not a question", "answer": "So."},
     ]
-    openai_server.chat_reply = lambda messages: f"```json\n{json.dumps({'questions': items})}\n```"
+    verdict = {"standalone": True, "answered": True, "useful": True}
+
+    def reply(messages: list[dict[str, Any]]) -> str:
+        is_critic = "verdicts" in messages[0]["content"]
+        return json.dumps({"verdicts": [verdict]} if is_critic else {"questions": items})
+
+    openai_server.chat_reply = reply
+    verdict["useful"] = False
+    assert trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()["items"] == []
+    verdict["useful"] = True
     made = trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()
     assert [(item["question"], item["expected_answer"]) for item in made["items"]] == [(items[0]["question"], "Forty.")]
     openai_server.chat_reply = lambda messages: "I would rather not."

@@ -26,6 +26,7 @@ from typing import Literal
 from evaluation_app.judges.answer_features import NAME, NEGATION, NUMBER
 from evaluation_app.judges.protocol import REFUSAL
 from ragd.text.chunking import split_sentences
+from retrieval_app.answerers.extractive_answerer import list_stems
 from tests.benchmarks.ragbench import SETS, read_rows
 from tests.benchmarks.server import need_data
 
@@ -34,6 +35,7 @@ Kind = Literal["right", "wrong", "unsupported", "declined"]
 KINDS: tuple[Kind, ...] = ("right", "wrong", "unsupported", "declined")
 Half = Literal["tuned", "reported"]
 SENTENCES_MAX = 3  # of a response that serves as an expected answer
+PASSAGE_SENTENCES = 12  # of a page of the docs, that a search could have found
 WORDS_MIN = 5  # of a sentence of a document that serves as an answer
 LEADS = ("In short: ", "According to the documents, ", "The answer is this: ", "")
 REFUSALS = (
@@ -217,8 +219,17 @@ def _sample_cases() -> Iterator[KnownCase]:
         expected = row.get("expected_answer", "")
         paths = [ROOT / doc_id for doc_id in row["expected_doc_ids"]]
         if expected:
-            context = tuple(path.read_text(encoding="utf-8") for path in paths if path.exists())
+            told = set(list_stems(f"{row['question']} {expected}"))
+            context = tuple(_passage(path.read_text(encoding="utf-8"), told) for path in paths if path.exists())
             yield KnownCase("sample", row["question"], expected, "", context)
+
+
+def _passage(text: str, told: set[str]) -> str:
+    """The sentences of a page that share most words with what was told, in their order."""
+    sentences = _sentences(text)
+    shares = [len(told & set(list_stems(sentence))) for sentence in sentences]
+    best = sorted(range(len(sentences)), key=lambda index: (-shares[index], index))[:PASSAGE_SENTENCES]
+    return " ".join(sentences[index] for index in sorted(best))
 
 
 def _lines(path: Path) -> Iterator[dict[str, object] | dict[str, str]]:

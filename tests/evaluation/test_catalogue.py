@@ -66,7 +66,7 @@ def test_few_measures_are_shown_first():
 
 
 def test_quotations_are_supported_by_construction():
-    assert by_construction(ExtractiveAnswerer.model) == {"adherence", "faithfulness"} <= set(MEASURES)
+    assert by_construction(ExtractiveAnswerer.model) == {"adherence", "faithfulness", "stated"} <= set(MEASURES)
     assert by_construction("gpt-4o-mini") == by_construction("") == frozenset()
 
 

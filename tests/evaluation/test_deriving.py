@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from evaluation_app.golden.suggestions.rule_questions import Passage, ask_for, ask_for_heading, derive, plain
-from evaluation_app.golden.suggestions.suggestions import read_questions
+from evaluation_app.golden.suggestions.model_questions import passed_critique, read_questions
+from evaluation_app.golden.suggestions.quality import fault_of
+from evaluation_app.golden.suggestions.rule_questions import (
+    Passage,
+    QuestionCandidate,
+    ask_for,
+    ask_for_heading,
+    derive,
+    plain,
+)
+from tests.vocabulary import REPOSITORY
+
+SUGGESTIONS = REPOSITORY / "tests" / "data" / "suggestions.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -91,3 +104,55 @@ def test_code_tables_and_links_are_no_prose() -> None:
 )
 def test_a_reply_that_is_not_what_was_asked_for_gives_nothing(reply: str) -> None:
     assert read_questions(reply, Passage("a", 0, "text")) == []
+
+
+def labelled() -> list[tuple[QuestionCandidate, tuple[str, ...], bool]]:
+    """Every question that the rules derived from the documentation, and whether a person would have kept it."""
+    rows = map(json.loads, SUGGESTIONS.read_text("utf-8").splitlines())
+    return [
+        (
+            QuestionCandidate(row["question"], row["answer"], row["rule"], "a", 0, 0, 1),
+            tuple(row["headings"]),
+            row["usable"],
+        )
+        for row in rows
+    ]
+
+
+def test_most_questions_that_pass_the_filter_are_usable() -> None:
+    rows = labelled()
+    kept = [usable for derived, headings, usable in rows if not fault_of(derived, headings)]
+    usable = sum(row[2] for row in rows)
+    print(f"usable: {usable} of {len(rows)} before, {sum(kept)} of {len(kept)} after")
+    assert sum(kept) >= 0.85 * len(kept)
+    assert sum(kept) >= 0.85 * usable
+    assert usable < 0.5 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "headings"),
+    [
+        ("A cosine is a multiple of 1/128 everywhere.", ("Conformance",)),
+        ("A point in a name is an underscore in Prometheus.", ("Costs", "Metrics")),
+        ("When the mail is replaced, attachments that it has no more go.", ("Uploads", "Attachments")),
+    ],
+)
+def test_what_makes_no_sense_alone_is_not_suggested(sentence: str, headings: tuple[str, ...]) -> None:
+    (derived,) = derive([Passage("a", 0, sentence, headings)])
+    assert fault_of(derived, headings)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        ('{"verdicts": [{"standalone": true, "answered": true, "useful": true}]}', 1),
+        ('```json\n{"verdicts": [{"standalone": true, "answered": true, "useful": true}]}\n```', 1),
+        ('{"verdicts": [{"standalone": false, "answered": true, "useful": true}]}', 0),
+        ('{"verdicts": [{"standalone": true, "answered": true}]}', 0),
+        ('{"verdicts": []}', 0),
+        ('{"verdicts": [true]}', 0),
+        ("Yes.", 0),
+    ],
+)
+def test_what_the_critic_does_not_pass_goes(reply: str, kept: int) -> None:
+    assert len(passed_critique(reply, [labelled()[0][0]])) == kept

@@ -54,6 +54,11 @@ def test_sets_from_before_match_keep_their_digest():
     assert digest_of([golden]) == hashlib.sha256(canonical_json([stored]).encode()).hexdigest()
 
 
+def test_how_a_question_was_chosen_decides_no_figure():
+    digests = {digest_of([Golden("How?", ("a",), by_construction=chosen)]) for chosen in (True, False)}
+    assert len(digests) == 1
+
+
 def test_match_decides_the_digest_where_several_are_expected():
     for docs, chunks, decides in ((("a",), ("a#1",), False), (("a", "b"), (), True), (("a",), ("a#1", "a#2"), True)):
         either = [digest_of([Golden("How?", docs, chunks, match=match)]) for match in ("any", "all")]

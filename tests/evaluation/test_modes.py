@@ -51,6 +51,7 @@ def modes_of(golden: Golden | None = GOLDEN, **scores: float) -> list[str]:
         ("noise_irrelevant", 0.51, 0.5, "noise_sensitivity"),
         ("hit_at_10", 0.0, 1.0, "retrieval_miss"),
         ("chunk_hit_at_5", 0.0, 1.0, "chunk_miss"),
+        ("stated", 0.49, 0.5, "low_faithfulness"),
         ("correctness", 0.49, 0.5, "wrong_answer"),
         ("f1", 0.19, 0.2, "wrong_answer"),  # a run of an earlier version has no correctness
     ],
@@ -97,6 +98,9 @@ def test_what_cannot_vary_or_is_told_badly_fails_no_question() -> None:
     low = Answer({"adherence": scored(0), "faithfulness": scored(0.2)})
     assert find_modes(low, GOLDEN, judge="llm") == ["unsupported_claims", "low_faithfulness"]
     assert find_modes(low, GOLDEN, judge="embedded") == ["doubtful_support"]
+    unstated = Answer({"adherence": scored(1), "faithfulness": scored(1), "stated": scored(0.4)})
+    assert find_modes(unstated, GOLDEN, judge="embedded") == ["low_faithfulness"], "by rules, not by its verdict"
+    assert find_modes(unstated, GOLDEN, answerer="extractive", judge="embedded") == []
     assert find_modes(low, GOLDEN, answerer="extractive", judge="llm") == []
     assert find_modes(low, GOLDEN, answerer="extractive", judge="embedded") == []
 

@@ -46,7 +46,7 @@ def test_failing_questions_are_counted_apart_from_diagnostics():
     ]  # fmt: skip
     summary = summarize(lines, SETTINGS, answerer="extractive")
     assert summary["failing"] == 2 and summary["modes"]["low_completeness"] == 2
-    assert summary["by_construction"] == ["adherence", "faithfulness"]
+    assert summary["by_construction"] == ["adherence", "faithfulness", "stated"]
     assert summarize(lines, SETTINGS)["by_construction"] == []
 
 

@@ -15,12 +15,14 @@ from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_components import ROLE as COMPONENTS
 from evaluation_app.measures.downstream import DOWNSTREAM, NOTHING_EXPECTED
+from evaluation_app.measures.modes import failures
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.cases import document_of, without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
+from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import (
@@ -133,6 +135,7 @@ def test_an_answered_question_is_measured_whole(house: Collection) -> None:
     assert found.context[0]["sentences"][0][0] == "0a" and found.answer_sentences[0] == ["a", ANSWER]
     entry = found.annotation["support"][0]
     assert entry["supported"] and dict(map(tuple, found.context[0]["sentences"]))[entry["by"][0]] == ANSWER
+    assert found.scores["stated"] == scored(1.0)
     assert set(found.details["likely"]) == {"relevant", "utilized", "unsupported"}
     for estimate in found.details["estimates"].values():
         assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1
@@ -185,7 +188,7 @@ def test_an_abstention_is_an_outcome_of_its_own(house: Collection) -> None:
     found = score(house, run, contributions=True)
     assert found.outcome == "abstained" and found.scores["right_outcome"] == scored(0.0)
     assert found.scores["context_relevance"].is_scored
-    silent = {*JUDGED, *DOWNSTREAM, "noise_relevant"} - {"context_relevance"}
+    silent = {*JUDGED, *DOWNSTREAM, "noise_relevant", "stated"} - {"context_relevance"}
     assert {found.scores[name] for name in silent} == {unscorable(REFUSED)}
     assert run.trace_scores is not None and run.trace_scores["adherence"] is None
     nothing = score(house, run, Golden(STRANGE, category="abstain"))
@@ -240,6 +243,16 @@ def test_a_judge_reads_no_more_than_the_answerer_might(house: Collection, chat: 
     context = {item["key"]: item["sentences"] for item in found.context}
     assert context["trap.md#0"] == [] and secret not in json.dumps(context)
     assert len(context) == len(run.retrieved_ids)
+
+
+def test_where_a_judge_is_weak_rules_tell_what_the_context_states(house: Collection, chat: OpenAIServer) -> None:
+    chat.chat_reply = lambda messages: f"{ANSWER.replace('must', 'must not')} [1]"
+    run = ask(house, QUESTION, PLAN, door="worker", llm_model="gpt-4o-mini")
+    golden = Golden(QUESTION, expected_doc_ids=("pump.md",))
+    found = score(house, run, golden)
+    assert found.scores["stated"] == scored(0.0), "the context says the opposite"
+    assert failures(find_modes(found, golden, answerer=run.answerer, judge="embedded")) == ("low_faithfulness",)
+    assert "stated" not in score(house, run, judge="none").scores
 
 
 def test_compressed_spans_are_the_context(house: Collection) -> None:

@@ -188,3 +188,44 @@ def test_a_chunk_without_a_vector_is_refused(make_store: Any) -> None:
         WhatIf(store, Supposed(added=tuple(make_chunks("a", "one"))))
     with pytest.raises(InvalidInput, match="needs the vector"):
         WhatIf(store, Supposed()).compare("one", RetrievePlan(), None)
+
+
+def test_many_questions_are_found_in_one_pass_as_by_a_scan_each(make_store: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
+    store, chance = make_store(language="simple"), random.Random(11)
+    documents = fill(store, chance)
+    index(make_chunks("twin", *(chunk.content for chunk in documents["d03"])), store)  # equal vectors: ties
+    embedder = store.embedder
+    assert embedder is not None
+    vectors = {query: embedder.embed_query(query) for query in QUERIES}
+    for supposed in (Supposed(), Supposed(hidden_documents=("d01", "d03")), Supposed(gone_documents=("d02", "twin"))):
+        for plan in PLANS:
+            scanning, prepared = WhatIf(store, supposed), WhatIf(store, supposed)
+            prepared.prepare(vectors, plan)
+            assert (prepared.near is not None) == (plan.mode != "lexical" and not plan.filters)
+            for query, vector in vectors.items():
+                assert prepared.compare(query, plan, vector) == scanning.compare(query, plan, vector)
+
+
+def test_a_chunk_that_goes_after_the_pass_is_made_up_for(make_store: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
+    store, chance = make_store(language="simple"), random.Random(12)
+    fill(store, chance)
+    plan, query = PLANS[1], QUERIES[0]
+    assert store.embedder is not None
+    vector = store.embedder.embed_query(query)
+    prepared = WhatIf(store, Supposed())
+    prepared.prepare({query: vector}, plan)
+    first = retrieve(query, plan, store)[0]
+    delete_document_chunks(first.doc_id, store)
+    now, _ = prepared.compare(query, plan, vector)
+    assert [each.key for each in now] == [each.key for each in retrieve(query, plan, store)]
+
+
+def test_few_questions_are_not_prepared(make_store: Any) -> None:
+    store, chance = make_store(language="simple"), random.Random(13)
+    fill(store, chance)
+    assert store.embedder is not None
+    prepared = WhatIf(store, Supposed())
+    prepared.prepare({QUERIES[0]: store.embedder.embed_query(QUERIES[0])}, PLANS[1])
+    assert prepared.near is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,15 +13,21 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.models import Report
 from collections_app.services.governance.api_keys import create_key
 from evaluation_app.models import Span
 from evaluation_app.spans.evidence import tallies
 from evaluation_app.spans.evidence.controls import controls_of_tables
+from evaluation_app.spans.evidence.kept import REFRESHED, refresh_usual
 from evaluation_app.spans.evidence.pages import ALWAYS
 from evaluation_app.spans.evidence.report import EvidenceReport, FieldEvidence, build_report
+from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.evidence.tallies import Range
+from evaluation_app.spans.exports.ocsf_base import field_controls
+from evaluation_app.spans.exports.records import make_record
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
@@ -155,3 +162,46 @@ def test_the_command_counts_all_spans_or_those_of_collections(stored: None) -> N
         call_command("ragd", "evidence", "--since", "1h", "--json", *options, stdout=out)
         answer = json.loads(out.getvalue())
         assert (answer["spans"].get("aitf.rag.pipeline"), answer["collections"]) == (spans, collections)
+
+
+def test_the_fields_of_cosai_are_counted_and_exported(stored: None, admin_client: Client) -> None:
+    report = build_report(last_hour())
+    cosai = next(framework for framework in report.frameworks if framework.name == "CoSAI WS2")
+    fields = {each.control.number: each for each in cosai.controls}
+    assert len(fields) == 18
+    assert {each.control.title for each in cosai.controls} == {"RAG_CONTEXT", "AI_INTERACTION"}
+    (database,) = fields["rag.database.name"].fields
+    assert (database.name, database.applies, database.recorded) == ("aitf.rag.retrieve.database", 3, 3)
+    assert {each.name for each in fields["rag.doc.provenance"].fields} == {"aitf.rag.doc.provenance"}
+    retrieve = Span.objects.filter(type="aitf.rag.retrieve").earliest("started_at")
+    marks = admin_client.get(f"/traces/{retrieve.trace_id}/spans/{retrieve.span_id}/").context["controls"]
+    shown = {row.control.number for row in marks if row.control.framework == "CoSAI WS2"}
+    assert shown == {name for name in fields if name.startswith("rag.")}
+    exported = field_controls(make_record(retrieve, "full"))["CoSAI WS2"]
+    assert exported["rag.query.text"] == ["aitf.rag.query"] and exported.keys() == shown
+
+
+def test_the_page_reads_what_was_counted_lately(stored: None, admin_client: Client) -> None:
+    first = admin_client.get("/evidence/", follow=True).context["report"]
+    Span.objects.all().delete()
+    with CaptureQueriesContext(connection) as asked:
+        kept = admin_client.get("/traces/evidence/").context["report"]
+    assert not [query for query in asked.captured_queries if "jsonb_each" in query["sql"]]
+    assert EvidenceOut.from_orm(kept).dict() == EvidenceOut.from_orm(first).dict() and kept.spans
+    assert admin_client.get("/traces/evidence/?since=7d").context["report"].spans == 0, "another range is counted"
+    assert admin_client.get("/traces/evidence/?again=1").context["report"].spans == 0
+    assert admin_client.get("/traces/evidence/").context["report"].spans == 0, "what was counted last is kept"
+
+
+def test_the_worker_counts_before_the_kept_report_is_too_old(stored: None, admin_client: Client) -> None:
+    assert refresh_usual() and not refresh_usual()
+    made_at = timezone.now() - REFRESHED
+    Report.objects.filter(name__startswith="evidence:").update(made_at=made_at)
+    assert admin_client.get("/traces/evidence/").context["report"].made_at == made_at
+    assert refresh_usual() and Report.objects.filter(name__startswith="evidence:").count() == 1
+
+
+def test_the_page_and_its_print_say_that_it_is_no_statement_of_compliance(db: None, admin_client: Client) -> None:
+    page = admin_client.get("/traces/evidence/").content.decode()
+    note = re.search(r'<div class="banner"([^>]*)role="note"', page)
+    assert note is not None and "no-print" not in note[0]

@@ -352,10 +352,10 @@ def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs
     page = visitor.get(address)
     assert len(texts(page, "#modes li")) == 1 and len(texts(page, "#diagnostics li")) == 1
     GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(
-        bands={"completeness": [0.9, 0.8], "context_relevance": [0.99, 0.98]}
+        bands={"completeness": [0.9, 0.8], "recall": [0.99, 0.98]}
     )
     page = visitor.get(address, {"metrics": "all"})
-    assert attribute(page, '#scores tr:has(th[title*="relevant to the question"]) .score-value', "data-band") == "fail"
+    assert attribute(page, '#scores tr:has(th[title*="expected results"]) .score-value', "data-band") == "fail"
     assert attribute(page, '#scores tr:has(th[title*="relevant context"]) .score-value', "data-band") == ""
     assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-note="judged"]')
 
@@ -554,3 +554,31 @@ def test_pages_ask_as_much_for_many_runs_as_for_few(
         made = make_run([{"recall@10": 1.0}], golden_set=golden_set, name=f"more {number}", items={0: ITEM})
         type(made).objects.filter(pk=made.pk).update(created_at=runs[0].created_at - timedelta(days=number + 1))
     assert [count(address) for address in addresses] == few
+
+
+def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
+    from evaluation_app.judges.accuracy import accuracy_of
+
+    address = f"/evaluation/runs/{runs[2].pk}/"
+    page = visitor.get(address)
+    measured = {name: accuracy_of("embedded", name) for name in ("adherence", "completeness", "context_relevance")}
+    for name, accuracy in measured.items():
+        assert accuracy is not None
+        cells = texts(page, f'#judge-accuracy tr[data-measure="{name}"] td.num')
+        assert (cells[0], cells[2]) == (f"{accuracy.value:.3f}", f"{accuracy.beside:.3f}")
+    assert has(page, '#judge-accuracy a[href="/evaluation/review/agreement/"]')
+    assert not has(page, '#judge-accuracy tr[data-measure="recall@10"]')
+    type(runs[2]).objects.filter(pk=runs[2].pk).update(judge="none")
+    assert not has(visitor.get(address), "#judge-accuracy")
+
+
+def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    assert not has(visitor.get(f"/evaluation/runs/{run.pk}/"), "[data-estimate]")
+    for position, value in enumerate((0.2, 0.4, 0.6)):
+        item = run.items.get(position=position)
+        item.details = {"estimates": {"completeness": {"value": value, "low": 0.0, "high": 1.0}}}
+        item.save()
+    page = visitor.get(f"/evaluation/runs/{run.pk}/")
+    mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
+    assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6

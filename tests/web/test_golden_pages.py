@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
-from evaluation_app.golden.edits import accept_suggestions, add_question, follow_moved_chunks
+from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.pages.transfers import ColumnChoice
 from evaluation_app.golden.sets import create_set
@@ -413,6 +413,7 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
     golden.refresh_from_db()
     assert golden.version == version, "what nobody accepted changes no version"
     assert "The search finds the document at rank 1" in page(visitor, address)
+    assert visitor.get(address).context["by_construction_total"] == 2
     one, other = waiting.order_by("question")
     change = f"/evaluation/sets/{golden.pk}/change/"
     visitor.post(change, {"action": "accept", "question": [one.pk]})
@@ -420,7 +421,13 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
     golden.refresh_from_db()
     assert golden.version == version + 1
     assert not golden.questions.filter(suggested=True).exists()
-    assert golden.questions.get(pk=one.pk).position == 2
+    accepted = golden.questions.get(pk=one.pk)
+    assert (accepted.position, accepted.by_construction) == (2, True)
+    change_question(accepted, {"notes": "seen"})
+    assert accepted.by_construction
+    change_question(accepted, {"question": "Which tides are the strongest?"})
+    assert not accepted.by_construction, "nobody searched for these words"
+    change_question(accepted, {"question": one.question})
     visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
     assert list(waiting.values_list("question", flat=True)) == [other.question], (
         "what is asked already is not suggested"

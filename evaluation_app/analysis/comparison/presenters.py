@@ -6,6 +6,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from collections_app.domain.formats import dollars
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.decisive import Finding
 from evaluation_app.analysis.comparison.stored_comparisons import Comparison, RunDifference
@@ -155,10 +156,9 @@ def show_verdict(verdict: RunVerdict) -> ShownVerdict:
     primary = verdict.decisive.primary
     rows = [DecisiveRow("Primary", primary, verdict.word, tone)] if primary else []
     for finding in verdict.decisive.guardrails:
-        state = (
-            "dropped" if finding in verdict.broken else "may have dropped" if finding in verdict.doubtful else "held"
-        )
-        rows.append(DecisiveRow("Guardrail", finding, state, "bad" if finding in verdict.broken else "neutral"))
+        is_broken = finding in verdict.broken
+        state = "Dropped" if is_broken else "May have dropped" if finding in verdict.doubtful else "Within limit"
+        rows.append(DecisiveRow("Guardrail", finding, state, "bad" if is_broken else "neutral"))
     sentence = verdict.sentence.removeprefix(f"{verdict.word}: ")
     return ShownVerdict(verdict.word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
 
@@ -192,7 +192,7 @@ def _usage_row(change: UsageChange) -> UsageRow:
 def _amount(unit: Unit, value: float | None) -> str:
     if value is None:
         return "–"
-    return f"${value:.4f}" if unit == "usd" else f"{value:,.0f} {unit}"
+    return dollars(value) if unit == "usd" else f"{value:,.0f} {unit}"
 
 
 def _signed_amount(unit: Unit, value: float) -> str:

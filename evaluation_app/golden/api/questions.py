@@ -149,11 +149,17 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
 
     def produce() -> dict[str, Any]:
         outcome = suggest_questions(
-            result, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
+            result,
+            count=payload.count,
+            doc_ids=payload.doc_ids,
+            method=payload.method,
+            include_unfound=payload.include_unfound,
+            actor=key,
         )
         return {
             "items": question_states(result, outcome.made),
             "tried": outcome.tried,
+            "unusable": outcome.unusable,
             "lost": outcome.lost,
             "alike": outcome.alike,
             "documents": outcome.documents,

@@ -106,6 +106,7 @@ class QuestionFields(Request):
     weight: float | None = Field(None, description="In means; 1 by default")
     thresholds: dict[str, float] | None = Field(None, description="Measure name to the least that passes")
     notes: str | None = None
+    by_construction: bool | None = Field(None, description="Chosen because a search had found its document")
 
     def stated(self) -> dict[str, Any]:
         """The fields of a golden question that the caller sent."""
@@ -141,6 +142,9 @@ class GoldenQuestionOut(Schema):
     thresholds: dict[str, float]
     notes: str
     suggested: bool
+    by_construction: bool = Field(
+        description="Suggested because the search had found its document in the top 10: hit@10 is 1 by construction"
+    )
     source_run: UUID | None
     lost: list[str] = Field(description="Expected documents and chunks that are gone, off, or another text now")
     created_at: Moment
@@ -164,12 +168,14 @@ class SuggestRequest(Request):
     count: int = Field(20, ge=1, le=200, description="At most so many")
     doc_ids: list[str] = Field([], max_length=400, description="Of these documents only")
     method: Literal["rules", "model"] = "rules"
+    include_unfound: bool = Field(False, description="Also questions whose document the search does not find")
 
 
 class SuggestOut(Schema):
     items: list[GoldenQuestionOut]
     tried: int
-    lost: int = Field(description="Questions whose document the search did not find again")
+    unusable: int = Field(description="Questions that make no sense without their passage")
+    lost: int = Field(description="Questions that were left out because the search did not find their document")
     alike: int = Field(description="Questions that the set asks already")
     documents: int
     out_of_time: bool

@@ -199,6 +199,11 @@ class SuggestForm(forms.Form):
     method = forms.ChoiceField(
         label="Method", choices=[("rules", "Rules (offline)"), ("model", "Chat model")], initial="rules"
     )
+    include_unfound = forms.BooleanField(
+        label="Also questions that the search does not find",
+        required=False,
+        help_text="Otherwise hit@10 of the questions is 1 by construction.",
+    )
     doc_ids = forms.CharField(
         label="Documents",
         required=False,
@@ -238,5 +243,6 @@ def suggestions(request: PageRequest, pk: int) -> HttpResponse:
         "form": form,
         "page": page,
         "rows": question_rows(golden_set, list(page)),
+        "by_construction_total": rows.filter(by_construction=True).count(),
     }
     return render_page(request, "evaluation/golden/suggestions.html", context, status=status)

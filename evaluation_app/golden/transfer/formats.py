@@ -29,6 +29,7 @@ from ragd.errors import InvalidInput
 
 Format = Literal["csv", "jsonl"]
 MEDIA_TYPES: Mapping[Format, str] = {"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}
+TRUTHS = (SUGGESTED, "by_construction")
 LISTS = ("expected_doc_ids", "expected_chunks")
 ROWS_MAX = 20_000
 BYTES_MAX = 20_000_000
@@ -276,8 +277,8 @@ def _value(name: str, text: str) -> Any:
         return _number(name, text)
     if name == "thresholds":
         return read_thresholds(text)
-    if name == SUGGESTED:
-        return _read_truth(text)
+    if name in TRUTHS:
+        return _read_truth(name, text)
     return text
 
 
@@ -318,10 +319,10 @@ def _number(name: str, text: str) -> float:
         raise InvalidInput(f"{name} must be a number such as 0.5, not {text.strip()!r}") from None
 
 
-def _read_truth(text: str) -> bool:
+def _read_truth(name: str, text: str) -> bool:
     message = text.strip().lower()
     if message not in TRUE + FALSE:
-        raise InvalidInput(f"suggested must be true or false, not {text.strip()!r}")
+        raise InvalidInput(f"{name} must be true or false, not {text.strip()!r}")
     return message in TRUE
 
 
@@ -331,6 +332,8 @@ def _cell(name: str, value: Any) -> str:
         return "; ".join(value) if plain else json.dumps(value, ensure_ascii=False)
     if name == "thresholds":
         return write_thresholds(value)
+    if name in TRUTHS:
+        return "true" if value else ""
     return repr(value) if name == "weight" else str(value)
 
 

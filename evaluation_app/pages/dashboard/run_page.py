@@ -15,12 +15,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from collections_app.models import Collection
+from collections_app.models import Collection, Document
 from evaluation_app.analysis.figures import (
     Figure,
     coverage_of,
     first_names,
     grouped,
+    judge_accuracy,
     make_figure,
     question_bands,
     run_figures,
@@ -28,6 +29,7 @@ from evaluation_app.analysis.figures import (
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
 from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import (
     ItemList,
@@ -37,6 +39,7 @@ from evaluation_app.pages.dashboard.item_rows import (
     items_address,
 )
 from evaluation_app.runs.summaries import run_misses
+from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for, failures, mode_title, stored_table
 from retrieval_app.models import QueryRun
 
@@ -45,6 +48,7 @@ COLUMNS = 4  # measures shown of each question; the filter's measure is always a
 CATEGORY_COLUMNS = 6
 HEADLINE_FIGURES = 5
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
+JUDGE_DOCS = {"embedded": "docs/embedded-judge.md", "llm": "docs/llm-judge.md"}
 FAILING = 10  # shown with answer and expected answer
 EXCERPT_CHARS = 400
 PARTS = {
@@ -128,6 +132,9 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "headline_rows": [("", _figure_rows(run, headline))] if headline else [],
         "other_rows": [(title, _figure_rows(run, members)) for title, members in grouped(others)],
         "others": len(others),
+        "accuracy": judge_accuracy(figures),
+        "estimates": estimated_means(listed.everything),
+        "judge_docs": docs_address(JUDGE_DOCS.get(run.judge, "")),
         "all_metrics": request.GET.get("metrics") == "all",
         "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
         if not run.is_active
@@ -154,6 +161,28 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
         "review_href": f"{reverse('evaluation:review')}?run={run.pk}",
     }
+
+
+def estimated_means(rows: Sequence[ItemRow]) -> dict[str, Interval]:
+    """Measure -> the weighted mean of what the judge estimates, with its 95 % bootstrap interval over questions; {}
+    where the judge estimates nothing."""
+    named: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, estimate in row.estimates.items():
+            named.setdefault(name, []).append((estimate["value"], row.weight))
+    means = {
+        name: bootstrap_mean([value for value, _ in pairs], weights=[weight for _, weight in pairs])
+        for name, pairs in named.items()
+    }
+    return {name: interval for name, interval in means.items() if interval is not None}
+
+
+def docs_address(doc_id: str) -> str:
+    """The page of this documentation in the sample collection, "" where that is not loaded."""
+    documents = Document.objects.listed().filter(collection__name=SAMPLE_NAME, doc_id=doc_id)
+    if not doc_id or not documents.filter(collection__deleted_at__isnull=True).exists():
+        return ""
+    return reverse("collections:document", args=[SAMPLE_NAME, doc_id])
 
 
 def failing_rows(run: EvaluationRun, rows: Sequence[ItemRow]) -> list[ItemRow]:

@@ -58,7 +58,12 @@ PAGES = (
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
     ("evaluation:prices", "admin", "Model pricing", "cost spent dollars tokens"),
     ("evaluation:status", "check", "Conformance", "status specification rules versions"),
-    ("evaluation:evidence", "print", "Audit evidence", "compliance eu ai act nist owasp atlas report audit"),
+    (
+        "evaluation:evidence",
+        "print",
+        "Field coverage",
+        "audit evidence eu ai act nist owasp atlas cosai report",
+    ),
     ("collections:create", "plus", "New collection", "make create"),
     ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation_app.models import Span
-from evaluation_app.spans.evidence.controls import Control, control_of
+from evaluation_app.spans.evidence.controls import Control, control_of, controls_of_row
 from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Field, SpanTable, Tables, Violation
 
 TABS = {
@@ -114,13 +114,21 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
 
 
 def controls_of(span: Span) -> list[ControlRow]:
-    """The controls that the normative table names, in the order of its rows; [] for a span that it does not govern."""
+    """The controls that the normative table and those of its events name, in the order of their rows; [] for a span
+    that none governs."""
     table = table_of(span)
+    told = [(row, bool(_values(span, row))) for row in (table.fields if table else ())]
+    for event in TABLES.events:
+        if table is not None and event.span_type == table.type:
+            events = [each.get("attributes") or {} for each in span.events if each.get("name") == event.name]
+            told += [(row, any(row.name in values for values in events)) for row in event.fields]
     result: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
-    for row in table.fields if table else ():
-        for pair in row.controls:
+    for row, is_recorded in told:
+        for pair in controls_of_row(row):
             recorded, missing = result.setdefault(pair, ([], []))
-            (recorded if _values(span, row) else missing).append(row.name)
+            names = recorded if is_recorded else missing
+            if row.name not in names:
+                names.append(row.name)
     return [ControlRow(control_of(*pair), *fields) for pair, fields in result.items()]
 
 
@@ -148,7 +156,7 @@ def _table_row(span: Span, row: Field, problems: Mapping[str, str]) -> FieldRow:
         expected=_expected(row),
         event=row.event,
         problem=problem,
-        controls=[control_of(*pair) for pair in row.controls],
+        controls=[control_of(*pair) for pair in controls_of_row(row)],
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
-from evaluation_app.measures.catalogue import CHUNK, MEASURES, QUOTED, Bands, by_construction, find
+from evaluation_app.measures.catalogue import CHUNK, MEASURES, Bands, by_construction, find
 from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
 from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
@@ -15,7 +15,8 @@ from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
 # Judge -> the measures of which its verdict on a single answer is weak: those fail no question. See embedded-judge.md.
-WEAK: Mapping[str, frozenset[str]] = {"embedded": QUOTED}
+# Of such a judge's runs "stated" tells by rules whether the context supports an answer (`support`).
+WEAK: Mapping[str, frozenset[str]] = {"embedded": frozenset({"adherence", "faithfulness"})}
 
 
 class ScoredAnswer(Protocol):

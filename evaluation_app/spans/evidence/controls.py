@@ -1,10 +1,12 @@
-"""What the controls are that the rows of the span tables name: four frameworks, each control in a sentence."""
+"""What the controls are that the rows of the span tables name: four frameworks, each control in a sentence, and the
+fields of CoSAI that the rows map to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ragd.conventions import TABLES
+from ragd.conventions.tables import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,13 @@ FRAMEWORKS: dict[str, str] = {
     "NIST AI RMF": "AI Risk Management Framework 1.0: outcomes to govern, map, measure and manage risk",
     "OWASP LLM Top 10": "The ten gravest risks of applications that use language models, edition 2025",
     "MITRE ATLAS": "Techniques that adversaries use against systems with machine learning",
+    "CoSAI WS2": "Telemetry for AI: the fields of RAG_CONTEXT and AI_INTERACTION, and the attributes that fill them",
 }
+COSAI = "CoSAI WS2"
+COSAI_FIELDS: dict[str, tuple[str, ...]] = {}  # attribute -> fields
+for _, _field, _attribute in TABLES.mapping:
+    COSAI_FIELDS[_attribute] = (*COSAI_FIELDS.get(_attribute, ()), _field)
+COSAI_CLASSES = {name: (class_name, attribute) for class_name, name, attribute in TABLES.mapping}
 KNOWN: dict[tuple[str, str], tuple[str, str]] = {
     ("EU AI Act", "Art.12"): (
         "Record-keeping",
@@ -118,8 +126,16 @@ KNOWN: dict[tuple[str, str], tuple[str, str]] = {
 
 def control_of(framework: str, number: str) -> Control:
     """The control that a table row names; one that is not known has its number for a title and no meaning."""
+    if framework == COSAI and number in COSAI_CLASSES:
+        class_name, attribute = COSAI_CLASSES[number]
+        return Control(framework, number, class_name, f"Recorded as {attribute}.")
     title, meaning = KNOWN.get((framework, number), (number, ""))
     return Control(framework, number, title, meaning)
+
+
+def controls_of_row(row: Field) -> tuple[tuple[str, str], ...]:
+    """(framework, control) of a row of the tables, with the fields of CoSAI that its attribute fills."""
+    return (*row.controls, *((COSAI, name) for name in COSAI_FIELDS.get(row.name, ())))
 
 
 def controls_of_tables() -> list[Control]:
@@ -127,6 +143,6 @@ def controls_of_tables() -> list[Control]:
     rows = [row for span in TABLES.spans for row in span.fields] + [
         row for each in TABLES.events for row in each.fields
     ]
-    named = {pair for row in rows for pair in row.controls}
+    named = {pair for row in rows for pair in controls_of_row(row)}
     order = list(FRAMEWORKS)
     return [control_of(*pair) for pair in sorted(named, key=lambda pair: (order.index(pair[0]), pair[1]))]

@@ -16,13 +16,14 @@ from collections_app.errors import describe
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
+from evaluation_app.spans.evidence.kept import USUAL, kept_report
 from evaluation_app.spans.evidence.report import LOOKED_AT, EvidenceReport, build_report
 from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.evidence.tallies import Range
 from evaluation_app.spans.search.filters import parse_moment
 from ragd.errors import InvalidInput, RagdError
 
-DEFAULT_SINCE = "30d"
+DEFAULT_SINCE = USUAL["since"]
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 PRESETS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
 
@@ -41,7 +42,8 @@ def read_range(values: Mapping[str, str], within: tuple[tuple[str, datetime], ..
 
 @require_GET
 def evidence(request: PageRequest) -> HttpResponse:
-    """whole=1: every span, however long that takes; format=json: the same as a file."""
+    """whole=1: every span, however long that takes; again=1: counted now, else within the last minutes; format=json:
+    the same as a file."""
     name = request.GET.get("collection", "").replace("\x00", "")
     context = {
         "presets": PRESETS,
@@ -53,7 +55,8 @@ def evidence(request: PageRequest) -> HttpResponse:
     }
     try:
         requested = read_range(request.GET.dict(), ((name, ALWAYS),) if name else None)
-        report = build_report(requested, limit=None if request.GET.get("whole") else LOOKED_AT)
+        limit = None if request.GET.get("whole") else LOOKED_AT
+        report = kept_report(request.GET.dict(), requested, limit, again=bool(request.GET.get("again")))
     except RagdError as error:
         status, details = describe(error)
         return render_page(request, "evaluation/evidence.html", context | {"error": details["detail"]}, status=status)

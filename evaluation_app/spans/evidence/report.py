@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from evaluation_app.spans.evidence.controls import FRAMEWORKS, Control, control_of, controls_of_tables
-from evaluation_app.spans.evidence.tallies import Range, Tally, tally
+from evaluation_app.spans.evidence.controls import FRAMEWORKS, Control, control_of, controls_of_row, controls_of_tables
+from evaluation_app.spans.evidence.tallies import Range, Tallies, Tally, tally
 from evaluation_app.spans.store.span_reads import lost_spans
 from ragd import telemetry
 
@@ -227,13 +227,20 @@ class EvidenceReport:
         return list(result.values())
 
 
-def build_report(requested: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:
-    """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans."""
-    tallies = tally(requested, limit)
+def build_report(
+    requested: Range,
+    *,
+    limit: int | None = LOOKED_AT,
+    tallies: Tallies | None = None,
+    made_at: datetime | None = None,
+) -> EvidenceReport:
+    """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans.
+    tallies, made_at: what was counted of the range, and when; None: counted now."""
+    tallies = tallies or tally(requested, limit)
     fields = [(each, _evidence(each)) for each in tallies.rows]
     return EvidenceReport(
         span_range=requested,
-        made_at=timezone.now(),
+        made_at=made_at or timezone.now(),
         frameworks=[_framework(name, about, fields) for name, about in FRAMEWORKS.items()],
         counts=tallies.counts,
         seen=tallies.seen,
@@ -249,7 +256,8 @@ def _framework(name: str, about: str, fields: Sequence[tuple[Tally, FieldEvidenc
     numbers = [control.number for control in controls_of_tables() if control.framework == name]
     controls = [
         ControlEvidence(
-            control_of(name, number), [evidence for each, evidence in fields if (name, number) in each.row.controls]
+            control_of(name, number),
+            [evidence for each, evidence in fields if (name, number) in controls_of_row(each.row)],
         )
         for number in numbers
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import connection
 
+from evaluation_app.spans.evidence.controls import controls_of_row
 from ragd import telemetry
 from ragd.conventions import TABLES
 from ragd.conventions.tables import Field, SpanTable
@@ -21,11 +22,12 @@ READ_SPANS = """
 SELECT trace_id, span_id, status_code, started_at, id,
        (SELECT jsonb_object_agg(key, CASE WHEN length(value::text) > %(longest)s THEN %(cut)s::jsonb ELSE value END)
         FROM jsonb_each(attributes) WHERE key = ANY(%(names)s)),
+       CASE WHEN %(events)s::text[] <> '{}' THEN
        (SELECT jsonb_agg(jsonb_build_array(event ->> 'name', (
             SELECT jsonb_object_agg(
                 key, CASE WHEN length(value::text) > %(longest)s THEN %(cut)s::jsonb ELSE value END)
             FROM jsonb_each(event -> 'attributes') WHERE key = ANY(%(names)s))))
-        FROM jsonb_array_elements(events) AS event WHERE event ->> 'name' = ANY(%(events)s))
+        FROM jsonb_array_elements(events) AS event WHERE event ->> 'name' = ANY(%(events)s)) END
 FROM (
     SELECT trace_id, span_id, status_code, started_at, id, attributes, events FROM spans
     WHERE type = %(type)s AND started_at >= %(since)s AND started_at < %(until)s
@@ -54,10 +56,6 @@ EXAMPLES = 3
 CONDITION_NAMES = (
     SYSTEM, PARAMETERS, EVALUATION_NAME, EVALUATION_SCORE, telemetry.REQUEST_STREAM, telemetry.COST_SOURCE,
     telemetry.SYSTEM_INSTRUCTIONS,
-)  # fmt: skip
-EVENTS = (
-    telemetry.DOC_RETRIEVED, telemetry.TOOL_CALL, telemetry.TOOL_RESULT, telemetry.CONTENT_PROMPT,
-    telemetry.CONTENT_COMPLETION, telemetry.EVALUATION_RESULT,
 )  # fmt: skip
 
 Attributes = Mapping[str, Any]
@@ -129,15 +127,20 @@ def tally(requested: Range, limit: int | None) -> Tallies:
     return Tallies(rows, counts, seen, truncated)
 
 
+def tally_rows() -> list[Tally]:
+    """The rows of all types in the order in which `tally` gives them, nothing counted."""
+    return [row for table in TABLES.spans for row in _rows_of(table)]
+
+
 def _rows_of(table: SpanTable) -> list[Tally]:
-    """The rows of a type that a control names, those of its events included."""
-    own = [Tally(row, table.type, row.event) for row in table.fields if row.controls]
+    """The rows of a type that a control or a field of CoSAI names, those of its events included."""
+    own = [Tally(row, table.type, row.event) for row in table.fields if controls_of_row(row)]
     events = [
         Tally(row, table.type, event.name)
         for event in TABLES.events
         if event.span_type == table.type
         for row in event.fields
-        if row.controls
+        if controls_of_row(row)
     ]
     known = {(each.event, each.row.name) for each in own}
     return own + [each for each in events if (each.event, each.row.name) not in known]
@@ -209,15 +212,15 @@ def _is_hidden(value: Any) -> bool:
 
 
 def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_SpanFacts]:
-    names = {row.name for row in table.fields} | {row.name for event in TABLES.events for row in event.fields}
+    names, events = _named_by(table)
     params = requested.params() | {
         "type": table.type,
         "at": None,
         "behind": None,
         "longest": LONGEST,
         "cut": '"text"',
-        "names": sorted(names | set(CONDITION_NAMES)),
-        "events": list(EVENTS),
+        "names": sorted(names),
+        "events": sorted(events),
     }
     asks_children = any("child" in (row.applies or {}) for row in table.fields)
     left = limit
@@ -240,6 +243,20 @@ def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Sp
             return
         params |= {"at": rows[-1][3], "behind": rows[-1][4]}
         left = None if left is None else left - size
+
+
+def _named_by(table: SpanTable) -> tuple[set[str], set[str]]:
+    """(attributes, events) that the rows of a type and their conditions look at: a span holds far more of both."""
+    of_events = [event for event in TABLES.events if event.span_type == table.type]
+    conditions = [row.applies or {} for row in table.fields]
+    looks = ("present", "true", "above_zero", "without")
+    stated = [each[name] for each in conditions for name in looks if name in each]
+    asked = {name for value in stated for name in ([value] if isinstance(value, str) else value)}
+    events = {row.event for row in table.fields if row.event} | {event.name for event in of_events}
+    events |= {str(each["event"]) for each in conditions if "event" in each}
+    events |= {telemetry.EVALUATION_RESULT for each in conditions if "evaluated" in each}
+    rows = {row.name for row in table.fields} | {row.name for event in of_events for row in event.fields}
+    return rows | asked | set(CONDITION_NAMES), events
 
 
 def _children(traces: set[str]) -> Mapping[tuple[str, str], Sequence[str]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
+from evaluation_app.spans.evidence.controls import controls_of_row
 from evaluation_app.spans.exports.records import RunContext, SpanRecord
 from ragd import telemetry
 from ragd.conventions import TABLES
@@ -75,7 +76,7 @@ def field_controls(record: SpanRecord) -> dict[str, dict[str, list[str]]]:
     """framework -> control -> the fields that this span recorded and that name it, both sorted. {}: none."""
     result: dict[str, dict[str, set[str]]] = {}
     for row in recorded_rows(record):
-        for framework, number in row.controls:
+        for framework, number in controls_of_row(row):
             result.setdefault(framework, {}).setdefault(number, set()).add(row.name)
     return {
         framework: {number: sorted(names) for number, names in sorted(controls.items())}

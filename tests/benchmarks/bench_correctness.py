@@ -1,0 +1,163 @@
+"""Whether right answers are told from wrong, unsupported and declined ones, where the truth is known.
+
+Run: python -m tests.benchmarks.bench_correctness [--cases N] [--tuned]     (needs RAGD_DATA with ragbench and scifact)
+
+Answers are made by rules (`correctness_rows`) from N cases of each of seven sets of RAGBench, 3 N of SciFact, and the
+questions of the sample. The limits of `statements` were chosen on the even rows of RAGBench's validation split and of
+SciFact's supported claims (`--tuned` shows those); what is reported are the odd rows, and the sample, which no limit
+was chosen on.
+
+With expected answers: AUROC of `correctness` for right answers against all others, and the share of right answers that
+fail by it. Without: the same for the failure flag (`failures` of the modes that are found) of a run that the embedded
+judge judges, whose questions expect documents alone. Intervals are 95 %, by resampling answers. No language model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import django
+import numpy as np
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")  # nothing is read from one
+os.environ.setdefault("RAGD_SECRET_KEY", "benchmark")
+django.setup()
+
+from evaluation_app.golden.questions import Golden  # noqa: E402
+from evaluation_app.judges.protocol import Case, is_refusal  # noqa: E402
+from evaluation_app.measures.modes import failures  # noqa: E402
+from evaluation_app.measures.scores import Score, scored  # noqa: E402
+from evaluation_app.scoring.cases import sentences_of  # noqa: E402
+from evaluation_app.scoring.correctness import measure_correctness  # noqa: E402
+from evaluation_app.scoring.modes.detection import find_modes  # noqa: E402
+from evaluation_app.scoring.support import stated_share  # noqa: E402
+from ragd.models.caching_embedder import CachingEmbedder  # noqa: E402
+from ragd.models.embedding import LocalEmbedder  # noqa: E402
+from tests.benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers  # noqa: E402
+
+CASES = 20
+RESAMPLES = 1000
+SEED = 7
+TARGET, RED_TARGET = 0.85, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told of one answer: shapes as of a scored run."""
+
+    known: KnownAnswer
+    scores: Mapping[str, Score]
+    outcome: str
+    fails_with: bool
+    fails_without: bool
+    context: Sequence[Mapping[str, Any]] = ()
+    annotation: Mapping[str, Any] = field(default_factory=dict)
+    contributions: Sequence[Mapping[str, Any]] = ()
+
+
+def tell(known: KnownAnswer, embedder: CachingEmbedder) -> Told:
+    """By the functions that score evaluation runs."""
+    case = Case.of(known.case.question, known.case.context, known.text)
+    outcome = "abstained" if is_refusal(case) else "answered"
+    answer = sentences_of(case.answer)
+    context = [{"key": f"{number}#0", "sentences": sentences_of(each)} for number, each in enumerate(case.context)]
+    expecting = Golden(known.case.question, expected_doc_ids=("0",), expected_answer=known.case.expected)
+    silent = Golden(known.case.question, expected_doc_ids=("0",))
+    correctness = measure_correctness(answer, outcome, expecting, embedder).score
+    stated = stated_share(answer, context, known.case.question, embedder) if outcome == "answered" else scored(0.0)
+    told = Told(known, {"correctness": correctness}, outcome, fails_with=False, fails_without=False)
+    rules = Told(known, {"stated": stated}, outcome, fails_with=False, fails_without=False)
+    return Told(
+        known,
+        {"correctness": correctness, "stated": stated},
+        outcome,
+        fails_with=bool(failures(find_modes(told, expecting, {}, judge="none"))),
+        fails_without=bool(failures(find_modes(rules, silent, {}, judge="embedded"))),
+    )
+
+
+def auroc(right: Sequence[float], others: Sequence[float]) -> float:
+    """The chance that a right answer has the greater value; a tie counts half."""
+    high, low = np.asarray(right)[:, None], np.asarray(others)[None, :]
+    return float(((high > low) + 0.5 * (high == low)).mean())
+
+
+def with_interval(right: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """(AUROC, low, high)."""
+    generator, first, second = np.random.default_rng(SEED), np.asarray(right), np.asarray(others)
+    drawn = [
+        auroc(generator.choice(first, len(first)), generator.choice(second, len(second))) for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return auroc(right, others), float(low), float(high)
+
+
+def share_with_interval(values: Sequence[bool]) -> tuple[float, float, float]:
+    generator, found = np.random.default_rng(SEED), np.asarray(values, dtype=float)
+    low, high = np.quantile([generator.choice(found, len(found)).mean() for _ in range(RESAMPLES)], [0.025, 0.975])
+    return float(found.mean()), float(low), float(high)
+
+
+def show(told: Sequence[Told]) -> None:
+    right = [item for item in told if item.known.kind == "right"]
+    others = [item for item in told if item.known.kind != "right"]
+    answered = [item for item in others if item.known.kind != "declined"]
+
+    def line(name: str, value: Any, against: Sequence[Told], target: str = "") -> None:
+        figure, low, high = with_interval([value(item) for item in right], [value(item) for item in against])
+        print(f"{name:66} {figure:.3f} [{low:.3f}, {high:.3f}]{target}")
+
+    def red(name: str, values: Sequence[bool]) -> None:
+        figure, low, high = share_with_interval(values)
+        print(f"{name:66} {figure:.3f} [{low:.3f}, {high:.3f}]  target at most {RED_TARGET}")
+
+    goal = f"  target at least {TARGET}"
+    print("with expected answers")
+    line("AUROC of correctness, right against all others", lambda item: item.scores["correctness"].value, others, goal)
+    line("AUROC of correctness, declined left out", lambda item: item.scores["correctness"].value, answered)
+    line("AUROC of the failure flag", lambda item: float(not item.fails_with), others)
+    red("share of right answers that fail (red)", [item.fails_with for item in right])
+    print("without expected answers")
+    line(
+        "AUROC of the failure flag, right against all others", lambda item: float(not item.fails_without), others, goal
+    )
+    line("AUROC of the failure flag, declined left out", lambda item: float(not item.fails_without), answered)
+    line("AUROC of `stated`", lambda item: item.scores["stated"].value, others)
+    red("share of right answers that fail (red)", [item.fails_without for item in right])
+
+
+def show_kinds(told: Sequence[Told]) -> None:
+    groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    for item in told:
+        groups[item.known.kind, item.known.how].append(item)
+    for item in told:
+        groups[item.known.case.source, item.known.kind].append(item)
+    print(f"{'':14} {'':18} {'count':>6} {'correctness':>12} {'fail with':>10} {'without':>9}")
+    for (name, part), items in groups.items():
+        values = [item.scores["correctness"].value or 0.0 for item in items]
+        fails = [np.mean([getattr(item, name) for item in items]) for name in ("fails_with", "fails_without")]
+        print(f"{name:14} {part:18} {len(items):6} {np.mean(values):12.3f} {fails[0]:10.3f} {fails[1]:9.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=CASES)
+    parser.add_argument("--tuned", action="store_true")
+    options = parser.parse_args()
+    known = known_answers("tuned" if options.tuned else "reported", options.cases)
+    counts = ", ".join(f"{sum(item.kind == kind for item in known)} {kind}" for kind in KINDS)
+    print(f"{len(known)} answers of {len({item.case.source for item in known})} sources: {counts}", flush=True)
+    embedder = CachingEmbedder(LocalEmbedder())
+    told = [tell(item, embedder) for item in known]
+    show(told)
+    show_kinds(told)
+
+
+if __name__ == "__main__":
+    main()
