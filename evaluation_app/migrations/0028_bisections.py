@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('evaluation_app', '0026_tried_fixes'),
+        ('evaluation_app', '0027_golden_by_construction'),
     ]
 
     operations = [
