@@ -464,6 +464,10 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
         "try 0", "try 1", "try 2",
     ]  # fmt: skip
     assert "one of many" in text(visitor.get("/evaluation/runs/", {"purpose": "all"}))
+    make_run([{"recall@10": 1.0}], purpose="cli", name="from a shell")
+    by_people = visitor.get("/evaluation/runs/", {"purpose": "manual"}).context["page"]
+    assert {run.purpose for run in by_people} == {"manual"}
+    assert "from a shell" in text(visitor.get("/evaluation/runs/"))
     assert "try 1" not in text(visitor.get("/evaluation/runs/", {"text": "try 2"}))
     assert is_empty(visitor.get("/evaluation/runs/", {"state": "failed"}))
     for wrong in ({"set": "nonsense"}, {"set": str(swept.golden_set_id)}, {"state": "odd"}):
