@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS documents (
     doc_id          text NOT NULL COLLATE "C",         -- the caller's
     title           text NOT NULL DEFAULT '',
     tags            text[] NOT NULL DEFAULT '{}',
-    metadata        jsonb NOT NULL DEFAULT '{}',
+    metadata        jsonb NOT NULL DEFAULT '{}',       -- the caller's; what search filters read
+    file_metadata   jsonb NOT NULL DEFAULT '{}',       -- what the file says of itself, such as author and pages
     source          text NOT NULL DEFAULT '',          -- file name, URL or 'api'
     media_type      text NOT NULL DEFAULT 'text/plain',
     text            text NOT NULL DEFAULT '',          -- normalized; every chunk is an exact slice of it

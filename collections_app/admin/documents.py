@@ -100,6 +100,7 @@ class DocumentAdmin(CollectionRowsAdmin):
     addable = True
     fieldsets = (
         (None, {"fields": ("doc_id", "title", "collection", "tags", "metadata", "enabled", "archived_at")}),
+        ("From the file", {"fields": ("file_metadata",)}),
         ("Content", {"fields": ("chunk_count", "token_count", "size_chars", "revisions", "warnings", "beginning")}),
         ("Chunking policy", {"fields": ("chunk_policy", "chunk_policy_stated")}),
         ("Origin", {"fields": ("source", "media_type", "source_hash", "content_hash", "created_at", "updated_at")}),

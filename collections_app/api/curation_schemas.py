@@ -106,6 +106,7 @@ class RevisionItem(Schema):
     title: str
     tags: list[str]
     metadata: dict[str, Any]
+    file_metadata: dict[str, Any] = Field(description="what the file of this revision said of itself")
     source: str
     media_type: str
     size_chars: int

@@ -241,7 +241,8 @@ class DocumentBrief(Schema):
     doc_id: str
     title: str
     tags: list[str]
-    metadata: dict[str, Any]
+    metadata: dict[str, Any] = Field(description="the caller's; what filters of a search read")
+    file_metadata: dict[str, Any] = Field(description="what the file says of itself; never filtered by")
     source: str
     media_type: str
     size_chars: int

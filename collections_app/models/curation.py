@@ -34,6 +34,7 @@ class DocumentRevision(models.Model):
     title = models.TextField(default="", blank=True)
     tags = ArrayField(models.TextField(), default=list, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
+    file_metadata = models.JSONField(default=dict, blank=True, db_default={})
     source = models.TextField(default="", blank=True)
     media_type = models.TextField(default="text/plain")
     text = models.TextField(default="", blank=True)

@@ -138,6 +138,7 @@ class Document(models.Model):
 
     An archived document is read-only and not retrieved: archived_at is set and enabled is false. chunk_policy: the
     whole policy that made the chunks; chunk_policy_stated: its fields that were stated for this document alone.
+    metadata: what callers and people say; chunks have it, and filters read it. file_metadata: what its file says.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -146,6 +147,7 @@ class Document(models.Model):
     title = models.TextField(default="", blank=True)
     tags = ArrayField(models.TextField(), default=list, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
+    file_metadata = models.JSONField(default=dict, blank=True, db_default={})
     source = models.TextField(default="", blank=True)
     media_type = models.TextField(default="text/plain")
     text = models.TextField(default="", blank=True)

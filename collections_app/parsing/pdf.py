@@ -88,6 +88,7 @@ def _read_properties(document: pdfium.PdfDocument, assembly: Assembly) -> None:
         author=values.get("Author"),
         subject=values.get("Subject"),
         keywords=values.get("Keywords"),
+        producer=values.get("Producer"),
         created_at=_iso_date(values.get("CreationDate", "")),
         modified_at=_iso_date(values.get("ModDate", "")),
         pages=len(document),

@@ -10,10 +10,12 @@ from tests.browser.conftest import Visit
 @pytest.fixture
 def pages(visit: Visit) -> list[str]:
     """Two runs of one set, the older its baseline; the addresses of the pages that show them."""
+    from collections_app.services.collections.collections import create_collection
     from evaluation_app.models import GoldenSet
     from tests.evaluation.made_runs import make_run
     from tests.web.test_evaluation_pages import ITEM, scores_of, summed
 
+    create_collection(name="nature")
     golden_set = GoldenSet.objects.create(name="birds", collection_name="nature", digest="d" * 64)
     older, newer = (
         summed(make_run(scores_of(base), golden_set=golden_set, items={0: ITEM}, thresholds={"completeness": 0.8}))
@@ -22,7 +24,11 @@ def pages(visit: Visit) -> list[str]:
     golden_set.baseline = older
     golden_set.save()
     address = f"/evaluation/runs/{newer.pk}/"
-    return ["/evaluation/", "/evaluation/runs/", address, f"{address}items/0/", "/style/"]
+    bands = f"/evaluation/sets/{golden_set.pk}/bands/?fit=1"
+    return [
+        "/evaluation/", "/evaluation/runs/", f"{address}?metrics=all", f"{address}items/0/?metrics=all", "/style/",
+        bands, "/evaluation/runs/new/",
+    ]  # fmt: skip
 
 
 def test_pages_are_readable_and_bars_open_their_questions(visit: Visit, pages: list[str]) -> None:

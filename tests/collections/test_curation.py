@@ -86,13 +86,13 @@ def test_a_file_with_other_content_leaves_what_was_set_by_hand(
         return get_document(notes, "a.md")
 
     upload(b"---\nauthor: Ada\n---\n# Title\n\nSome text.", metadata={"team": "core", "year": 1})
-    edit_document(notes, "a.md", {"title": "By hand", "metadata": {"author": "Ada", "team": "core", "year": 2, "k": 3}})
+    edit_document(notes, "a.md", {"title": "By hand", "metadata": {"team": "core", "year": 2, "k": 3}})
     change_documents(notes, BulkChange("set_metadata", key="level", value="high"), ["a.md"])
     edit_document(notes, "a.md", {"tags": ["kept"]})
     document = upload(b"---\nauthor: Bob\n---\n# Title\n\nOther text.")
     assert (document.title, document.tags) == ("By hand", ["kept"])
-    said_by_the_file = {"author": document.metadata["author"], "charset": "utf-8"}
-    assert document.metadata == said_by_the_file | {"team": "core", "year": 2, "k": 3, "level": "high"}
+    assert document.metadata == {"team": "core", "year": 2, "k": 3, "level": "high"}
+    assert document.file_metadata == {"title": "Title", "charset": "utf-8"}
     document = upload(b"Third text.", metadata={"year": 9})
     assert (document.metadata["year"], document.metadata["k"]) == (9, 3)
 

@@ -47,6 +47,7 @@ def test_every_example_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "one.txt").write_text("The largest pump moves 400 litres.")
+    (tmp_path / "pumps.csv").write_text("input,docs\nWhich pump moves 40 litres?,all.zip\n")
     with zipfile.ZipFile(tmp_path / "papers" / "all.zip", "w") as archive:
         archive.writestr("two.txt", "A smaller pump moves 40 litres.")
     (other,) = submit_uploads(create_collection(name="other"), [SimpleUploadedFile("a.txt", b"some text")])

@@ -19,6 +19,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,10 @@ ADDED = (
         re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
         frozenset({"match", "by_construction"}),
     ),
+    (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
 )
+# Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
+WHOLE_HASHES: dict[str, str] = {}
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
 # runs are compared and nothing else; of the questions those that moved in another measure, in any order.
 COMPARISONS = re.compile(r"/v1/comparisons(/questions)?\?")
@@ -205,10 +209,19 @@ def normalize(
 
 def without_fields(content: bytes, names: frozenset[str]) -> bytes:
     """JSON Lines without the named fields; as they are where no line has one."""
-    if not any(f'"{name}":'.encode() in content for name in names):
+    if not any(f'"{name}"{colon}'.encode() in content for name in names for colon in (":", " : ")):
         return content
-    rows = (without(json.loads(line), names) for line in content.splitlines())
-    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+    lines = content.splitlines()
+    return b"".join(spell(without(json.loads(line), names), like=line).encode() + b"\n" for line in lines)
+
+
+def spell(row: dict[str, Any], *, like: bytes) -> str:
+    """The row as JSON with the spaces of the line: PostgreSQL puts some around outermost colons, none into arrays."""
+    if not re.match(rb'\{"\w+" : ', like):
+        return json.dumps(row, ensure_ascii=False)
+    spaces = {"tags": (",", ":")}
+    values = {name: json.dumps(value, ensure_ascii=False, separators=spaces.get(name)) for name, value in row.items()}
+    return "{" + ", ".join(f'"{name}" : {value}' for name, value in values.items()) + "}"
 
 
 def without_columns(content: str, names: frozenset[str]) -> str:
@@ -246,10 +259,36 @@ def member_hash(name: str, content: bytes) -> str:
 
 
 def without(value: Any, names: frozenset[str]) -> Any:
-    """The JSON value without the fields of these names, at any depth."""
+    """The JSON value without the fields of these names, at any depth, and with a file's own metadata as before."""
+    if isinstance(value, str):
+        return WHOLE_HASHES.get(value, value)
     if isinstance(value, dict):
+        if value.get("file_metadata"):
+            value = value | {"metadata": whole_metadata(value["metadata"], value["file_metadata"])}
         return {name: without(item, names) for name, item in value.items() if name not in names}
     return [without(item, names) for item in value] if isinstance(value, list) else value
+
+
+def whole_metadata(metadata: dict[str, Any], of_file: dict[str, Any]) -> dict[str, Any]:
+    """Both as one object, in the order of jsonb: shorter names first."""
+    return dict(sorted({**of_file, **metadata}.items(), key=lambda item: (len(item[0].encode()), item[0].encode())))
+
+
+def read_whole_hashes() -> dict[str, str]:
+    """The content hash of each document with metadata of its file -> the one that it had when the two were one."""
+    from collections_app.models import Document
+    from collections_app.services.documents.documents import draft_of
+    from collections_app.services.indexing.ingestion import hash_content
+    from ragd.types import ChunkPolicy
+
+    found = {}
+    for document in Document.objects.exclude(file_metadata={}).select_related("collection"):
+        policy = ChunkPolicy.from_dict(document.chunk_policy)
+        draft = draft_of(document)
+        assert hash_content(document.collection, draft, document.text, policy) == document.content_hash
+        whole = replace(draft, metadata={**document.file_metadata, **document.metadata})
+        found[document.content_hash] = hash_content(document.collection, whole, document.text, policy)
+    return found
 
 
 def without_wording(row: dict[str, Any]) -> dict[str, Any]:
@@ -690,6 +729,7 @@ def replay(file: Path) -> None:
     set_up()
     document = json.loads(gzip.decompress(file.read_bytes()))
     caller = Caller(document["secrets"])
+    WHOLE_HASHES.update(read_whole_hashes())
     answers = [
         caller.send(row["key"], row["method"], MOVED.sub(r"\1/\3?doc_id=\2", row["path"]), row["body"])
         | {"path": row["path"]}

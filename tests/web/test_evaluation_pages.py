@@ -165,6 +165,7 @@ EXPERIMENTS: list[dict[str, Any]] = [
     {"generation": 2},
     {"purpose": "cli", "settings": {"answers": False, "judge": "none", "cut": 10}},
     {"settings": SETTINGS | {"system_prompt": "Be short."}},
+    {"settings": SETTINGS | {"as_of": "2026-01-01T00:00:00Z"}},
 ]
 
 
@@ -463,6 +464,10 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
         "try 0", "try 1", "try 2",
     ]  # fmt: skip
     assert "one of many" in text(visitor.get("/evaluation/runs/", {"purpose": "all"}))
+    make_run([{"recall@10": 1.0}], purpose="cli", name="from a shell")
+    by_people = visitor.get("/evaluation/runs/", {"purpose": "manual"}).context["page"]
+    assert {run.purpose for run in by_people} == {"manual"}
+    assert "from a shell" in text(visitor.get("/evaluation/runs/"))
     assert "try 1" not in text(visitor.get("/evaluation/runs/", {"text": "try 2"}))
     assert is_empty(visitor.get("/evaluation/runs/", {"state": "failed"}))
     for wrong in ({"set": "nonsense"}, {"set": str(swept.golden_set_id)}, {"state": "odd"}):
@@ -570,3 +575,15 @@ def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs:
     assert not has(page, '#judge-accuracy tr[data-measure="recall@10"]')
     type(runs[2]).objects.filter(pk=runs[2].pk).update(judge="none")
     assert not has(visitor.get(address), "#judge-accuracy")
+
+
+def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    assert not has(visitor.get(f"/evaluation/runs/{run.pk}/"), "[data-estimate]")
+    for position, value in enumerate((0.2, 0.4, 0.6)):
+        item = run.items.get(position=position)
+        item.details = {"estimates": {"completeness": {"value": value, "low": 0.0, "high": 1.0}}}
+        item.save()
+    page = visitor.get(f"/evaluation/runs/{run.pk}/")
+    mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
+    assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6

@@ -238,6 +238,11 @@ def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSe
     refused = visitor.post(address, {**values, "name": "worse", "definition": "("})
     assert (refused.status_code, has(refused, ".form-errors")) == (422, True)
     page(visitor, f"{address}?edit=polite")
+    settings = f"/evaluation/sets/{golden.pk}/settings/"
+    named = {"name": "animals", "description": "", "relevant_effect": "0.1"}
+    assert visitor.post(settings, {**named, "primary_measure": "rubric:rude"}).status_code == 422
+    assert visitor.post(settings, {**named, "primary_measure": "rubric:polite"}).status_code == 302
+    assert GoldenSet.objects.get(pk=golden.pk).primary_measure == "rubric:polite"
     visitor.post(address, {**values, "definition": "thanks", "must_match": ""})
     golden.refresh_from_db()
     assert golden.rubrics == [{"name": "polite", "kind": "regex", "definition": "thanks", "must_match": False}]

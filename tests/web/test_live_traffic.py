@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -141,3 +142,10 @@ def test_the_form_changes_the_sampling(ada: Client, house: Collection) -> None:
     assert Sampling.objects.get().rate == 0.125
     ada.post("/evaluation/live/house/", {name: value for name, value in form.items() if name != "enabled"})
     assert not Sampling.objects.get().enabled
+
+
+def test_an_estimate_stands_beside_the_score_of_a_run(ada: Client, house: Collection) -> None:
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="ok")
+    make_score(query_run=run.pk, details={"estimates": {"completeness": {"value": 0.4, "low": 0.2, "high": 0.6}}})
+    whole = ada.get(f"/runs/{run.pk}/score/")
+    assert re.findall(r"[\d.]*\d", texts(whole, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]

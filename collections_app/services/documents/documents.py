@@ -144,6 +144,7 @@ def draft_of(document: Document | DocumentRevision) -> Draft:
         title=document.title,
         tags=tuple(document.tags),
         metadata=document.metadata,
+        file_metadata=document.file_metadata,
         source=document.source,
         media_type=document.media_type,
         source_hash=document.source_hash,

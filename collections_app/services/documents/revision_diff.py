@@ -13,7 +13,7 @@ from collections_app.policies import policy_of
 from collections_app.services.indexing.revisions import any_revision, revision_chunks
 
 COMPARED_MAX_CHARS = 60_000_000
-FIELDS = ("title", "tags", "metadata", "source", "media_type", "chunk_policy", "warnings")
+FIELDS = ("title", "tags", "metadata", "file_metadata", "source", "media_type", "chunk_policy", "warnings")
 
 
 @dataclass(frozen=True, slots=True)

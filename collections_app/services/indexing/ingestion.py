@@ -51,8 +51,9 @@ Result = TypeVar("Result")
 
 COLLECTION_FIELDS = tuple(field.attname for field in Collection._meta.concrete_fields)
 STORED_FIELDS = (
-    "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "chunk_count",
-    "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
+    "title", "tags", "metadata", "file_metadata", "source", "media_type", "text", "size_chars", "token_count",
+    "chunk_count", "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision",
+    "updated_at",
 )  # fmt: skip
 
 MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
@@ -68,7 +69,8 @@ DROP_TEXT = "DROP TABLE ragd_text"
 class Draft:
     """What is to become a document.
 
-    content: text, or segments in order. page_map: (start, end, label) in characters of the text.
+    content: text, or segments in order. page_map: (start, end, label) in characters of the text. file_metadata: what
+    the file says of itself; it decides no chunk.
     """
 
     doc_id: str
@@ -76,6 +78,7 @@ class Draft:
     title: str = ""
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    file_metadata: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     media_type: str = "text/plain"
     source_hash: str = ""
@@ -247,7 +250,9 @@ def _unchanged(draft: Draft, before: StoredDocument, on_commit: Sequence[CommitH
     outcome = _outcome(before)
     with transaction.atomic():
         if before.source_hash != draft.source_hash:
-            Document.objects.filter(pk=before.pk).update(source_hash=draft.source_hash, source=draft.source)
+            Document.objects.filter(pk=before.pk).update(
+                source_hash=draft.source_hash, source=draft.source, file_metadata=dict(draft.file_metadata)
+            )
         for hook in on_commit:
             hook(outcome)
     return outcome
@@ -299,6 +304,7 @@ def _document(
         title=draft.title,
         tags=list(draft.tags),
         metadata=dict(draft.metadata),
+        file_metadata=dict(draft.file_metadata),
         source=draft.source,
         media_type=draft.media_type,
         text=text,

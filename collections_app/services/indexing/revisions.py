@@ -46,10 +46,10 @@ WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 # (To compare every chunk with its slice would take time that grows with the square of the text's length.)
 KEEP = """
 INSERT INTO document_revisions
-    (collection_id, doc_id, revision, title, tags, metadata, source, media_type, text, size_chars, content_hash,
-     source_hash, page_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at, replaced_at, replaced_by,
-     reason)
-SELECT d.collection_id, d.doc_id, d.revision, d.title, d.tags, d.metadata, d.source, d.media_type,
+    (collection_id, doc_id, revision, title, tags, metadata, file_metadata, source, media_type, text, size_chars,
+     content_hash, source_hash, page_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at, replaced_at,
+     replaced_by, reason)
+SELECT d.collection_id, d.doc_id, d.revision, d.title, d.tags, d.metadata, d.file_metadata, d.source, d.media_type,
        CASE WHEN {same_text} THEN '' ELSE d.text END,
        d.size_chars, d.content_hash, d.source_hash, d.page_map, d.segments, d.chunk_policy, d.warnings, d.chunk_count,
        {chunks}, d.updated_at, clock_timestamp(), %(replaced_by)s, %(reason)s
@@ -177,8 +177,8 @@ def find_revision(document: Document, number: int) -> DocumentRevision:
 def present_revision(document: Document) -> DocumentRevision:
     """The present state in the shape of a revision, unsaved; made_at is when it was last changed."""
     same = (
-        "collection_id", "doc_id", "revision", "title", "tags", "metadata", "source", "media_type", "size_chars",
-        "content_hash", "source_hash", "chunk_policy", "warnings", "chunk_count",
+        "collection_id", "doc_id", "revision", "title", "tags", "metadata", "file_metadata", "source", "media_type",
+        "size_chars", "content_hash", "source_hash", "chunk_policy", "warnings", "chunk_count",
     )  # fmt: skip
     values = {name: getattr(document, name) for name in same}
     return DocumentRevision(**values, made_at=document.updated_at)

@@ -78,6 +78,7 @@ class DocumentVersion(BaseModel):
     title: Title = ""
     tags: Tags = []
     metadata: Metadata = {}
+    file_metadata: Metadata = {}
     source: StrictStr = ""
     media_type: StrictStr = "text/plain"
     text: StrictStr = ""

@@ -82,8 +82,8 @@ class DocumentState:
     """A document, or the newest job for it that is under way.
 
     sha256: of the bytes it was made from, or will be; "" when it did not come from a file. job_id: of the job.
-    labels: tags and metadata that were asked for with these bytes, None when no job tells any more; then `own` counts,
-    which may hold what the file says of itself. policy: of the document as a whole; of a job what it states.
+    labels: tags and metadata that were asked for with these bytes, None when no job tells any more; then `own` counts.
+    policy: of the document as a whole; of a job what it states.
     """
 
     sha256: str

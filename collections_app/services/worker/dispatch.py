@@ -128,15 +128,15 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
 
 
 def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bool) -> Draft:
-    """What was said with the file, over what was set by hand before, over what the file says of itself."""
+    """What was said with the file, over what was set by hand before; what the file says of itself stays apart."""
     title, fields = ("", {}) if is_new else hand_edits(job.collection_id, job.doc_id)
-    metadata = _merge(parsed.metadata, {**fields, **job.metadata})
     return Draft(
         doc_id=job.doc_id,
         content=parsed.text,
         title=clean_title((job.title or title or parsed.title)[:TITLE_MAX_CHARS]),
         tags=tuple(job.tags),
-        metadata=metadata,
+        metadata=clean_metadata({**fields, **job.metadata}),
+        file_metadata=_said_by_file(parsed),
         source=job.source if job.kind == IngestJob.Kind.FETCH else upload.name,
         media_type=parsed.media_type,
         source_hash=upload.sha256,
@@ -150,12 +150,13 @@ def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attach
     return parse_upload(upload, keep_attachments=keep_attachments, fresh_parser=job.tries > 1)
 
 
-def _merge(parsed: Any, explicit: dict[str, Any]) -> dict[str, Any]:
-    """What the uploader said over what the file says of itself, which gives way when it is too much to keep."""
+def _said_by_file(parsed: ParsedDocument) -> dict[str, Any]:
+    """What the file says of itself, its title among it; nothing where that is too much to keep."""
+    title = {"title": parsed.title} if parsed.title else {}
     try:
-        return clean_metadata({**parsed, **explicit})
+        return clean_metadata(title | dict(parsed.metadata))
     except (RagdError, TypeError, ValueError):
-        return clean_metadata(explicit)
+        return {}
 
 
 def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -174,7 +175,12 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
     if upload is not None:
         parsed = _parse(job, upload, progress)
         draft = replace(
-            draft, content=parsed.text, media_type=parsed.media_type, page_map=parsed.page_map, warnings=parsed.warnings
+            draft,
+            content=parsed.text,
+            media_type=parsed.media_type,
+            page_map=parsed.page_map,
+            warnings=parsed.warnings,
+            file_metadata=_said_by_file(parsed),
         )
     job.title, job.warnings = draft.title, list(draft.warnings)
     before = find_stored(collection, job.doc_id)

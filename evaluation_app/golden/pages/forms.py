@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -15,6 +15,7 @@ from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
 from evaluation_app.measures.catalogue import MEASURES, measure_of
 from evaluation_app.models import GoldenQuestion
+from evaluation_app.rubrics.definitions import Rubric
 from ragd.errors import InvalidInput
 
 CATEGORY_LIST = "categories"
@@ -81,10 +82,11 @@ class GoldenSetChangeForm(forms.Form):
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, rubrics: Sequence[Rubric] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        own = [rubric.measure for rubric in rubrics]
         present = self.initial.get("primary_measure", "")
-        known = {name: item.title for name, item in MEASURES.items()} | {present: measure_of(present).title}
+        known = {name: measure_of(name).title for name in (*MEASURES, *own, present)}
         default = {"": "Correctness where scored, else hit"}
         field_of(self, "primary_measure", forms.ChoiceField).choices = list((known | default).items())
 

@@ -32,6 +32,7 @@ from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import compare_versions
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion
+from evaluation_app.rubrics.definitions import read_rubrics
 
 PER_PAGE = 50
 BULK_MAX = 1000
@@ -158,7 +159,7 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
 def set_settings(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     initial = {name: getattr(golden_set, name) for name in ("name", "description", *GoldenSetChangeForm.CRITERIA)}
-    form = GoldenSetChangeForm(request.POST or None, initial=initial)
+    form = GoldenSetChangeForm(request.POST or None, initial=initial, rubrics=read_rubrics(golden_set.rubrics))
 
     def save() -> HttpResponse:
         names = {name: form.cleaned_data[name] for name in ("name", "description")}

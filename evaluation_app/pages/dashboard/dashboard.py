@@ -28,7 +28,7 @@ from evaluation_app.pages.dashboard.run_page import (
     mode_context,
     read_answers,
 )
-from evaluation_app.pages.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
+from evaluation_app.pages.dashboard.runs_page import SINGLE_PURPOSES, columns_of, run_rows
 from evaluation_app.runs.serving_runs import Serving, serving_runs, servings
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 from ragd.errors import InvalidInput
@@ -150,7 +150,7 @@ def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
     of_set = golden_set.runs.order_by("-created_at", "-id").select_related("golden_set")
     serving = serving_runs([row.serving] if row.serving else []).filter(golden_set=golden_set)
     done = list(of_set.filter(pk__in=serving.values("pk"), state=EvaluationRun.State.SUCCEEDED)[:SHOWN_RUNS])
-    others = of_set.filter(purpose__in=PURPOSES_OF_PEOPLE).exclude(pk__in=serving.values("pk"))[:LAST_RUNS]
+    others = of_set.filter(purpose__in=SINGLE_PURPOSES).exclude(pk__in=serving.values("pk"))[:LAST_RUNS]
     tables = [_runs_table(runs) for runs in (done[:LAST_RUNS], list(others))]
     context: dict[str, Any] = {
         "golden_set": golden_set,

@@ -23,7 +23,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 
 LIGHT = (
     "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
-    "error", "query_run",
+    "error", "query_run", "details__estimates",
 )  # fmt: skip
 OWN_SORTS = ("position", "question", "category", "outcome", "took")
 PASSED, MISSED, UNJUDGED = "passed", "missed", "none"
@@ -34,7 +34,7 @@ YES, NO = "yes", "no"
 class ItemRow:
     """misses: the thresholds that the question does not reach; None where no threshold speaks of it.
 
-    thresholds: the question's own.
+    thresholds: the question's own. estimates: measure -> {"value", "low", "high"} as the judge estimates it.
     """
 
     position: int
@@ -49,6 +49,7 @@ class ItemRow:
     error: str
     thresholds: Mapping[str, float]
     query_run: UUID | None
+    estimates: Mapping[str, Mapping[str, float]]
 
     @property
     def verdict(self) -> str:
@@ -86,6 +87,7 @@ def read_rows(run: EvaluationRun) -> list[ItemRow]:
 
 def row_of(item: EvaluationItem, thresholds: Mapping[str, float]) -> ItemRow:
     values = {name: getattr(item, name) for name in LIGHT if "__" not in name}
+    values["details__estimates"] = item.details.get("estimates")
     return _row(values | {"golden__thresholds": item.golden.get("thresholds")}, thresholds)
 
 
@@ -105,6 +107,7 @@ def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
         error=values["error"],
         thresholds=values["golden__thresholds"] or {},
         query_run=values["query_run"],
+        estimates=values["details__estimates"] or {},
     )
 
 

@@ -29,6 +29,7 @@ from evaluation_app.analysis.figures import (
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
 from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import (
     ItemList,
@@ -132,6 +133,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "other_rows": [(title, _figure_rows(run, members)) for title, members in grouped(others)],
         "others": len(others),
         "accuracy": judge_accuracy(figures),
+        "estimates": estimated_means(listed.everything),
         "judge_docs": docs_address(JUDGE_DOCS.get(run.judge, "")),
         "all_metrics": request.GET.get("metrics") == "all",
         "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
@@ -159,6 +161,20 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
         "review_href": f"{reverse('evaluation:review')}?run={run.pk}",
     }
+
+
+def estimated_means(rows: Sequence[ItemRow]) -> dict[str, Interval]:
+    """Measure -> the weighted mean of what the judge estimates, with its 95 % bootstrap interval over questions; {}
+    where the judge estimates nothing."""
+    named: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, estimate in row.estimates.items():
+            named.setdefault(name, []).append((estimate["value"], row.weight))
+    means = {
+        name: bootstrap_mean([value for value, _ in pairs], weights=[weight for _, weight in pairs])
+        for name, pairs in named.items()
+    }
+    return {name: interval for name, interval in means.items() if interval is not None}
 
 
 def docs_address(doc_id: str) -> str:

@@ -43,7 +43,7 @@ from ragd.types import RetrievePlan
 RUNS_PER_PAGE = 50
 SHOWN_FIGURES = 3
 VERDICTS = {"passed": True, "missed": False, "none": None}
-PURPOSES_OF_PEOPLE = ("manual", "api", "cli", "fix")  # sweeps and gates make many runs that nobody looks at one by one
+SINGLE_PURPOSES = ("manual", "api", "cli", "fix")  # sweeps and gates make many runs that nobody looks at one by one
 
 
 class RunsFilterForm(forms.Form):
@@ -60,7 +60,14 @@ class RunsFilterForm(forms.Form):
     )
     judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
     purpose = forms.ChoiceField(
-        label="Origin", required=False, choices=[("", "People"), ("all", "All"), *EvaluationRun.Purpose.choices]
+        label="Origin",
+        required=False,
+        choices=[
+            ("", "Without sweeps and gates"),
+            ("all", "All"),
+            (EvaluationRun.Purpose.MANUAL.value, "People"),
+            *(pair for pair in EvaluationRun.Purpose.choices if pair[0] != EvaluationRun.Purpose.MANUAL),
+        ],
     )
 
 
@@ -125,7 +132,8 @@ def filtered_runs(
     judge: str = "",
     purpose: str = "",
 ) -> QuerySet[EvaluationRun]:
-    """Newest first, with the golden set. "" leaves a condition out; purpose "": what people started; "all": all."""
+    """Newest first, with the golden set. "" leaves a condition out; purpose "": without those of sweeps and
+    gates; "all": all."""
     rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
     if not all(can_be_stored(value) for value in (text, set, collection)):
         return rows.none()
@@ -139,7 +147,7 @@ def filtered_runs(
     if verdict in VERDICTS:
         rows = rows.filter(passed=VERDICTS[verdict])
     if purpose == "":
-        return rows.filter(purpose__in=PURPOSES_OF_PEOPLE)
+        return rows.filter(purpose__in=SINGLE_PURPOSES)
     return rows if purpose == "all" else rows.filter(purpose=purpose)
 
 

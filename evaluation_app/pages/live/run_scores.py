@@ -35,19 +35,25 @@ PARTS = {"run-score": "evaluation/scoring/parts/run_score.html"}
 
 @dataclass(frozen=True, slots=True)
 class MeasuredScore:
+    """estimate: {"value", "low", "high"} that the judge estimates beside the figure of the formula, None without."""
+
     measure: Measure
     score: Score
+    estimate: Mapping[str, float] | None = None
 
     @property
     def band(self) -> Band | None:
         return None if self.score.value is None else self.measure.band(self.score.value)
 
 
-def shown_scores(scores: Mapping[str, Mapping[str, Any]], judge: str) -> list[MeasuredScore]:
+def shown_scores(results: RunScore | EvaluationItem) -> list[MeasuredScore]:
     """Stored scores in the catalogue's order, with the server's bands for single answers."""
-    bands = question_bands(judge, bands_for())
-    names = sorted(scores, key=order_of)
-    return [MeasuredScore(measure_of(name, bands), Score.from_dict(dict(scores[name]))) for name in names]
+    bands = question_bands(judge_name(results), bands_for())
+    estimates: Mapping[str, Mapping[str, float]] = results.details.get("estimates") or {}
+    return [
+        MeasuredScore(measure_of(name, bands), Score.from_dict(results.scores[name]), estimates.get(name))
+        for name in sorted(results.scores, key=order_of)
+    ]
 
 
 def describe_score(run: QueryRun) -> dict[str, Any]:
@@ -62,7 +68,7 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
         "run": run,
         "score": stored,
         "item": item,
-        "scores": shown_scores(result.scores, judge_name(result)) if result is not None else [],
+        "scores": shown_scores(result) if result is not None else [],
         "modes": [_mode(key) for key in modes if key in failing],
         "diagnostics": [_mode(key) for key in modes if key not in failing],
         "judge": judge_words(result) if result is not None else "",

@@ -1,0 +1,151 @@
+"""What a file says of itself is kept apart from what its caller says, everywhere, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+
+from collections_app.models import Chunk, Collection, Document, IngestJob
+from collections_app.services.collections.invariant_check import check_invariants
+from collections_app.services.documents.documents import draft_of, get_document, ingest_text, reindex_documents
+from collections_app.services.documents.edits import edit_document, roll_back
+from collections_app.services.governance.api_keys import create_key
+from collections_app.services.indexing.ingestion import hash_content
+from collections_app.services.indexing.revisions import find_revision
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.stores import open_store
+from ragd import RetrievePlan, retrieve
+from ragd.types import ChunkPolicy, Filters
+
+MIGRATION = import_module("collections_app.migrations.0027_file_metadata")
+PAGE = (
+    '<html lang="en"><head><title>Pumps</title><meta name="author" content="{author}"></head>'
+    "<body><p>{text}</p></body></html>"
+)
+Send = Callable[..., Document]
+
+
+@pytest.fixture
+def send(notes: Collection, django_capture_on_commit_callbacks: Any) -> Send:
+    def upload(author: str, text: str = "The pump hums.", metadata: dict[str, Any] | None = None) -> Document:
+        content = PAGE.format(author=author, text=text).encode()
+        with django_capture_on_commit_callbacks(execute=True):
+            submit_uploads(notes, [SimpleUploadedFile("a.html", content)], metadata=metadata)
+        return get_document(notes, "a.html")
+
+    return upload
+
+
+def test_the_file_never_overwrites_what_the_caller_says(notes: Collection, send: Send) -> None:
+    document = send("Ada", metadata={"author": "the caller", "year": 2024})
+    assert document.metadata == {"author": "the caller", "year": 2024}
+    assert document.file_metadata == {"title": "Pumps", "author": "Ada", "language": "en", "charset": "utf-8"}
+    document = send("Bob", "Another text.")
+    assert (document.metadata, document.file_metadata["author"]) == ({"author": "the caller", "year": 2024}, "Bob")
+    document = send("Eve", "A third text.", metadata={})
+    assert (document.metadata, document.file_metadata["author"]) == ({}, "Eve")
+
+
+def test_filters_read_what_the_caller_says_alone(notes: Collection, send: Send) -> None:
+    send("Ada", metadata={"team": "core"})
+    assert all("author" not in chunk.metadata for chunk in Chunk.objects.all())
+
+    def found(**metadata: Any) -> int:
+        return len(
+            retrieve("pump", RetrievePlan(mode="lexical", filters=Filters(metadata=metadata)), open_store(notes))
+        )
+
+    assert (found(team="core"), found(author="Ada"), found(charset="utf-8")) == (1, 0, 0)
+
+
+def test_it_decides_no_chunk_and_follows_the_file(notes: Collection, send: Send) -> None:
+    first = send("Ada")
+    second = send("Bob")  # the same text by another author: nothing is made anew
+    assert (second.revision, second.content_hash) == (first.revision, first.content_hash)
+    assert second.file_metadata["author"] == "Bob"
+    third = send("Eve", "Another text.")
+    assert find_revision(third, 1).file_metadata["author"] == "Bob"
+    edit_document(notes, "a.html", {"metadata": {"k": 1}})
+    assert get_document(notes, "a.html").file_metadata["author"] == "Eve"
+    roll_back(notes, "a.html", 1)
+    back = get_document(notes, "a.html")
+    assert (back.file_metadata["author"], back.metadata) == ("Bob", {})
+    ingest_text(notes, "a.html", "A text by API.")
+    assert get_document(notes, "a.html").file_metadata == {}
+
+
+def test_reading_the_source_again_brings_it_back(
+    notes: Collection, send: Send, django_capture_on_commit_callbacks: Any
+) -> None:
+    send("Ada", metadata={"k": 1})
+    Document.objects.update(file_metadata={})
+    with django_capture_on_commit_callbacks(execute=True):
+        reindex_documents(notes, ["a.html"])
+    document = get_document(notes, "a.html")
+    assert (document.file_metadata["author"], document.metadata) == ("Ada", {"k": 1})
+    assert check_invariants(notes).findings == 0
+
+
+def test_api_and_pages_show_it_apart(notes: Collection, send: Send, client: Client, admin_client: Client) -> None:
+    send("<b>Ada</b>", metadata={"k": 1})
+    send("Bob", "Another text.")
+    _, secret = create_key("tests")
+    headers = {"Authorization": f"Bearer {secret}"}
+    detail = client.get("/v1/collections/notes/documents/a.html", headers=headers).json()
+    listed = client.get("/v1/collections/notes/documents", headers=headers).json()["items"][0]
+    revision = client.get("/v1/collections/notes/revisions/1?doc_id=a.html", headers=headers).json()
+    assert [row["metadata"] for row in (detail, listed, revision)] == [{"k": 1}] * 3
+    assert [row["file_metadata"]["author"] for row in (detail, listed)] == ["Bob"] * 2
+    assert revision["file_metadata"]["author"] == "<b>Ada</b>"
+    page = admin_client.get("/collections/notes/documents/a.html/").content.decode()
+    assert "data-file-metadata" in page and "<dd>Bob</dd>" in page
+    old = admin_client.get("/collections/notes/revision/1/a.html/").content.decode()
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in old and "<b>Ada" not in old
+    row = admin_client.get(f"/admin/collections_app/document/{Document.objects.get().pk}/change/").content.decode()
+    assert "From the file" in row and "Bob" in row
+
+
+def as_before(notes: Collection, document: Document) -> None:
+    """The row as versions without the column wrote it."""
+    document.metadata = {**document.file_metadata, **document.metadata}
+    document.metadata.pop("title", None)
+    document.file_metadata = {}
+    policy = ChunkPolicy.from_dict(document.chunk_policy)
+    document.content_hash = hash_content(notes, draft_of(document), document.text, policy)
+    document.save()
+
+
+def test_a_migration_splits_what_can_be_told_apart(notes: Collection, send: Send) -> None:
+    document = send("Ada", metadata={"language": "the caller's", "k": 1})
+    as_before(notes, document)
+    edit_document(notes, "a.html", {"metadata": {**document.metadata, "charset": "by hand"}})
+    document = get_document(notes, "a.html")
+    revision = document.revision
+    MIGRATION.split(None, connection.schema_editor())
+    split = get_document(notes, "a.html")
+    assert split.metadata == {"language": "the caller's", "k": 1, "charset": "by hand"}
+    assert (split.file_metadata, split.revision) == ({"author": "Ada"}, revision)
+    assert check_invariants(notes).findings == 0
+    MIGRATION.split(None, connection.schema_editor())
+    assert get_document(notes, "a.html").metadata == split.metadata
+
+
+@pytest.mark.parametrize("spoiled", ["no job", "another hash", "a text"])
+def test_a_migration_leaves_what_it_cannot_tell_apart(notes: Collection, send: Send, spoiled: str) -> None:
+    document = send("Ada", metadata={"k": 1})
+    as_before(notes, document)
+    if spoiled == "no job":
+        IngestJob.objects.all().delete()
+    elif spoiled == "another hash":
+        Document.objects.update(content_hash="0" * 64)
+    else:
+        Document.objects.update(source_hash="")
+    MIGRATION.split(None, connection.schema_editor())
+    left = get_document(notes, "a.html")
+    assert (left.metadata["author"], left.file_metadata) == ("Ada", {})
