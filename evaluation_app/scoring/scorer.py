@@ -39,7 +39,7 @@ from evaluation_app.scoring.judge_selection import (
     open_grader,
     open_judge,
 )
-from evaluation_app.scoring.modes.detection import WEAK
+from evaluation_app.scoring.modes.detection import weak_of
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
@@ -108,7 +108,7 @@ class Scorer:
 
     @property
     def _is_weak(self) -> bool:
-        return self.judge is not None and self.judge.name in WEAK
+        return self.judge is not None and bool(weak_of(self.judge.name))
 
     @property
     def judge_version(self) -> str:

@@ -258,13 +258,18 @@ def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Cli
     question, version = woods.questions.get(position=0), woods.version
     address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
     values = {
-        "golden_set": woods.pk, "position": 0, "question": "How tall?", "expected_doc_ids": '["oak"]',
-        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}", "match": "all",
+        "golden_set": woods.pk, "position": 1, "question": "How tall?", "expected_doc_ids": "oak\n\nelm\noak",
+        "expected_chunks": "", "category": "factual", "weight": 1, "thresholds": "recall@10=1", "match": "all",
     }  # fmt: skip
+    shown = admin_client.get(address).context["adminform"].form
+    assert (shown["position"].value(), shown["expected_doc_ids"].value()) == (1, "\n".join(question.expected_doc_ids))
     refused = admin_client.post(address, {**values, "weight": -1})
     assert list(refused.context["adminform"].form.errors) == ["weight"]
     assert admin_client.post(address, {**values, "weight": 3}).status_code == 302
+    assert admin_client.get(f"/admin/evaluation_app/goldenset/{woods.pk}/change/").status_code == 200
     woods.refresh_from_db()
+    question.refresh_from_db()
+    assert (question.position, question.expected_doc_ids, question.thresholds) == (0, ["oak", "elm"], {"recall@10": 1})
     kept = woods.versions.get(version=woods.version)
     assert (woods.version, kept.reason, kept.made_by) == (version + 1, "changed in the admin", "admin")
     gone = admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/delete/", {"post": "yes"})

@@ -13,7 +13,7 @@ from evaluation_app.measures.modes import Change, failures, stored_table
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.models import EvaluationItem
 from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
-from evaluation_app.scoring.modes.detection import RULES, find_modes
+from evaluation_app.scoring.modes.detection import RULES, find_modes, weak_of
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 
@@ -98,6 +98,7 @@ def test_what_cannot_vary_or_is_told_badly_fails_no_question() -> None:
     low = Answer({"adherence": scored(0), "faithfulness": scored(0.2)})
     assert find_modes(low, GOLDEN, judge="llm") == ["unsupported_claims", "low_faithfulness"]
     assert find_modes(low, GOLDEN, judge="embedded") == ["doubtful_support"]
+    assert weak_of("embedded") == {"adherence", "faithfulness"} and weak_of("llm") == weak_of("") == frozenset()
     unstated = Answer({"adherence": scored(1), "faithfulness": scored(1), "stated": scored(0.4)})
     assert find_modes(unstated, GOLDEN, judge="embedded") == ["low_faithfulness"], "by rules, not by its verdict"
     assert find_modes(unstated, GOLDEN, answerer="extractive", judge="embedded") == []

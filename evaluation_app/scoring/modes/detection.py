@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
+from evaluation_app.judges.accuracy import accuracy_of
 from evaluation_app.measures.catalogue import CHUNK, MEASURES, Bands, by_construction, find
 from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
@@ -14,9 +15,14 @@ from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
 from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
-# Judge -> the measures of which its verdict on a single answer is weak: those fail no question. See embedded-judge.md.
-# Of such a judge's runs "stated" tells by rules whether the context supports an answer (`support`).
-WEAK: Mapping[str, frozenset[str]] = {"embedded": frozenset({"adherence", "faithfulness"})}
+SUPPORT = ("adherence", "faithfulness")
+
+
+def weak_of(judge: str) -> frozenset[str]:
+    """The measures of support of which the judge's verdict on a single answer was measured to be weak: they fail no
+    question. In such a judge's runs "stated" tells by rules whether the context supports an answer (`support`)."""
+    known = {name: accuracy_of(judge, name) for name in SUPPORT}
+    return frozenset(name for name, accuracy in known.items() if accuracy is not None and accuracy.is_weak)
 
 
 class ScoredAnswer(Protocol):
@@ -53,7 +59,7 @@ def find_modes(
     """
     own = bands if bands is not None else bands_for()
     constant = by_construction(answerer)
-    case = _Case(scored, golden, own, thresholds_for() | dict(own), constant, WEAK.get(judge, frozenset()) - constant)
+    case = _Case(scored, golden, own, thresholds_for() | dict(own), constant, weak_of(judge) - constant)
     if scored.outcome == "error":
         return ["run_error"]
     result = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
