@@ -13,12 +13,14 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
-from collections_app.admin.readable import column
+from collections_app.admin.readable import column, display_of
 from collections_app.models import Collection
+from collections_app.views.forms.fields import LinesField, PlaceField
 from evaluation_app.analysis.sweeps.lifecycle import cancel_sweep
 from evaluation_app.conformance import request_run
 from evaluation_app.curation.gate import remove_gate
 from evaluation_app.golden import edits, sets
+from evaluation_app.golden.pages.forms import ThresholdsField
 from evaluation_app.golden.questions import FIELDS, clean_golden, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import (
@@ -86,7 +88,12 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
 
 
 class GoldenQuestionForm(QuestionModelForm):
-    """Holds a question to the same rules as pages and API."""
+    """Holds a question to the same rules as pages and API. What is expected stands one to a line."""
+
+    position = PlaceField(min_value=0, initial=0, help_text="From 1.")
+    expected_doc_ids = LinesField(required=False, help_text="One document per line.")
+    expected_chunks = LinesField(required=False, help_text="One chunk per line, such as guide.md#3.")
+    thresholds = ThresholdsField(required=False, help_text="Pass criteria, such as recall@10=1; adherence=1.")
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -101,6 +108,8 @@ class GoldenQuestionForm(QuestionModelForm):
 
 
 class GoldenSetForm(SetModelForm):
+    guardrails = ThresholdsField(required=False, help_text="Metrics that must not drop by more, such as recall=0.05.")
+
     def clean_name(self) -> str:
         try:
             return clean_name(self.cleaned_data["name"])
@@ -120,7 +129,8 @@ class GoldenSetAdmin(Base):
     form = GoldenSetForm
     list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
     search_fields = ("name", "collection_name")
-    readonly_fields = ("version", "digest", "baseline", "rubrics")
+    exclude = ("baseline", "rubrics")
+    readonly_fields = ("version", "digest", display_of(GoldenSet, "baseline"), display_of(GoldenSet, "rubrics"))
     inlines = (GoldenQuestionInline,)
 
     def get_queryset(self, request: HttpRequest) -> Any:

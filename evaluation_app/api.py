@@ -13,6 +13,7 @@ from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.analysis.sweeps.api import router as sweeps_router
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api.sets import router as golden_router
+from evaluation_app.history.api import router as history_router
 from evaluation_app.reviews.api import router as reviews_router
 from evaluation_app.runs.api import router as evaluation_runs_router
 from evaluation_app.scoring.api import router as scoring_router
@@ -31,6 +32,7 @@ for part in (
     curation_router,
     scoring_router,
     reviews_router,
+    history_router,
 ):
     router.add_router("", part)
 

@@ -15,6 +15,7 @@ from evaluation_app.golden.pages import rubrics as golden_rubrics
 from evaluation_app.golden.pages import sets as golden_sets
 from evaluation_app.golden.pages import sets as golden_versions
 from evaluation_app.golden.pages import transfers as golden_transfers
+from evaluation_app.history import pages as history
 from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run_page, runs_page
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
@@ -74,6 +75,9 @@ urlpatterns = [
     path(f"{RUN}/jsonl/", runs.download_run, name="evaluation-run-jsonl"),
     path(f"{RUN}/without/", runs_page.run_without, name="run-without"),
     path(f"{RUN}/items/<int:position>/", item_page.show_item, name="evaluation-item"),
+    path(f"{RUN}/items/<int:position>/changes/", history.show_changes, name="item-changes"),
+    path(f"{RUN}/items/<int:position>/changes/start/", history.start, name="item-changes-start"),
+    path(f"{RUN}/items/<int:position>/changes/undo/", history.undo, name="item-changes-undo"),
     path("evaluation/compare/", comparison.compare, name="compare"),
     path("evaluation/compare/questions/<int:position>/", comparison.question, name="compare-question"),
     path("evaluation/last/", curation.last_evaluation, name="last-evaluation"),

@@ -39,7 +39,7 @@ ORDER: dict[str, str] = {
     ),
     "evaluation_app": (
         "measures models charts metrics spans judges rubrics golden scoring runs sample analysis conformance pages"
-        " reviews curation transfer_parts commands templatetags tasks api admin urls management apps"
+        " reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app.commands import (
+    bisect,
     calibrate,
     collections,
     evaluate,
@@ -48,6 +49,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         query.show_results,
     ),
     "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
+    "bisect": Subcommand(
+        "find the change that broke golden questions; exit status 1 where it is not proven",
+        bisect.add_arguments,
+        bisect.run,
+        bisect.show,
+        bisect.has_passed,
+    ),
     "receipt": Subcommand(
         "a signed record of a stored run",
         receipts.add_receipt_arguments,

@@ -1,5 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
+from evaluation_app.models.bisections import StoredBisection
 from evaluation_app.models.comparisons import RunComparison, TriedFix
 from evaluation_app.models.conformance import ConformanceResult
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
@@ -26,6 +27,7 @@ __all__ = [
     "SpanRollup",
     "SpanSender",
     "SpanWriter",
+    "StoredBisection",
     "Sweep",
     "TriedFix",
 ]

@@ -9,9 +9,11 @@ from django.test import Client
 
 from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.suggestions.suggestions import suggest_questions
 from evaluation_app.golden.transfer.columns import propose_columns
 from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
 from evaluation_app.golden.transfer.imports import carry_out, plan_import
@@ -256,13 +258,18 @@ def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Cli
     question, version = woods.questions.get(position=0), woods.version
     address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
     values = {
-        "golden_set": woods.pk, "position": 0, "question": "How tall?", "expected_doc_ids": '["oak"]',
-        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}", "match": "all",
+        "golden_set": woods.pk, "position": 1, "question": "How tall?", "expected_doc_ids": "oak\n\nelm\noak",
+        "expected_chunks": "", "category": "factual", "weight": 1, "thresholds": "recall@10=1", "match": "all",
     }  # fmt: skip
+    shown = admin_client.get(address).context["adminform"].form
+    assert (shown["position"].value(), shown["expected_doc_ids"].value()) == (1, "\n".join(question.expected_doc_ids))
     refused = admin_client.post(address, {**values, "weight": -1})
     assert list(refused.context["adminform"].form.errors) == ["weight"]
     assert admin_client.post(address, {**values, "weight": 3}).status_code == 302
+    assert admin_client.get(f"/admin/evaluation_app/goldenset/{woods.pk}/change/").status_code == 200
     woods.refresh_from_db()
+    question.refresh_from_db()
+    assert (question.position, question.expected_doc_ids, question.thresholds) == (0, ["oak", "elm"], {"recall@10": 1})
     kept = woods.versions.get(version=woods.version)
     assert (woods.version, kept.reason, kept.made_by) == (version + 1, "changed in the admin", "admin")
     gone = admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/delete/", {"post": "yes"})
@@ -278,3 +285,15 @@ def test_the_sample_leaves_alone_what_a_person_made_their_own(db: None) -> None:
     assert list(rows) == [("ours", "factual", "ours"), ("a", "why", SHIPPED)]
     made = GoldenSet.objects.get()
     assert made.versions.filter(version=made.version, reason="loaded what ships with ragd").exists()
+
+
+def test_questions_that_the_search_does_not_find_are_suggested_where_they_are_asked_for(db: None) -> None:
+    collection = create_collection(name="coast")
+    for name in (*"abcdefghijkl", "z"):
+        ingest_text(collection, name, "A spring tide is the tide of a full or new moon.")
+    golden_set = create_set("tides", "coast")
+    left_out = suggest_questions(golden_set, doc_ids=["z"])
+    assert (left_out.made, left_out.tried, left_out.lost) == ([], 1, 1)
+    (made,) = suggest_questions(golden_set, doc_ids=["z"], include_unfound=True).made
+    assert (made.suggested, made.by_construction, made.expected_doc_ids) == (True, False, ["z"])
+    assert "a, b, c" in made.notes, "the documents that are found instead"

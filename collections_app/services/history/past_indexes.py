@@ -99,7 +99,12 @@ def read_as_of(collection: Collection, at: datetime, read: Callable[[Store], Fou
     Raises what `read_past_state` raises, ServiceError 409 "not_restorable" where chunks or the index version of then
     are not kept, EmbedderError, and what `read` raises.
     """
-    state = read_past_state(collection, at)
+    return read_state(collection, read_past_state(collection, at), read)
+
+
+def read_state(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
+    """`read_as_of` for a state that was read before, or put together of two by `PastState.mixed`."""
+    at = state.at
     if is_present(collection, state):
         with transaction.atomic():
             return AsOf(at, state.generation), read(open_store(collection))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -66,6 +66,17 @@ class PastState:
     generation: int
     documents: Mapping[str, PastDocument]
     swapped_at: datetime | None
+
+    def mixed(self, other: PastState, doc_ids: Iterable[str]) -> PastState:
+        """This state with these documents as they were in the other one, of the same index version; it need never have
+        been. Raises ValueError for one of another."""
+        if self.generation != other.generation:
+            raise ValueError("states of two index versions cannot be mixed")
+        taken = set(doc_ids)
+        documents = {name: each for name, each in self.documents.items() if name not in taken}
+        documents |= {name: each for name, each in other.documents.items() if name in taken}
+        swaps = [moment for moment in (self.swapped_at, other.swapped_at) if moment is not None]
+        return replace(self, documents=documents, swapped_at=min(swaps, default=None))
 
     @property
     def hash(self) -> str:

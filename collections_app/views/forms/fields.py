@@ -31,6 +31,39 @@ class TagsField(forms.CharField):
         return ", ".join(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
+class LinesField(forms.CharField):
+    """One text per line; a list in the order typed, each once."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+
+    def to_python(self, value: Any) -> Any:
+        lines = (line.strip() for line in str(value or "").splitlines())
+        return list(dict.fromkeys(line for line in lines if line))
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list | tuple) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool(list(initial or []) != self.to_python(data))
+
+
+class PlaceField(forms.IntegerField):
+    """A position that people count from 1 and rows from 0."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return value + 1 if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> Any:
+        place = super().to_python(value)
+        return None if place is None else place - 1
+
+
 class ObjectField(forms.CharField):
     """One JSON object; {} when nothing is typed."""
 

@@ -1,0 +1,220 @@
+"""Bisect names the change that broke a golden question, from what is stored, and takes it back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.models import Collection, StateChange
+from collections_app.services.collections.collections import update_collection
+from collections_app.services.documents.documents import (
+    delete_documents,
+    get_document,
+    ingest_text,
+    set_documents_enabled,
+)
+from collections_app.services.documents.edits import edit_document
+from evaluation_app.history import requests
+from evaluation_app.history.bisection import Bisection, bisect_item
+from evaluation_app.history.requests import find_good, request_bisection
+from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet, StoredBisection
+from evaluation_app.runs import lifecycle
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.types import Filters, RetrievePlan
+from tests.commands.conftest import run_json
+from tests.refusals import refuses
+from tests.retrieval.corpus import bearer, get, make_collection, post
+
+pytestmark = pytest.mark.django_db
+
+QUESTION = "How much water does the main pump move?"
+PLAN = RetrievePlan(k=2)
+
+
+@pytest.fixture
+def house() -> Collection:
+    collection = make_collection()
+    update_collection(collection, changes={"retention": {"deleted_days": 30}})
+    collection.refresh_from_db()
+    return collection
+
+
+@pytest.fixture
+def pumps(house: Collection) -> GoldenSet:
+    made = GoldenSet.objects.create(name="pumps", collection_name=house.name)
+    GoldenQuestion.objects.create(golden_set=made, question=QUESTION, expected_doc_ids=["pump.md"])
+    return made
+
+
+def evaluate(golden_set: GoldenSet, plan: RetrievePlan = PLAN, **settings: Any) -> EvaluationItem:
+    values = {"answers": False, "judge": "none", "cut": 2} | settings
+    run = lifecycle.start_run(golden_set, plan=plan, settings=RunSettings(**values), send=False)
+    return lifecycle.run_now(run).items.get()
+
+
+def change_others(collection: Collection) -> None:
+    """Changes that break nothing."""
+    ingest_text(collection, "garden.md", "Tulips are cut in May.", title="Garden")
+    edit_document(collection, "pump.md", {"metadata": {"floor": 2}})
+    ingest_text(collection, "attic.md", "Old chairs are kept in the attic.")
+    set_documents_enabled(collection, ["boiler.md"], enabled=False)
+
+
+def named(result: Bisection) -> list[tuple[str, str]]:
+    return [(event.kind, event.doc_id) for event in result.events]
+
+
+def test_the_change_is_found_with_who_and_how_it_is_undone(
+    house: Collection, pumps: GoldenSet, django_user_model: type[User]
+) -> None:
+    ada = django_user_model.objects.create_user("ada")
+    good = evaluate(pumps)
+    change_others(house)
+    set_documents_enabled(house, ["pump.md"], enabled=False, actor=ada)
+    delete_documents(house, ["garden.md"])
+    bad = evaluate(pumps)
+    result = bisect_item(good, bad)
+    assert (named(result), result.proven, result.events[0].by) == ([("disabled", "pump.md")], True, "ada")
+    assert (result.measure, result.before.value, result.after.value, result.after.rank) == ("hit@2", 1.0, 0.0, None)
+    assert (result.before.rank, result.undone.rank, result.changes) == (1, 1, 6)
+    assert result.looked <= 6
+    assert (result.undos[0].action, result.undos[0].body) == ("enable", {"enabled": True})
+
+
+def test_a_revision_is_told_apart_from_harmless_ones_of_the_same_document(house: Collection, pumps: GoldenSet) -> None:
+    good = evaluate(pumps)
+    edit_document(house, "pump.md", {"tags": ["a"]})
+    ingest_text(house, "pump.md", "Nothing of interest is written here.", title="Other")
+    edit_document(house, "pump.md", {"tags": ["b"]})
+    result = bisect_item(good, evaluate(pumps))
+    assert (named(result), result.events[0].number, result.undos[0].action) == (
+        [("revision", "pump.md")],
+        2,
+        "rollback",
+    )
+
+
+def test_a_changed_plan_and_a_changed_question_are_named(house: Collection, pumps: GoldenSet) -> None:
+    good = evaluate(pumps)
+    change_others(house)
+    bad = evaluate(pumps, RetrievePlan(k=2, filters=Filters(tags_any=("outside",))))
+    result = bisect_item(good, bad)
+    assert (named(result), list(result.events[0].details)) == ([("plan", "")], ["filters"])
+    pumps.questions.update(expected_doc_ids=["boiler.md"])
+    result = bisect_item(good, evaluate(pumps))
+    assert (named(result), result.events[0].details["expected_doc_ids"]) == (
+        [("question", "")],
+        [["pump.md"], ["boiler.md"]],
+    )
+
+
+def test_an_answer_that_became_wrong_is_searched_for_by_quotations(house: Collection, pumps: GoldenSet) -> None:
+    pumps.questions.update(expected_answer="The main pump moves 400 litres of water per minute.")
+    good = evaluate(pumps, answers=True)
+    change_others(house)
+    text = get_document(house, "pump.md").text
+    ingest_text(house, "pump.md", text.replace("400 litres", "many buckets"), title="Pump")
+    bad = evaluate(pumps, answers=True)
+    assert bad.scores["hit@2"]["value"] == 1.0
+    result = bisect_item(good, bad)
+    assert (result.measure, named(result)) == ("correctness", [("revision", "pump.md")])
+
+
+def test_changes_of_one_moment_are_tried_alone(house: Collection, pumps: GoldenSet) -> None:
+    good = evaluate(pumps)
+    set_documents_enabled(house, ["garden.md", "pump.md", "boiler.md"], enabled=False)
+    StateChange.objects.filter(kind="disabled").update(made_at=timezone.now())
+    result = bisect_item(good, evaluate(pumps))
+    assert (named(result), result.proven, result.changes) == ([("disabled", "pump.md")], True, 3)
+
+
+def test_what_cannot_be_restored_is_suspected_and_not_proven(house: Collection, pumps: GoldenSet) -> None:
+    update_collection(house, changes={"retention": {}})
+    house.refresh_from_db()
+    good = evaluate(pumps)
+    change_others(house)
+    delete_documents(house, ["pump.md"])
+    result = bisect_item(good, evaluate(pumps))
+    assert (result.proven, ("deleted", "pump.md") in named(result), result.looked) == (False, True, 0)
+    assert {doc_id for _, doc_id in named(result)} == {"pump.md"}
+    assert "'pump.md'" in result.note
+
+
+def test_a_question_that_is_not_worse_is_refused(house: Collection, pumps: GoldenSet) -> None:
+    good, bad = evaluate(pumps), evaluate(pumps)
+    with refuses("not_worse"):
+        bisect_item(good, bad)
+    with refuses("not_worse", "good"):
+        find_good(bad)
+
+
+@pytest.fixture
+def broken(house: Collection, pumps: GoldenSet) -> tuple[EvaluationItem, EvaluationItem]:
+    good = evaluate(pumps)
+    change_others(house)
+    set_documents_enabled(house, ["pump.md"], enabled=False)
+    return good, evaluate(pumps)
+
+
+def test_the_api_finds_it_for_who_may_see_both_runs(
+    client: Client, broken: tuple[EvaluationItem, EvaluationItem]
+) -> None:
+    good, bad = broken
+    address = f"/v1/evaluation-runs/{bad.run_id}/items/0/bisection"
+    key = bearer(collections=["house"])
+    assert get(client, address, key)[0] == 404
+    status, found = post(client, address, {}, key)
+    assert (status, found["state"], found["report"]["proven"]) == (200, "succeeded", True)
+    (event,) = found["report"]["events"]
+    assert (event["kind"], event["doc_id"], event["undo"]["method"]) == ("disabled", "pump.md", "PATCH")
+    assert found["report"]["good_run"] == str(good.run_id)
+    assert get(client, address, key)[1] == found
+    make_collection("other", empty=True)
+    for send in (lambda: get(client, address, bearer(collections=["other"])),
+                 lambda: post(client, address, {}, bearer(collections=["other"]))):  # fmt: skip
+        status, refused = send()
+        assert (status, refused["error"]["type"]) == (404, "unknown_evaluation_run")
+    status, refused = post(client, f"/v1/evaluation-runs/{good.run_id}/items/0/bisection", {}, key)
+    assert (status, refused["error"]["type"]) == (409, "not_worse")
+
+
+def test_the_page_finds_it_and_takes_it_back(
+    client: Client, house: Collection, broken: tuple[EvaluationItem, EvaluationItem], django_user_model: type[User]
+) -> None:
+    _, bad = broken
+    client.force_login(django_user_model.objects.create_user("ada"))
+    address = f"/evaluation/runs/{bad.run_id}/items/0/changes/"
+    assert client.get(address).context["stored"] is None
+    assert client.post(f"{address}start/", {"good": "no run"}).status_code == 302
+    assert not StoredBisection.objects.exists()
+    assert client.post(f"{address}start/").headers["Location"] == address
+    shown = client.get(address).context["report"]
+    assert [event["doc_id"] for event in shown["events"]] == ["pump.md"]
+    client.post(f"{address}undo/", {"event": "0"})
+    assert get_document(house, "pump.md").enabled
+    assert client.post(f"{address}undo/", {"event": "7"}).status_code == 302
+
+
+def test_a_large_collection_is_searched_by_the_worker(
+    broken: tuple[EvaluationItem, EvaluationItem],
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    monkeypatch.setattr(requests, "AT_ONCE_CHUNKS", 1)
+    assert request_bisection(*broken).state == "queued"
+    with django_capture_on_commit_callbacks(execute=True):
+        request_bisection(*broken)
+    assert StoredBisection.objects.get().report["events"][0]["doc_id"] == "pump.md"
+
+
+def test_the_command_ends_with_what_it_proved(broken: tuple[EvaluationItem, EvaluationItem]) -> None:
+    by_number, by_words, every = (
+        run_json("bisect", "pumps", *words)["bisections"] for words in (["1"], [QUESTION], ["--all-failing"])
+    )
+    assert by_number == by_words == every
+    assert [(event["kind"], event["doc_id"]) for event in every[0]["events"]] == [("disabled", "pump.md")]
+    run_json("bisect", "pumps", "no such question", status=2)
