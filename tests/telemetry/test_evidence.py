@@ -19,6 +19,7 @@ from django.utils import timezone
 from collections_app.models import Report
 from collections_app.services.governance.api_keys import create_key
 from evaluation_app.models import Span
+from evaluation_app.spans.evidence import kept as kept_reports
 from evaluation_app.spans.evidence import tallies
 from evaluation_app.spans.evidence.controls import controls_of_tables
 from evaluation_app.spans.evidence.kept import REFRESHED, refresh_usual
@@ -181,7 +182,10 @@ def test_the_fields_of_cosai_are_counted_and_exported(stored: None, admin_client
     assert exported["rag.query.text"] == ["aitf.rag.query"] and exported.keys() == shown
 
 
-def test_the_page_reads_what_was_counted_lately(stored: None, admin_client: Client) -> None:
+def test_the_page_reads_what_was_counted_lately(
+    stored: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_reports, "KEPT_FROM", 0)
     first = admin_client.get("/evidence/", follow=True).context["report"]
     Span.objects.all().delete()
     with CaptureQueriesContext(connection) as asked:
@@ -193,7 +197,16 @@ def test_the_page_reads_what_was_counted_lately(stored: None, admin_client: Clie
     assert admin_client.get("/traces/evidence/").context["report"].spans == 0, "what was counted last is kept"
 
 
-def test_the_worker_counts_before_the_kept_report_is_too_old(stored: None, admin_client: Client) -> None:
+def test_few_spans_are_counted_each_time(stored: None, admin_client: Client) -> None:
+    assert admin_client.get("/traces/evidence/").context["report"].spans
+    Span.objects.all().delete()
+    assert admin_client.get("/traces/evidence/").context["report"].spans == 0
+
+
+def test_the_worker_counts_before_the_kept_report_is_too_old(
+    stored: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_reports, "KEPT_FROM", 0)
     assert refresh_usual() and not refresh_usual()
     made_at = timezone.now() - REFRESHED
     Report.objects.filter(name__startswith="evidence:").update(made_at=made_at)

@@ -17,6 +17,7 @@ KEPT = timedelta(hours=1)
 REFRESHED = timedelta(minutes=45)  # by the worker, before it is too old
 USUAL_DAYS = 30
 USUAL = {"since": f"{USUAL_DAYS}d"}
+KEPT_FROM = 1000  # spans looked at: fewer are counted each time, which is quick
 PREFIX = "evidence:"
 COUNTS = ("spans", "applies", "recorded", "hidden", "missing")
 
@@ -60,7 +61,8 @@ def _count(name: str, requested: Range, limit: int | None) -> EvidenceReport:
         "counts": tallies.counts, "seen": tallies.seen, "truncated": tallies.truncated,
         "since": requested.since.isoformat(), "until": requested.until.isoformat(),
     }  # fmt: skip
-    Report.objects.update_or_create(name=name, defaults={"values": values, "made_at": now})
+    if sum(tallies.seen.values()) >= KEPT_FROM:
+        Report.objects.update_or_create(name=name, defaults={"values": values, "made_at": now})
     return build_report(requested, tallies=tallies, made_at=now)
 
 
