@@ -74,11 +74,7 @@ def new_run(request: PageRequest) -> HttpResponse:
     if is_sent and not is_estimate and (started := _start(request, chosen, forms_of_run)) is not None:
         return redirect(started)
     is_valid = forms_of_run.are_valid() if is_sent else forms_of_run.plan.is_valid()
-    estimate: dict[str, Any] = {}
-    if is_valid:
-        begin = RunSettings.from_dict(like.settings) if like else RunSettings()
-        settings = forms_of_run.settings.run_settings() if is_sent else begin
-        estimate = _estimate(chosen, collection, forms_of_run, settings)
+    estimate: dict[str, Any] = _estimate(chosen, collection, forms_of_run, like) if is_valid else {}
     status = 200 if not is_sent or (is_estimate and is_valid) else 422
     context |= {
         "collection": collection,
@@ -111,9 +107,16 @@ class RunForms:
         return all(verdicts)
 
 
-def _estimate(golden_set: GoldenSet, collection: Collection, filled: RunForms, settings: RunSettings) -> dict[str, Any]:
-    """What the run would take; {} where what is filled in does not fit together."""
+def _estimate(
+    golden_set: GoldenSet, collection: Collection, filled: RunForms, like: EvaluationRun | None
+) -> dict[str, Any]:
+    """What the run would take; {} where what is filled in does not fit together. A form that was not sent yet stands
+    for the run that it begins from, else for the defaults."""
     try:
+        if filled.settings.is_bound:
+            settings = filled.settings.run_settings()
+        else:
+            settings = RunSettings.from_dict(like.settings) if like else RunSettings()
         plan = filled.plan.chosen().plan
         answerer, _ = read_answerer(collection, settings)
     except (ServiceError, RagdError):

@@ -17,7 +17,8 @@ from evaluation_app.models import EvaluationRun
 from retrieval_app.runs.plans import ChosenPlan, default_plans
 
 PURPOSES = (EvaluationRun.Purpose.MANUAL, EvaluationRun.Purpose.API, EvaluationRun.Purpose.CLI)
-OVERRIDES = ("llm_model", "system_prompt", "corrective")  # of RunSettings; with one of them another answerer is tried
+# of RunSettings: with one of them another answerer is tried, or an earlier state of the collection
+OVERRIDES = ("llm_model", "system_prompt", "corrective", "as_of")
 
 
 @dataclass(frozen=True, slots=True)

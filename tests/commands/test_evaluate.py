@@ -111,6 +111,9 @@ def test_a_regression_against_the_baseline_ends_with_1(house, tmp_path):
     assert answer["verdict"]["reasons"][0].startswith("hit@3 is worse by -0.8")
     suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
     assert suites["house questions.regressions"].get("failures") == "1"
+    decided = run_json(*worse, "--no-regressions", status=1)
+    assert decided["comparison"]["conclusion"]["kind"] == "worse"
+    assert decided["verdict"]["reasons"] == [decided["comparison"]["conclusion"]["sentence"]]
     assert run_json(*worse, "--baseline", good["id"])["verdict"]["passed"], "only looked at, not demanded"
     house.questions.filter(position=0).update(question="Changed?")
     with pytest.raises(CommandError, match="would say nothing") as caught:

@@ -165,6 +165,7 @@ EXPERIMENTS: list[dict[str, Any]] = [
     {"generation": 2},
     {"purpose": "cli", "settings": {"answers": False, "judge": "none", "cut": 10}},
     {"settings": SETTINGS | {"system_prompt": "Be short."}},
+    {"settings": SETTINGS | {"as_of": "2026-01-01T00:00:00Z"}},
 ]
 
 

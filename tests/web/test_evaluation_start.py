@@ -108,6 +108,13 @@ def test_what_a_run_takes_is_told_before_it_is_started(admin_client, house, sett
     assert EvaluationRun.objects.count() == 1, "nothing was started"
 
 
+def test_a_run_of_a_version_with_other_settings_has_no_estimate(admin_client, house):
+    first = make_run([{}], golden_set=house, collection_name=house.collection_name)
+    EvaluationRun.objects.filter(pk=first.pk).update(settings={"taste": 1})
+    page = admin_client.get(f"{NEW}?run={first.pk}")
+    assert page.status_code == 200 and "estimate" not in page.context
+
+
 @pytest.mark.parametrize(
     ("settings", "asks_model", "calls"),
     [

@@ -107,10 +107,10 @@ def shown_runs() -> QuerySet[EvaluationRun, EvaluationRun]:
 
 
 def newest_run(sets: Iterable[GoldenSet]) -> EvaluationRun | None:
-    """The newest finished run of these sets; one that goes on only where none is finished."""
+    """The newest finished run of these sets; one that tried a fix, or goes on, only where there is no other."""
     runs = shown_runs().filter(golden_set__in=list(sets)).select_related("golden_set")
-    going = (EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING)
-    return runs.exclude(state__in=going).first() or runs.first()
+    finished = runs.exclude(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
+    return finished.exclude(purpose=EvaluationRun.Purpose.FIX).first() or finished.first() or runs.first()
 
 
 def runs_of(golden_set: GoldenSet) -> list[EvaluationRun]:

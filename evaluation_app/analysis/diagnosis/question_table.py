@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from evaluation_app.analysis.diagnosis.board import Filters, came_back, modes_of
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
-from evaluation_app.measures.catalogue import Measure, measure_of, order_of
+from evaluation_app.measures.catalogue import HEADLINE, Bands, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Mode, bands_for, stored_table
@@ -18,6 +18,9 @@ FIELDS = (
     "run", "position", "question_text", "category", "golden", "query_run", "trace_id", "outcome", "answer", "scores",
     "modes", "error",
 )  # fmt: skip
+
+
+Left = tuple[EvaluationItem, tuple[Mode, ...], tuple[BoardCard, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_P
             questions[mode.key].add(item.position)
     cards = cards_of(run.golden_set, [item.question_text for item, _ in shown]) if run.golden_set else {}
     bands = bands_for(run.golden_set)
-    groups: dict[str, list[QuestionRow]] = defaultdict(list)
+    groups: dict[str, list[Left]] = defaultdict(list)
     away = 0
     for item, modes in shown:
         own = tuple(card for mode in modes if (card := cards.get((item.question_text, mode.key))) is not None)
@@ -83,9 +86,9 @@ def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_P
         is_away = all(mode.key in closed for mode in modes if mode.kind == modes[0].kind)
         away += is_away
         if _is_left(item, modes, own, filters, is_away=is_away):
-            groups[modes[0].key].append(QuestionRow(item, modes, _headline(item, bands), own))
+            groups[modes[0].key].append((item, modes, own))
     made = [
-        Group(mode, tuple(groups[key][:per_group]), len(groups[key]))
+        Group(mode, tuple(_row(left, bands) for left in groups[key][:per_group]), len(groups[key]))
         for key, mode in stored_table().modes.items()
         if groups.get(key)
     ]
@@ -125,9 +128,9 @@ def _is_left(
     return filters.show == "all" or is_away == (filters.show == "away")
 
 
-def _headline(item: EvaluationItem, bands: Mapping[str, tuple[float, float]]) -> tuple[tuple[Measure, Score], ...]:
-    """Without measures over chunks, which the list of failing questions is not about."""
-    known = [
-        (measure_of(name, bands), name) for name in sorted(item.scores, key=order_of) if not name.startswith("chunk_")
-    ]
-    return tuple((measure, Score.from_dict(item.scores[name])) for measure, name in known if measure.is_headline)
+def _row(left: Left, bands: Bands) -> QuestionRow:
+    """Its scores are those of the headline, without measures over chunks, which failing questions are not about."""
+    item, modes, cards = left
+    names = sorted((name for name in item.scores if name.partition("@")[0] in HEADLINE), key=order_of)
+    scores = tuple((measure_of(name, bands), Score.from_dict(item.scores[name])) for name in names)
+    return QuestionRow(item, modes, scores, cards)
