@@ -50,19 +50,24 @@ document.addEventListener("keydown", (event) => {
 });
 
 // --- dialogs: a link opens the page it leads to in a dialog or in the drawer
-async function openPage(dialog, href, part) {
+async function fillPart(box, href, part) {
   try {
     const response = await fetch(href, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const content = find(part, page);
     if (!response.ok || !content) throw new Error(`no ${part} at ${href}`);
-    find(".dialog-body", dialog).replaceChildren(document.importNode(content, true));
+    box.replaceChildren(document.importNode(content, true));
   } catch {
     location.assign(href);
     return false;
   }
-  htmx.process(dialog);
-  showTimes(dialog);
+  htmx.process(box);
+  showTimes(box);
+  return true;
+}
+
+async function openPage(dialog, href, part) {
+  if (!(await fillPart(find(".dialog-body", dialog), href, part))) return false;
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   const place = new URL(href, location).hash;
@@ -79,6 +84,13 @@ on("click", "a[data-dialog]", (link, event) => {
 on("click", "a[data-drawer]", async (link, event) => {
   if (!isPlainClick(event)) return;
   event.preventDefault();
+  const pane = find("[data-pane]", link.closest("[data-split]") ?? document.createElement("div"));
+  if (pane?.offsetParent) { // a wide screen has room for the span beside its trace
+    findAll(".wf-row.chosen").forEach((row) => row.classList.remove("chosen"));
+    link.closest(".wf-row")?.classList.add("chosen");
+    if (await fillPart(pane, link.href, "#detail")) pane.scrollTop = 0;
+    return;
+  }
   const drawer = find("#drawer");
   const alreadyOpen = drawer.open;
   if (!(await openPage(drawer, link.href, "#detail"))) return;

@@ -251,6 +251,8 @@ def test_the_page_says_which_model_has_which_price(
             model="our-own",
             type="gen_ai.inference",
             attributes=asked,
+            input_tokens=100,
+            output_tokens=10,
         )
     with django_capture_on_commit_callbacks(execute=True):
         save_price("text-embedding-3-small", input_per_million=0.5, actor=None)
@@ -261,6 +263,8 @@ def test_the_page_says_which_model_has_which_price(
         "our-own": ("", False, 3),
     }
     assert (found["text-embedding-3-small"].input, found["our-own"].unpriced_calls) == (pytest.approx(0.5), 3)
+    overview = admin_client.get(reverse("evaluation:traces")).context["total"]["tokens"]
+    assert sum(row.tokens for row in found.values()) == overview == 330
     text = admin_client.get(reverse("evaluation:prices")).content.decode()
     assert "local, no price" in text and ">entered<" in text
     assert f'<a href="{escape(found["our-own"].calls_href)}">3</a>' in text

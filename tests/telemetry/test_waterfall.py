@@ -95,7 +95,7 @@ CALLS = [
 def test_tokens_cost_documents_and_risk_stand_on_the_bars() -> None:
     waterfall = build_waterfall(CALLS)
     rows = {row.span.span_id: row for row in waterfall.rows}
-    assert rows["root"].label == "923 tokens in, 89 out, $0.00242"
+    assert rows["root"].label == "923 tokens in, 89 out, $0.00242 (sum of 3 calls)"
     assert rows["call"].label == "7 tokens in, $0.00002"
     assert rows["rerank"].label == "50 → 12 documents"
     assert rows["chat"].label == "911 tokens in, 87 out, $0.0024, risk 80"
@@ -105,6 +105,20 @@ def test_tokens_cost_documents_and_risk_stand_on_the_bars() -> None:
     assert [stage for stage, _ in waterfall.stages] == ["pipeline", "embed", "rank", "generate"]
     assert "911 tokens in" in waterfall_bar(rows["chat"])
     assert 'fill="url(#wf-rank)"' in waterfall_bar(rows["rerank"])
+
+
+def test_a_call_tells_its_own_tokens_whatever_calls_stand_in_it() -> None:
+    usage = {"gen_ai.system": "ragd.extractive", "gen_ai.usage.input_tokens": 1253, "gen_ai.usage.output_tokens": 40}
+    inner = {"gen_ai.system": "ragd.local", "gen_ai.usage.input_tokens": 318}
+    spans = [
+        make("root", None, 0, 100, name="rag.pipeline house"),
+        make("chat", "root", 10, 90, name="chat extractive", attributes=usage),
+        make("embed", "chat", 20, 30, name="embeddings m", attributes=inner),
+    ]
+    waterfall = build_waterfall(spans)
+    rows = {row.span.span_id: row.label for row in waterfall.rows}
+    assert rows["chat"] == "1,253 tokens in, 40 out"
+    assert rows["root"].startswith("1,571 tokens in, 40 out (sum of ") and waterfall.usage.calls == 2
 
 
 def ids(waterfall: Waterfall) -> list[str]:

@@ -410,3 +410,14 @@ def test_an_answer_that_was_cut_off_says_so(
     assert run.token_usage["finish_reason"] == "length"
     for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/"):
         assert has(visitor.get(address), "p.watch")
+
+
+def test_the_page_of_a_run_begins_with_answer_and_sources(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
+) -> None:
+    fill()
+    run = ask("What does the blue whale eat?")
+    page = visitor.get(f"/runs/{run.pk}/").content.decode()
+    marks = ('aria-label="Answer"', 'id="results"', 'id="run-score"', 'id="waterfall"')
+    places = [page.index(mark) for mark in marks]
+    assert places == sorted(places) and "data-split" in page[places[2] :] and "data-pane" in page[places[3] :]

@@ -32,7 +32,8 @@ Use = tuple[str, str, str]  # (operation, provider, model)
 class PricedModel:
     """input, output: US dollars per million tokens, None where nobody prices them. is_tiered: more tokens cost more.
 
-    source: "table", "override", "" for none. calls, spent_usd: in the period. system: "" where no span names it.
+    source: "table", "override", "" for none. calls, spent_usd, tokens: in the period, as the overview counts them.
+    system: "" where no span names it.
     """
 
     operation: str
@@ -42,6 +43,7 @@ class PricedModel:
     spent_usd: float
     unpriced_calls: int
     is_configured: bool
+    tokens: int = 0
     source: str = ""
     input: float | None = None
     output: float | None = None
@@ -109,7 +111,8 @@ def _configured() -> Iterable[Use]:
 def _priced(use: Use, calls: Consumption, is_configured: bool) -> PricedModel:
     operation, system, model = use
     unpriced = 0 if telemetry.is_local(system) else calls.calls - calls.priced
-    base = (operation, system, model, calls.calls, calls.cost_usd or 0.0, unpriced, is_configured)
+    tokens = calls.input_tokens + calls.output_tokens
+    base = (operation, system, model, calls.calls, calls.cost_usd or 0.0, unpriced, is_configured, tokens)
     writes = SAMPLE if operation == telemetry.CHAT else 0
     cost = find_cost(system, model, SAMPLE, writes, 0)
     if cost is None:

@@ -138,12 +138,19 @@ def sum_usage(children: Mapping[str | None, Sequence[Span]], ordered: Sequence[S
 
 
 def describe_span(span: Span, usage: Usage) -> str:
-    """What was counted, for the span's bar; "" where nothing was. usage: of the span with all that is below it."""
+    """What was counted, for the span's bar; "" where nothing was. usage: of the span with all that is below it, which a
+    bar that is no call says to be a sum."""
     facts = facts_of(span)
-    parts = [str(usage)] if _tells_usage(span) and usage.calls else []
+    parts = [_usage_words(span, usage)] if _tells_usage(span) and usage.calls else []
     parts += [words for words in (_documents(facts), _subject(span, facts), _work(facts)) if words]
     risk = _number(facts.get(names.SECURITY_RISK_SCORE))
     return ", ".join(parts + ([f"risk {risk:.0f}"] if risk else []))
+
+
+def _usage_words(span: Span, usage: Usage) -> str:
+    """Of a call what it used itself, as its page says, whatever other calls stand in it; else the sum of those."""
+    own = usage_of(span)
+    return str(own) if own.calls else f"{usage} (sum of {usage.calls} call{'' if usage.calls == 1 else 's'})"
 
 
 def _tells_usage(span: Span) -> bool:
