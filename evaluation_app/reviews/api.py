@@ -22,7 +22,7 @@ from retrieval_app.api.queries import find_run
 router = Router(auth=BearerAuth(), tags=["evaluation"])
 
 
-class EstimateOut(Schema):
+class AnchoredEstimateOut(Schema):
     value: float
     low: float = Field(description="Lower end of the 95 % interval")
     high: float
@@ -34,7 +34,7 @@ class AnchoredScoreOut(Schema):
     measure: str
     title: str
     judged: float = Field(description="The judge's mean over these answers")
-    estimate: EstimateOut | None = Field(description="null while labels are missing")
+    estimate: AnchoredEstimateOut | None = Field(description="null while labels are missing")
     labels: int = Field(description="Labels of answers that chance drew")
     answers: int = Field(description="Answers that the judge scored")
     missing: int = Field(description="Labels that are still needed for an estimate")
