@@ -27,6 +27,9 @@ def test_from_the_board_to_reviews_by_keyboard(visit: Visit) -> None:
 
     page = visit.go("/evaluation/board/")
     assert look_at(visit) == []
+    page.get_by_role("link", name="Triage").click()
+    expect(page.locator(".board-card")).to_have_count(2)
+    assert look_at(visit) == []
     card = page.locator(".board-card").first
     card.get_by_text("Triage").click()
     card.get_by_label("Note").fill("Ask for more.")

@@ -27,6 +27,7 @@ from collections_app.services.sources.url_lists import UrlEntry, submit_urls
 from collections_app.services.sources.web_client import _name_of
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
+from ragd.version import product_version
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.web_server import Page, WebServer
 
@@ -59,7 +60,9 @@ def test_a_page_becomes_a_document(notes: Collection, web_server: WebServer, set
     assert (document.title, document.tags, document.source) == ("Pumps", ["web"], web_server.url("/docs/pumps?v=2"))
     assert (document.media_type, document.text) == ("text/html", "Some text about pumps.")
     assert web_server.paths() == [ANY_ROBOTS, "/docs/pumps?v=2"]
-    assert {asked.headers["user-agent"] for asked in web_server.asked} == {"ragd/0.1.0 (+https://rag.example.org)"}
+    assert {asked.headers["user-agent"] for asked in web_server.asked} == {
+        f"ragd/{product_version()} (+https://rag.example.org)"
+    }
     assert [entry["stage"] for entry in job.stages] == ["fetch", "parse", "chunk", "embed", "store"]
     assert (job.stages[0]["unit"], job.stages[0]["done"]) == ("bytes", len(web_server.pages["/docs/pumps?v=2"].body))
     source = FetchedSource.objects.get()

@@ -19,7 +19,7 @@ from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store import postings
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.postings import build_postings, read_segments, refresh_weights
-from ragd.store.store import Store, bake_length, execute, fetch_all, languages
+from ragd.store.store import Store, bake_length, drop_collection, execute, fetch_all, languages
 from ragd.types import Candidate, Filters, RetrievePlan
 from tests.builders import make_chunks
 
@@ -233,7 +233,7 @@ def test_the_postings_leave_with_their_collection(make_store: Any, small_segment
     store = make_store(language="simple")
     index([chunk for number in range(9) for chunk in make_chunks(f"d{number}", "fish")], store)
     assert read(store, PACKED)[0][0] > 0
-    execute(store.connection, "DELETE FROM collections WHERE id = %(id)s", {"id": store.collection.id})
+    drop_collection(store.connection, store.collection.id)
     assert read(store, PACKED) == [(0, None)]
 
 

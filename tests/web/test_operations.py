@@ -22,6 +22,7 @@ def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: 
 
     return QueryRun.objects.create(
         kind=kind, collection_name="nature", query="q", status=status, door=door, timings_ms={"total": took_ms},
+        environment="evaluation" if door == "worker" else "production",
         created_at=timezone.now() - timedelta(days=days_ago),
     )  # fmt: skip
 
