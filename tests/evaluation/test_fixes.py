@@ -232,6 +232,21 @@ def test_each_question_stands_once_failures_first(make: Make) -> None:
     assert [measure.name for measure, _ in row.scores] == ["correctness"]
 
 
+def test_scores_of_a_question_leave_out_what_the_answerer_cannot_vary(make: Make) -> None:
+    run = make(0, MODES, answerer="extractive")
+    shown = {"mrr@10": 0.5, "adherence": 1.0, "hit@10": 1.0, "correctness": 0.0}
+    told = {name: {"state": "scored", "value": value} for name, value in shown.items()}
+    run.items.filter(position=0).update(scores=told)
+
+    def names() -> list[str]:
+        rows = (row for group in read_table(run, Filters()).failures for row in group.rows if row.item.position == 0)
+        return [measure.name for row in rows for measure, _ in row.scores]
+
+    assert names() == ["correctness", "hit@10", "mrr@10"]
+    run.answerer = "gpt"
+    assert names() == ["correctness", "hit@10", "mrr@10", "adherence"]
+
+
 def test_filters_leave_questions(make: Make, golden_set: GoldenSet, django_user_model: Any) -> None:
     django_user_model.objects.create_user("ada")
     run = make(0, MODES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from evaluation_app.analysis.diagnosis.board import Filters, came_back, modes_of
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
-from evaluation_app.measures.catalogue import HEADLINE, Bands, Measure, measure_of, order_of
+from evaluation_app.measures.catalogue import HEADLINE, Bands, Measure, by_construction, measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Mode, bands_for, stored_table
@@ -25,8 +25,8 @@ Left = tuple[EvaluationItem, tuple[Mode, ...], tuple[BoardCard, ...]]
 
 @dataclass(frozen=True, slots=True)
 class QuestionRow:
-    """modes: failures, then diagnostics, the one that groups it first. scores: of the headline, in the catalogue's
-    order. cards: what people decided about it in these modes."""
+    """modes: failures, then diagnostics, the one that groups it first. scores: of the headline, in its order.
+    cards: what people decided about it in these modes."""
 
     item: EvaluationItem
     modes: tuple[Mode, ...]
@@ -87,8 +87,9 @@ def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_P
         away += is_away
         if _is_left(item, modes, own, filters, is_away=is_away):
             groups[modes[0].key].append((item, modes, own))
+    constant = by_construction(run.answerer)
     made = [
-        Group(mode, tuple(_row(left, bands) for left in groups[key][:per_group]), len(groups[key]))
+        Group(mode, tuple(_row(left, bands, constant) for left in groups[key][:per_group]), len(groups[key]))
         for key, mode in stored_table().modes.items()
         if groups.get(key)
     ]
@@ -128,9 +129,11 @@ def _is_left(
     return filters.show == "all" or is_away == (filters.show == "away")
 
 
-def _row(left: Left, bands: Bands) -> QuestionRow:
-    """Its scores are those of the headline, without measures over chunks, which failing questions are not about."""
+def _row(left: Left, bands: Bands, constant: Set[str]) -> QuestionRow:
+    """Its scores are those of the headline, in its order, without measures over chunks, which failing questions are not
+    about. constant: measures that cannot vary for the answerer, which are left out."""
     item, modes, cards = left
-    names = sorted((name for name in item.scores if name.partition("@")[0] in HEADLINE), key=order_of)
+    places = {name: HEADLINE.index(base) for name in item.scores if (base := name.partition("@")[0]) in HEADLINE}
+    names = sorted((name for name in places if name not in constant), key=lambda name: places[name])
     scores = tuple((measure_of(name, bands), Score.from_dict(item.scores[name])) for name in names)
     return QuestionRow(item, modes, scores, cards)
