@@ -101,9 +101,8 @@ def take_back(
     undo = undo_of(collection, event, good, bad)
     if undo.action == "rollback":
         roll_back(collection, event.doc_id, event.number or 0, actor=actor)
-    elif undo.action == "chunk":
-        number = int(CHUNK_SWITCHED.match(event.reason)[1])  # type: ignore[index]
-        set_chunk_enabled(collection, event.doc_id, number, enabled=undo.body["enabled"], actor=actor)
+    elif undo.action == "chunk" and (switched := CHUNK_SWITCHED.match(event.reason)):
+        set_chunk_enabled(collection, event.doc_id, int(switched[1]), enabled=undo.body["enabled"], actor=actor)
     elif undo.action in ("enable", "disable"):
         set_documents_enabled(collection, [event.doc_id], enabled=undo.action == "enable", actor=actor)
     elif undo.action in ("policy", "archive", "unarchive"):

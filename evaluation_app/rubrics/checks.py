@@ -92,12 +92,12 @@ def check_code(rubric: Rubric, question: str, answer: str, context: Sequence[str
         call = _load(rubric.definition)
     except KeyError:
         return failed("unknown_rubric")
-    except Exception:
+    except Exception:  # a team's own module may raise anything while it is imported; one rubric fails, not the run
         log.exception("the entry point %r of rubric %s cannot be loaded", rubric.definition, rubric.name)
         return failed("rubric_failed")
     try:
         value = call(question, answer, list(context), expected)
-    except Exception:
+    except Exception:  # a team's own code: as above
         log.exception("rubric %s raised", rubric.name)
         return failed("rubric_failed")
     if value is None:

@@ -68,6 +68,6 @@ def _insert(bench: Bench, place: Place, doc_id: str, dims: int) -> str:
     with bench.undone():
         try:
             execute(bench.connection, INSERT_CHUNK.format(table=place.table), values)
-        except Exception as error:
+        except Exception as error:  # psycopg and Django raise kinds of their own
             return VIOLATIONS.get(sqlstate(error) or "", str(error))
     return "written"
