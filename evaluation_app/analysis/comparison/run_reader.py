@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db.models.fields.json import KeyTransform
 
+from evaluation_app.measures.modes import failures
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import question_misses
@@ -46,6 +47,11 @@ class Asked:
     query_run: UUID | None
     trace_id: str
     passed: bool
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Its modes without the diagnostics, which alone fail no question."""
+        return failures(self.modes)
 
     @property
     def is_error(self) -> bool:
