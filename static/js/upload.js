@@ -86,7 +86,8 @@ function add(found) {
   look();
 }
 
-on("change", "[data-upload] [type=file]", (input) => add([...input.files].map((file) => ({ file, path: pathOf(file) }))));
+const addFrom = (input) => add([...input.files].map((file) => ({ file, path: pathOf(file) })));
+on("change", "[data-upload] [type=file]", addFrom);
 for (const type of ["dragenter", "dragover"]) {
   on(type, ".drop", (zone, event) => {
     event.preventDefault();
@@ -345,3 +346,4 @@ function clear() {
 
 part("folder").hidden = false;
 form.elements.on_clash.closest(".field").querySelector("label").textContent = "If a document already exists";
+findAll("[type=file]", form).forEach(addFrom); // chosen before this script had arrived, or kept by the browser on Back

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import Visit
 
@@ -54,6 +54,20 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page.locator(".answer .cite").first.click()
     expect(page.locator("#cited")).to_be_in_viewport()
     assert "five thousand flowers" in page.locator("mark").all_text_contents()[0]
+
+
+def test_files_chosen_before_the_script_has_loaded_are_reviewed(
+    visit: Visit, nature: Collection, tmp_path: Path
+) -> None:
+    page = visit.page
+    held: list[Route] = []
+    page.route("**/upload*.js", lambda route: held.append(route))
+    page.goto(f"{visit.base}/collections/nature/upload/", wait_until="commit")
+    (tmp_path / "owls.md").write_text("# Owls\n\nThe barn owl hunts at night.")
+    page.locator("#id_uploads").set_input_files([tmp_path / "owls.md"])
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.get_by_role("button", name="Upload 1 file")).to_be_enabled()
 
 
 def test_a_citation_deep_in_a_long_document_comes_into_view(visit: Visit, nature: Collection) -> None:
