@@ -86,7 +86,8 @@ def test_an_answer_with_feedback_comes_into_the_queue_as_others_do_and_its_feedb
     )  # fmt: skip
     assert queue_live("house", "random") == QueuedCount(1, 0)
     assert queue_live("house", "random") == QueuedCount(0, 1)
-    assert sorted(ReviewTask.objects.values_list("reason", "state")) == [("feedback", "done"), ("random sample", "open")]
+    tasks = ReviewTask.objects.values_list("reason", "state")
+    assert sorted(tasks) == [("feedback", "done"), ("random sample", "open")]
     assert len(feedback_of(run.pk)) == 1
 
 
