@@ -48,7 +48,8 @@ def thresholds_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float
 
 def banded_measures() -> list[str]:
     """Names of the measures that have thresholds, in the catalogue's order: those that do not depend on a cut."""
-    return [name for name in MEASURES if name in thresholds_for()]
+    thresholds = thresholds_for()
+    return [name for name in MEASURES if name in thresholds]
 
 
 @transaction.atomic
