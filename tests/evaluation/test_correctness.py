@@ -143,7 +143,7 @@ def test_what_is_kept_and_cannot_be_read_any_more_is_asked_again(openai_server: 
     openai_server.chat_reply = lambda messages: '{"held_by": ["a", ""]}'
     cache = MemoryCache()
     decide(openai_server, cache)
-    cache.values = dict.fromkeys(cache.values, {"held_by": ["gone"]})
+    cache.values = {key: {"held_by": ["gone"]} for key in cache.values}
     again = decide(openai_server, cache)
     assert (again.by, again.error, again.usage["calls"]) == (("a", ""), "", 1)
 
