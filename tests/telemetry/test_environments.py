@@ -177,14 +177,14 @@ def traffic(db: None) -> None:
 
 def test_home_traces_and_runs_show_the_same_number_of_queries(admin_client: Client, traffic: None) -> None:
     home = admin_client.get("/").content.decode()
-    told = re.search(
+    number = re.search(
         r'href="([^"]+)"><span class="name">Queries, 7 days</span>.*?class="value">(\d+)<', home, re.DOTALL
     )
     overview = admin_client.get("/traces/?period=7d").context["whole"].spans
-    assert told is not None
-    runs = admin_client.get(told[1]).context["page"].paginator.count
+    assert number is not None
+    runs = admin_client.get(number[1]).context["page"].paginator.count
     listed = len(admin_client.get("/traces/list/").context["rows"])
-    assert (int(told[2]), overview, runs, listed, home_trends().runs.now) == (3, 3, 3, 3, 3)
+    assert (int(number[2]), overview, runs, listed, home_trends().runs.now) == (3, 3, 3, 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class SlowRow:
 @require_GET
 def show_overview(request: PageRequest) -> HttpResponse:
     """period=1h, 24h, 7d or 30d; environment=, collection=, key=; stage= whose times are drawn; by= what tokens are
-    told apart by. What is wrong in the address is told (422), and the rest is shown."""
+    grouped by. 422 with what is wrong in the address, and the rest is shown."""
     params = {name: str(value).replace("\x00", "") for name, value in request.GET.items() if value}
     wrong = wrong_parameters(params)
     chosen = {name: next(iter(known)) for name, known in CLOSED.items()} | {
