@@ -18,8 +18,9 @@ from django.db.models.functions import MD5, Cast, Concat
 
 from evaluation_app.measures.anchored import Anchored, anchored_mean, missing_labels
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
+from evaluation_app.measures.statistics import rmse
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
-from evaluation_app.reviews.labels import MEASURES
+from evaluation_app.reviews.labels import MEASURES, TWO_VALUED
 from evaluation_app.reviews.queue import RANDOM
 
 SOURCES_MAX = 5  # earlier runs whose labels count: the newest that have any
@@ -31,7 +32,8 @@ Identity = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class AnchoredScore:
     """One measure of a run. judged: the judge's mean over the `answers` that it scored. estimate: None while `missing`
-    labels are still needed."""
+    labels are still needed. rmse: of the judge's scores against the labels of the same answers; agreeing: how many of
+    these labels are what the judge says, None for a measure that is not a yes or no."""
 
     measure: str
     title: str
@@ -40,6 +42,8 @@ class AnchoredScore:
     labels: int
     answers: int
     missing: int
+    rmse: float | None = None
+    agreeing: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ def _anchor(
         return None
     groups = [answer.group for answer, _ in scored]
     judged = [value for _, value in scored]
+    pairs = [(judged[index], label) for index, label in said.items()]
     return AnchoredScore(
         measure=measure,
         title=CATALOGUE[measure].title,
@@ -133,6 +138,8 @@ def _anchor(
         labels=len(said),
         answers=len(scored),
         missing=missing_labels(len(scored), said, groups),
+        rmse=rmse([one for one, _ in pairs], [other for _, other in pairs]),
+        agreeing=sum(one == other for one, other in pairs) if measure in TWO_VALUED else None,
     )
 
 

@@ -45,6 +45,7 @@ LABEL_REQUESTS: tuple[LabelRequest, ...] = (
 )
 DERIVED = "faithfulness"  # follows from the sentences that are marked
 MEASURES = (*(item.measure for item in LABEL_REQUESTS), DERIVED)
+TWO_VALUED = frozenset(item.measure for item in LABEL_REQUESTS if item.choices is YES_NO)
 
 
 def read_verdicts(values: Mapping[str, object]) -> dict[str, float | None]:

@@ -62,6 +62,7 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
                 door=QueryRun.Door.PAGE,
                 plan_name=chosen.name,
                 user=user,
+                as_of=data["as_of"],
                 listener=listener,
             )
             return {"href": address_of_answer(run) if run.pk else ""}

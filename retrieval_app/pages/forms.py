@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,7 @@ from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, PlanFields, form_values
+from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 
 USUAL = ("", "Default")
@@ -31,10 +32,10 @@ HELP_TEXTS = {
     "token_budget": "Words kept by compression.",
     "metadata": 'For example {"year": 2024}.',
 }
-SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget")
+SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "as_of")
 
 
-class AskForm(PlanFields):
+class AskForm(AsOfForm, PlanFields):
     """A question to one collection and the plan to answer it by; what stays empty is as in the plan it begins from."""
 
     collection = forms.ModelChoiceField(
@@ -74,7 +75,7 @@ class AskForm(PlanFields):
 
     @property
     def has_plan_errors(self) -> bool:
-        return any(name in self.errors for name in (*PLAN_FIELDS, *WEIGHTS, "plan"))
+        return any(name in self.errors for name in (*PLAN_FIELDS, *WEIGHTS, "plan", "as_of"))
 
     @property
     def opens_more(self) -> bool:
@@ -97,7 +98,9 @@ def _plan_choices() -> list[Any]:
 
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
-    values = {"collection": run.collection_name, "query": run.query}
+    values: dict[str, Any] = {"collection": run.collection_name, "query": run.query}
+    if run.as_of:
+        values["as_of"] = datetime.fromisoformat(run.as_of)
     saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()
     if saved is not None and saved.plan == run.plan:
         return values | {"plan": saved.name}

@@ -54,8 +54,8 @@ class PlanFields(forms.Form):
         field_of(self, name, forms.ChoiceField).choices = choices
 
 
-class PlanForm(PlanFields):
-    """What is empty comes from the saved plan `plan`, else from the collection's default."""
+class AsOfForm(forms.Form):
+    """The time as of which the collection is searched; empty: as it is."""
 
     as_of = forms.DateTimeField(
         label="As of",
@@ -63,6 +63,10 @@ class PlanForm(PlanFields):
         help_text="Search the collection as it was then.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
     )
+
+
+class PlanForm(AsOfForm, PlanFields):
+    """What is empty comes from the saved plan `plan`, else from the collection's default."""
 
     def __init__(
         self,

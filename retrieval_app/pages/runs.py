@@ -79,6 +79,7 @@ def _make_run(request: PageRequest, collections: list[Collection]) -> HttpRespon
                 door=QueryRun.Door.PAGE,
                 plan_name=chosen.name,
                 user=request.user,
+                as_of=data["as_of"],
             )
             status = 200
         except (ServiceError, RagdError) as error:

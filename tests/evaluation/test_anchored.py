@@ -196,3 +196,19 @@ def test_the_difference_of_two_runs_has_the_interval_of_both(ada: User, client: 
     client.force_login(ada)
     page = client.get(reverse("evaluation:anchored-comparison", args=[before.pk, after.pk]))
     assert [each.title for each in page.context["differences"]] == ["Correctness"]
+
+
+@pytest.mark.django_db
+def test_how_far_the_judge_agrees_with_people_stands_beside_each_measure(ada: User, client: Client) -> None:
+    scores = [{"correctness": 0.5, "adherence": 1.0} for _ in range(10)]
+    run = make_run(scores, items={place: {"answer": f"Answer {place}."} for place in range(10)})
+    queue_run(run, "random", number=10)
+    for place, task in enumerate(ReviewTask.objects.filter(item__run=run).order_by("item__position")):
+        review(task, {"correctness": 1.0, "adherence": float(place < 7)}, actor=ada)
+    found = {score.measure: (score.agreeing, score.rmse) for score in anchored_scores(run)}
+    assert found["correctness"] == (None, 0.5)
+    assert found["adherence"] == (7, pytest.approx(0.3**0.5))
+    client.force_login(ada)
+    page = client.get(reverse("evaluation:anchored-scores", args=[run.pk])).content.decode()
+    assert "7 of 10" in page
+    assert f"{reverse('evaluation:review-agreement')}?judge={run.judge}" in page

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from collections_app.models.key_scope import CollectionScope
-from evaluation_app.models import Span
+from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
 from evaluation_app.spans.search import search as span_stretches
 from evaluation_app.spans.search.conditions import forget_seen
 from evaluation_app.spans.search.search import (
@@ -30,6 +30,8 @@ from ragd.errors import InvalidInput
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 RUN = UUID("00000000-0000-0000-0000-000000000001")
+OTHER_RUN = UUID("00000000-0000-0000-0000-000000000002")
+JUDGED_RUN = UUID("00000000-0000-0000-0000-000000000003")
 pytestmark = pytest.mark.django_db
 
 
@@ -79,12 +81,37 @@ def spans(db: None) -> Iterator[None]:
     )  # fmt: skip
     make_span(
         "chat gpt-4o", 4, 100, kind="CLIENT", status="ERROR", description="TimeoutError: the model was too slow",
+        run_id=OTHER_RUN,
         attributes=shed | {"openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-4o",
                            "gen_ai.usage.input_tokens": 5, "error.type": "TimeoutError"},
     )  # fmt: skip
-    make_span("rag.lexical", 5, 3, attributes=shed | {"openinference.span.kind": "CHAIN", "ragd.pool": 50})
+    make_span(
+        "rag.lexical", 5, 3, run_id=JUDGED_RUN, attributes=shed | {"openinference.span.kind": "CHAIN", "ragd.pool": 50}
+    )
+    add_scores()
     yield
     forget_seen()
+
+
+def add_scores() -> None:
+    """Of the runs of three spans: as golden questions of an evaluation run, and as a judge found of a stored run."""
+    evaluation = EvaluationRun.objects.create(
+        set_name="set", set_version=1, set_digest="d", collection_name="house", plan_hash="p"
+    )
+    for position, (run, values) in enumerate(
+        ((RUN, {"correctness": 0.25, "recall@10": 0.5}), (OTHER_RUN, {"correctness": 0.5, "rubric:polite": 1.0}))
+    ):
+        stored = {name: {"state": "scored", "value": value} for name, value in values.items()}
+        unscored = {"mrr@10": {"state": "unscorable", "reason": "no expected documents"}}
+        EvaluationItem.objects.create(
+            run=evaluation, position=position, question_text="q", query_run=run, outcome="answered",
+            scores=stored | unscored,
+        )  # fmt: skip
+    EvaluationItem.objects.create(run=evaluation, position=9, question_text="q", outcome="error")
+    RunScore.objects.create(
+        query_run=JUDGED_RUN, collection_name="shed", question_text="q", judge="embedded", outcome="answered",
+        scores={"faithfulness": {"state": "scored", "value": 1.0}}, asked_at=NOON,
+    )  # fmt: skip
 
 
 def starts(wanted: SpanFilter) -> list[int]:
@@ -167,6 +194,17 @@ def starts(wanted: SpanFilter) -> list[int]:
         ({"where": "name contains 'GPT' and status_message contains 'SLOW'"}, [4]),
         ({"where": "cost_usd != 0"}, [3]),
         ({"where": "collection != 'house'"}, [5, 4, 0]),
+        ({"where": "input contains 'pump MOVES' and not output contains 'x'"}, [1]),
+        ({"where": "output is not none"}, []),
+        ({"where": "score.correctness < 0.5"}, [1]),
+        ({"where": "score.correctness >= 0.5 or score.faithfulness == 1"}, [5, 4]),
+        ({"where": "score.recall@10 in (0.25, 0.5) and latency_ms > 100"}, [1]),
+        ({"where": "score.correctness != 0.25"}, [4]),
+        ({"where": "score.correctness is not none"}, [4, 1]),
+        ({"where": "score.correctness is none and kind == 'LLM'"}, [3]),
+        ({"where": "not score.correctness < 0.5"}, [5, 4, 3, 2, 0]),
+        ({"where": "score.rubric:polite > 0.9"}, [4]),
+        ({"where": "score.mrr@10 <= 1"}, []),
     ],
 )  # fmt: skip
 def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int]) -> None:
@@ -195,6 +233,12 @@ def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int])
         ({"attr": "gen_ai.request.model=gpt"}, "attr", "name:operator:value"),
         ({"attr": "gen_ai.request.model:like:gpt"}, "attr", "one of eq, ne, gt"),
         ({"attr": "gen_ai.request.modell:eq:gpt"}, "attr", "did you mean gen_ai.request.model"),
+        ({"where": "score.corectness < 1"}, "where", "there is no measure 'corectness'; known are precision@k"),
+        ({"where": "score.hit < 1"}, "where", "there is no measure 'hit'"),
+        ({"where": "latency_ms > 5 and score.hit < 1"}, "where", "(at position 20)"),
+        ({"where": "score.correctness == 'high'"}, "where", "score.correctness is a number"),
+        ({"where": "score.correctness contains '1'"}, "where", "score.correctness is a number"),
+        ({"where": "inputt contains 'x'"}, "where", "did you mean input?"),
         ({"where": "latancy_ms > 5"}, "where", "did you mean latency_ms? There are type, kind"),
         ({"where": "kind == 'RETREIVER'"}, "where", "there is no kind 'RETREIVER'; there are CHAIN"),
         ({"where": "gen_ai.request.modell == 'x'"}, "where", "did you mean gen_ai.request.model"),

@@ -6,13 +6,16 @@ import html as html_module
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from collections_app.errors import ServiceError
+from collections_app.services.documents.documents import set_documents_enabled
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
 from tests.fakes.faults import cut_short
@@ -124,6 +127,24 @@ def test_the_seldom_knobs_reach_the_plan_and_come_back(
     page = text(visitor.get(f"/runs/{run.pk}/"))
     assert "vector 0.25, keyword 1.0" in page
     assert f"window, {run.compression['tokens_after']} of {run.compression['tokens_before']} words" in page
+
+
+@pytest.mark.parametrize("do", ["ask", "search"])
+def test_a_question_as_of_an_earlier_time_meets_the_documents_of_then(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], do: str
+) -> None:
+    collection = fill()
+    before = ask(QUESTION, do=do)
+    at = timezone.localtime()
+    set_documents_enabled(collection, ["whales.md"], enabled=False)
+    assert "whales.md" not in {row["doc_id"] for row in ask(QUESTION, do=do).results}
+    then = ask(QUESTION, do=do, as_of=at.replace(tzinfo=None).isoformat())
+    assert then.results == before.results
+    assert then.as_of == at.astimezone(UTC).isoformat()
+    assert f'name="as_of" value="{at:%Y-%m-%dT%H:%M:%S}"' in text(visitor.get(f"/ask/?run={then.pk}"))
+    wrong = visitor.post("/ask/", {"query": QUESTION, "collection": "nature", "do": do, "as_of": "no time"})
+    assert wrong.status_code == 422
+    assert "as_of" in wrong.context["form"].errors
 
 
 def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(

@@ -149,6 +149,37 @@ def test_spans_are_found_by_filter(visitor: Client, spans: None) -> None:
     assert asked["from"] == ["spans"] and asked["type"] == ["gen_ai.inference"] and asked["min_ms"] == ["10"]
 
 
+def cells_of(page: str, name: str) -> list[str]:
+    """The words of the cells of the one row whose span's name begins so."""
+    found = [row for row in re.findall(r"<tr>(<th scope=\"row\".*?)</tr>", page, re.DOTALL) if f">{name}" in row]
+    assert len(found) == 1, name
+    cells = re.split(r"</t[hd]>", found[0])
+    return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in cells[:-1]]
+
+
+def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -> None:
+    texts = {"input.value": "How long may a lease be?" + " x" * 400, "output.value": "A year."}
+    add_span(1, "rag.pipeline nature", attributes=texts)
+    add_span(2, "chat gpt-4o", attributes={"input.value": "__REDACTED__", "output.value": "sha256:" + "a" * 64})
+    statement = {"db.query.text": 'SELECT "golden_sets"."id" FROM "golden_sets" WHERE 1 = 1'}
+    add_span(3, "SELECT", attributes=statement | {"ragd.environment": "evaluation"})
+    page = text(visitor.get("/traces/spans/?environment=all"))
+    cells = cells_of(page, "rag.pipeline nature")
+    assert cells[1].startswith("How long may a lease be? x") and len(cells[1]) <= 200 and cells[2] == "A year."
+    assert cells[5:7] == ["production", f"{1:032x}"[:8]]
+    assert f'href="/traces/{1:032x}/"' in page
+    assert cells_of(page, "chat gpt-4o")[1:3] == ["–", "–"], "what the content switch kept out is not shown"
+    assert "a" * 64 not in page
+    assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[5] == "evaluation"
+    with CaptureQueriesContext(connection) as few:
+        visitor.get("/traces/spans/?environment=all")
+    for number in range(4, 40):
+        add_span(number, "chat gpt-4o", attributes=texts)
+    with CaptureQueriesContext(connection) as many:
+        visitor.get("/traces/spans/?environment=all")
+    assert len(many) == len(few)
+
+
 def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
     page = text(visitor.get("/traces/spans/?type=chat&status=ok&since=24h"))
     chosen = re.findall(r'<a href="(\?[^"]*)" aria-current="true" title', page)

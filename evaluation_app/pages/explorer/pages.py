@@ -16,6 +16,7 @@ from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
+from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
 from evaluation_app.spans.search.search import (
@@ -88,6 +89,7 @@ class Row:
     """share: of the longest duration on the page, 0 to 1. href: the span's page, which knows the filter."""
 
     span: Span
+    texts: SpanTexts
     href: str
     share: float
 
@@ -120,13 +122,16 @@ def spans(request: PageRequest) -> HttpResponse:
 def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
     slowest = query.get("sort") == "slowest"
     page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
-    counts = facet_counts(span_filter)
+    counts, texts = facet_counts(span_filter), read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
     older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     return {
         "wanted": span_filter,
         "page": page,
-        "rows": [_row(span, span_filter, longest, slowest=slowest) for span in page.spans],
+        "rows": [
+            Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
+            for span in page.spans
+        ],
         "older": older,
         "newest": _address(query) if query.get("cursor") else "",
         "others": _other_environments(span_filter, query, page),
@@ -147,10 +152,10 @@ def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPag
     ]
 
 
-def _row(span: Span, span_filter: SpanFilter, longest: float, *, slowest: bool) -> Row:
+def _href(span: Span, span_filter: SpanFilter, slowest: bool) -> str:
     """The list by duration has no next one: its spans lead to their neighbours in the trace."""
     plain = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return Row(span, plain if slowest else span_address(span, span_filter), span.duration_ms / longest)
+    return plain if slowest else span_address(span, span_filter)
 
 
 def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:

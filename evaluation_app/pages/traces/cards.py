@@ -14,13 +14,12 @@ from django.urls import reverse
 
 from collections_app.models import Collection, Document
 from evaluation_app.models import Span
-from ragd import telemetry
+from evaluation_app.pages.explorer.span_texts import is_kept
 from ragd.telemetry import names
 
 PIECE = re.compile(r"\.(\d+)\.document\.(id|content|score|metadata)")
 LIST_FIELD = re.compile(rf"{re.escape(names.DOC_LIST)}\.(.+)\.(rank|score)")
 SNIPPET_CHARS = 420
-HASH_PREFIX = "sha256:"
 TELLING = (names.DOC_ID, names.EXCEPTION_TYPE, names.EVALUATION_NAME, names.TOOL_NAME)  # what an event is about
 LISTS = ("vector", "lexical", "fused", "reranked")
 
@@ -149,7 +148,7 @@ def _card(
         score_kind=str(event.get(names.DOC_SCORE_KIND, "")) if before is None else "",
         provenance=str(event.get(names.DOC_PROVENANCE, "")),
         text=" ".join(text[: SNIPPET_CHARS * 2].split())[:SNIPPET_CHARS],
-        is_kept=_is_kept(text),
+        is_kept=is_kept(text),
         ranks=_ranks(event),
         before=before,
     )
@@ -194,7 +193,7 @@ def messages_of(span: Span) -> list[Message]:
     if not answered:
         answered = _flat_messages(attributes, names.OI_LLM_OUTPUT, is_output=True)
     return [
-        Message(message.role, message.text, message.is_output, _is_kept(message.text))
+        Message(message.role, message.text, message.is_output, is_kept(message.text))
         for message in [*details, *answered]
         if message.text
     ]
@@ -274,11 +273,6 @@ def span_href(span: Span) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _is_kept(text: str) -> bool:
-    """Whether the content switch let the text through."""
-    return text != telemetry.REDACTED and not (text.startswith(HASH_PREFIX) and len(text) == 71)
 
 
 def _number(value: Any) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from django.db.models.expressions import RawSQL
 from collections_app.domain.formats import dollars, duration
 from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
+from evaluation_app.pages.explorer.span_texts import first_table
 from ragd.telemetry import names
 
 # the first of these that a span's name begins with decides the colour and pattern of its bar; the name stands beside it
@@ -49,7 +49,6 @@ STAGE_WORDS = {
 READ_FACTS = """
 (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))
 """
-FIRST_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+\"?([A-Za-z_][\w.]*)", re.IGNORECASE)
 QUEUE_TOLD_MS = 1.0
 FILE_NAME = f"{names.OWN}file_name"
 CHUNKS_COUNT = f"{names.OWN}chunks_count"
@@ -161,9 +160,7 @@ def _tells_usage(span: Span) -> bool:
 
 def table_of(span: Span) -> str:
     """The first table that a statement's span names; "" for any other span."""
-    text = facts_of(span).get(names.DB_QUERY_TEXT)
-    match = FIRST_TABLE.search(text) if isinstance(text, str) else None
-    return match[1] if match else ""
+    return first_table(facts_of(span).get(names.DB_QUERY_TEXT))
 
 
 def count_documents(span: Span) -> int:

@@ -1,7 +1,7 @@
 """The filter language: `kind == 'RETRIEVER' and latency_ms > 500` as a condition on stored spans.
 
-GRAMMAR states it. A name is a field or an attribute's full name, also written as attributes['...']; words of the
-language are read in either case.
+GRAMMAR states it. A name is a field, an attribute's full name, also written as attributes['...'], or `score.` with a
+measure of the query run's evaluation; words of the language are read in either case.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from django.db.models.lookups import (
 )
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
+from evaluation_app.spans.search import scores
 from evaluation_app.spans.search.conditions import (
     Literal,
     attribute_condition,
@@ -38,7 +39,9 @@ from evaluation_app.spans.search.conditions import (
 from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
 from ragd import telemetry
 from ragd.errors import InvalidInput
+from ragd.telemetry import names
 
+SCORE_EXAMPLE = "score.correctness"
 LENGTH_MAX = 2000
 DEPTH_MAX = 40
 Named = tuple[str, int]  # a name and its position, from 1
@@ -68,7 +71,7 @@ GRAMMAR = r"""
     %declare AND OR NOT IN IS CONTAINS STARTS WITH TRUE FALSE NONE NULL ATTRIBUTES
     TEXT: /'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/s
     NUMBER: /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/
-    NAME: /[A-Za-z_][\w.\-]*/
+    NAME: /score\.[\w.\-@:]+|[A-Za-z_][\w.\-]*/
     SIGN: /==|!=|<>|>=|<=|[=<>]/
     LPAR: "("
     RPAR: ")"
@@ -133,6 +136,9 @@ COLUMNS = {
     "end_time": Column("ended_at", "time"),
     "text": Column("words"),
 }
+# fields that are attributes of another name
+ALIASES = {"input": names.INPUT_VALUE, "output": names.OUTPUT_VALUE}
+FIELD_NAMES = (*COLUMNS, *ALIASES)
 # none where neither is known
 TOTAL = Coalesce(
     F("input_tokens") + F("output_tokens"), F("input_tokens"), F("output_tokens"), output_field=FloatField()
@@ -256,6 +262,10 @@ PARSER = Lark(
 
 def compare(name: str, position: int, op: str, value: Literal) -> Q:
     """One comparison of a field or an attribute. Raises InvalidInput for an unknown name or a value that cannot be."""
+    if name in ALIASES:
+        return attribute_condition(ALIASES[name], op, value)
+    if name.startswith(scores.PREFIX):
+        return _compare_score(name, position, op, value)
     if name not in COLUMNS:
         return _compare_attribute(name, position, op, value)
     field = COLUMNS[name]
@@ -318,14 +328,27 @@ def _read_special(name: str, field: Column, value: Literal) -> Any:
         raise wrong_filter(f"{name} is compared with {example}, not {value!r}") from None
 
 
+def _compare_score(name: str, position: int, op: str, value: Literal) -> Q:
+    """Of the span's query run; a run without that score counts as a value that is not there."""
+    if op in ("exists", "missing"):
+        value = 0.0
+    if op in ("contains", "starts with") or isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_filter(f"{name} is a number: it takes {', '.join(COMPARED)} and in, with a number such as 0.5")
+    try:
+        condition = scores.score_condition("run_id", name.removeprefix(scores.PREFIX), op, float(value))
+    except InvalidInput as error:
+        raise wrong_filter(f"{error.message} (at position {position})") from None
+    return _not(condition) if op == "missing" else condition
+
+
 def _compare_attribute(name: str, position: int, op: str, value: Literal) -> Q:
     attribute = name.removeprefix("attributes.")
     if "." not in attribute and attribute == name:
-        close = get_close_matches(name, COLUMNS, 1)
+        close = get_close_matches(name, FIELD_NAMES, 1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise wrong_filter(
-            f"there is no field {name!r} (at position {position}); {meant}There are {', '.join(COLUMNS)}; "
-            f"an attribute is written with its full name, such as gen_ai.request.model"
+            f"there is no field {name!r} (at position {position}); {meant}There are {', '.join(FIELD_NAMES)}; "
+            f"an attribute is written with its full name, such as gen_ai.request.model, and a score as {SCORE_EXAMPLE}"
         )
     check_attribute(attribute, field="where")
     return attribute_condition(attribute, op, value)
