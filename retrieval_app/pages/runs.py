@@ -255,7 +255,7 @@ def _filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
     return QueryRun.objects.filtered(**{**values, "environment": None if environment == ALL else environment})
 
 
-def _other_environments(values: Mapping[str, Any]) -> list[tuple[str, int, str]]:
+def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
     """(label, runs, address) of the environments with runs that match, where the filter's own has none."""
     rows = _filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
     counts = dict(rows.annotate(Count("pk")))

@@ -139,7 +139,7 @@ def _figures(figure_filter: FigureFilter, chosen: str) -> dict[str, Any]:
     }
 
 
-def _other_environments(figure_filter: FigureFilter, params: Mapping[str, str]) -> list[tuple[str, int, str]]:
+def _other_environments(figure_filter: FigureFilter, params: dict[str, str]) -> list[tuple[str, int, str]]:
     """(label, spans, address) of the environments with spans in the period, where the filter's own has none."""
     result = []
     for name, label in ENVIRONMENT_CHOICES:
