@@ -88,7 +88,7 @@ class Figure:
 
     @property
     def is_constant(self) -> bool:
-        """Whether every scored question has the same value, so that the mean tells none from another."""
+        """Whether every scored question has the same value, so that the mean separates none."""
         return self.scored > 1 and self.low is not None and self.low == self.high
 
     @property
@@ -152,7 +152,7 @@ def judge_of(measure: Measure, judge: str) -> str:
 
 
 def question_bands(judge: str, bands: Bands) -> Bands:
-    """The bands for single questions: without the measures of which the judge tells little per question."""
+    """The bands for single questions: without the measures by which the judge is weak per question."""
     return {name: pair for name, pair in bands.items() if not is_weak(judge, name)}
 
 

@@ -1,6 +1,6 @@
 """Thresholds fitted to a test set: from what its runs scored, so that right answers are not called poor.
 
-Where enough answers are known to be right and wrong, a measure that tells them apart gets the bounds between them; one
+Where enough answers are known to be right and wrong, a measure that separates them gets the bounds between them; one
 that does not gets none, and stays grey. Where that is not known the bounds are quantiles, which say only how an answer
 lies among the others.
 """
@@ -18,7 +18,7 @@ from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import banded_measures
 
 RUNS = 5  # the newest over the set's questions, by the judge of the newest one
-EACH_LEAST = 5  # right answers, and wrong ones, below which they are not told apart
+EACH_LEAST = 5  # right answers, and wrong ones, below which separation is not measured
 SEPARATES = 0.65  # AUROC from which on a measure gets bounds
 TAIL = 0.05  # of right answers that may be poor, of wrong ones that may be good
 
@@ -124,7 +124,7 @@ def _fit(measure: Measure, values: _Values) -> FittedBand | str:
     if min(len(right), len(wrong)) >= EACH_LEAST:
         separation = auroc([*right, *wrong], [True] * len(right) + [False] * len(wrong))
         if separation is not None and separation < SEPARATES:
-            return f"does not tell right from wrong answers (AUROC {separation:.2f})"
+            return f"does not separate right from wrong answers (AUROC {separation:.2f})"
         poor, good = _low(right), _high(wrong)
         if good < poor:
             poor = good = (good + poor) / 2

@@ -41,8 +41,8 @@ def run(options: Options) -> Answer:
     rows = map_rows(file, stated)
     mode: Mode = "replace" if options["replace"] else "merge"
     plan = plan_import(golden_set, rows, mode) if options["dry_run"] else carry_out(golden_set, rows, mode)
-    told = tell_import(golden_set, plan, mapped_columns(file, stated), dry_run=options["dry_run"])
-    return ImportOut.model_validate(told).model_dump(mode="json")
+    result = tell_import(golden_set, plan, mapped_columns(file, stated), dry_run=options["dry_run"])
+    return ImportOut.model_validate(result).model_dump(mode="json")
 
 
 def show(answer: Answer) -> str:

@@ -27,7 +27,10 @@ def run_receipt(options: Options) -> Answer:
         raise UsageError(f"there is no run {options['run']}")
     receipt = make_receipt(run)
     if options["output"]:
-        options["output"].write_text(json.dumps(receipt, ensure_ascii=False, indent=1), encoding="utf-8")
+        try:
+            options["output"].write_text(show_receipt(receipt), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the receipt cannot be written: {error}") from None
     return receipt
 
 

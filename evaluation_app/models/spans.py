@@ -113,7 +113,7 @@ class SpanWriter(models.Model):
 
 class SpanRollup(models.Model):
     """What the spans of one hour, or one day, add up to: of one type and environment, of one collection, model and key
-    or of all. environment "": added up before environments were told apart, of spans that are gone.
+    or of all. environment "": added up before there were environments, of spans that are gone.
 
     hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `rollups.SUMMED`; those
     columns are "" then. buckets, counts: how many spans took how long, ascending, see `rollups.BASE`. priced:

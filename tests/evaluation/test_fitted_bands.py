@@ -55,7 +55,7 @@ def test_what_separates_gets_bounds_between_right_and_wrong(golden_set: GoldenSe
     assert (fit.answers, fit.right, fit.wrong) == (40, 20, 20)
     assert set(fit.bands) == {"correctness", "f1", "noise_irrelevant"}
     assert {name: reason.split(" (")[0] for name, reason in fit.left_out.items()} == {
-        "context_relevance": "does not tell right from wrong answers",
+        "context_relevance": "does not separate right from wrong answers",
         "faithfulness": "the same for every answer",
     }
     golden_set.bands = {name: [band.good, band.poor] for name, band in fit.bands.items()}

@@ -194,6 +194,8 @@ def test_what_an_export_of_another_state_gives_otherwise_is_told(
 def test_the_commands_end_with_what_they_found(run: QueryRun, own_folder: Path) -> None:
     file = own_folder / "receipt.json"
     run_json("receipt", str(run.pk), "--output", str(file))
+    nowhere = str(own_folder / "none" / "receipt.json")
+    assert "error" in run_json("receipt", str(run.pk), "--output", nowhere, status=2)
     assert run_json("verify", str(file))["passed"] is True
     assert run_json("receipt-key") == own_key().as_dict()
     assert run_json("verify", str(file), "--key", other_key().text, status=1)["problems"][0]["kind"] == "wrong_key"

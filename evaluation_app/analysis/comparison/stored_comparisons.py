@@ -125,7 +125,7 @@ def differences(
 
 
 def forget_comparisons(run: EvaluationRun) -> None:
-    """What is kept of the run is computed anew at the next look; that there were looks stays."""
+    """What is kept of the run is computed again at the next look; the looks still count."""
     RunComparison.objects.filter(Q(base=run) | Q(other=run)).update(key="")
 
 

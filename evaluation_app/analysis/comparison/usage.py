@@ -1,4 +1,4 @@
-"""What the answers of two runs took: latency of the query without judging, tokens, cost, each as paired difference."""
+"""What answers of two runs needed: latency of the query without judging, tokens, cost, each as paired difference."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from retrieval_app.pages.playground import address_of_run
 EARLIER_RUNS = 12
 EARLIER_COLUMNS = 2
 HEADLINE_SCORES = 5
-TOLD = ("explanation", "likely", "store_state", "components", "citations", "estimates")  # elsewhere on the page
+SHOWN_ELSEWHERE = ("explanation", "likely", "store_state", "components", "citations", "estimates")
 LIST_NAMES = ("vector", "lexical", "fused", "reranked")
 
 
@@ -127,7 +127,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "playground_href": address_of_run(query_run) if query_run is not None and addresses is not None else "",
         "trace_href": _trace_address(item) if item.trace_id else "",
         "ask_href": _ask_address(run, item) if addresses is not None else "",
-        "other_details": {name: value for name, value in item.details.items() if name not in TOLD},
+        "other_details": {name: value for name, value in item.details.items() if name not in SHOWN_ELSEWHERE},
     }
 
 

@@ -53,7 +53,7 @@ class ItemRow:
 
     @property
     def verdict(self) -> str:
-        """passed, failed, or none where no threshold speaks of it."""
+        """passed, missed, or none where no threshold speaks of it."""
         return UNJUDGED if self.misses is None else MISSED if self.misses else PASSED
 
     @property
@@ -193,6 +193,7 @@ class ItemList:
 
     run: EvaluationRun
     everything: Sequence[ItemRow]
+    facets: Facets
     form: ItemFilterForm
     filters: Mapping[str, Any]
     sort: str
@@ -202,18 +203,15 @@ class ItemList:
         rows = read_rows(run)
         form = ItemFilterForm(query)
         form.is_valid()
-        _refuse_unknown(form, Facets.of(rows))
+        facets = Facets.of(rows)
+        _refuse_unknown(form, facets)
         data = {name: form.cleaned_data.get(name) for name in FILTERS}
-        return cls(run, rows, form, data, form.cleaned_data.get("sort") or "position")
+        return cls(run, rows, facets, form, data, form.cleaned_data.get("sort") or "position")
 
     @cached_property
     def rows(self) -> list[ItemRow]:
         """By the chosen column, ties by position; what has no value there comes last either way."""
         return _sorted([row for row in self.everything if self._passes(row)], self.sort)
-
-    @cached_property
-    def facets(self) -> Facets:
-        return Facets.of(self.everything)
 
     @property
     def is_filtered(self) -> bool:

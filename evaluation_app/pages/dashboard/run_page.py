@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -317,28 +317,32 @@ def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow])
     )
 
 
-def mode_context(run: EvaluationRun) -> dict[str, Any]:
-    """modes: that fail questions; diagnostics: that alone fail none. Each most frequent first, ties by key."""
-    counts = mode_counts(run)
-    rows = [_mode_row(run, key, count) for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))]
+def mode_context(run: EvaluationRun) -> dict[str, list[ModeRow]]:
+    return mode_rows(mode_counts(run), run.done, lambda key: items_address(run, mode=key))
+
+
+def mode_rows(counts: Mapping[str, int], total: int, address: Callable[[str], str]) -> dict[str, list[ModeRow]]:
+    """modes: that fail questions; diagnostics: that alone fail none. Each most frequent first, ties by key.
+
+    total: questions that are done, for the bar. address: what a mode's row opens.
+    """
+    known = stored_table().modes
+    rows = [
+        ModeRow(
+            key=key,
+            title=mode_title(key),
+            cause=known[key].cause if key in known else "",
+            count=count,
+            share=count / max(total, 1),
+            href=address(key),
+        )
+        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
     failing = set(failures(counts))
     return {
         "modes": [row for row in rows if row.key in failing],
         "diagnostics": [row for row in rows if row.key not in failing],
     }
-
-
-def _mode_row(run: EvaluationRun, key: str, count: int) -> ModeRow:
-    """share: of the questions that are done, for the bar."""
-    known = stored_table().modes
-    return ModeRow(
-        key=key,
-        title=mode_title(key),
-        cause=known[key].cause if key in known else "",
-        count=count,
-        share=count / max(run.done, 1),
-        href=items_address(run, mode=key),
-    )
 
 
 def mode_counts(run: EvaluationRun) -> Mapping[str, int]:

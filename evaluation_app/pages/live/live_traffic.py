@@ -19,7 +19,7 @@ from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
-from evaluation_app.pages.dashboard.run_page import ModeRow
+from evaluation_app.pages.dashboard.run_page import mode_rows
 from evaluation_app.pages.live.figures import (
     DAYS,
     OVERVIEW,
@@ -31,7 +31,7 @@ from evaluation_app.pages.live.figures import (
     read_rows,
 )
 from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
-from evaluation_app.scoring.modes.catalogue import bands_for, failures, find_mode, mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, mode_title
 from evaluation_app.scoring.sampling import PER_DAY_MAX, sampling_of, save_sampling
 from ragd.errors import InvalidInput
 
@@ -121,7 +121,7 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         save_sampling(collection, **form.values, actor=request.user)
-        messages.success(request, _told(form))
+        messages.success(request, _sampling_message(form))
         return redirect("evaluation:live-collection", name)
 
     response, status = submit_form(request, form, save)
@@ -137,7 +137,7 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "evaluation/scoring/live_collection.html", context, parts=parts, status=status)
 
 
-def _told(form: SamplingForm) -> str:
+def _sampling_message(form: SamplingForm) -> str:
     if not form.cleaned_data["enabled"]:
         return "Online evaluation disabled."
     return f"Online evaluation enabled: sampling rate {form.cleaned_data['percent']:g} %."
@@ -147,6 +147,7 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
     days, bands = _days(request), bands_for()
     stretch = RunScore.objects.filter(collection_name=name).since(first_moment(days))
     rows = read_rows(stretch.sampled()).get(name, [])
+    counts = Counter(mode for modes in stretch.sampled().values_list("modes", flat=True) for mode in modes)
     listed, requested = _listed(request, name, stretch)
     page = page_of(request, listed, PER_PAGE)
     return {
@@ -157,34 +158,12 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
         "judges": sorted({row.judge for row in rows}),
         "panels": live_panels(name, rows, days),
         "outcomes": Counter(row.outcome for row in rows).most_common(),
-        **_mode_bars(name, days, len(rows), stretch.sampled()),
+        **mode_rows(counts, len(rows), lambda key: live_address(name, days=days, mode=key) + "#newest"),
         "page": page,
         "columns": [measure_of(each, bands) for each in COLUMNS],
         "listed": [(score, {key: Score.from_dict(value) for key, value in score.scores.items()}) for score in page],
         "wanted": requested,
         "all_href": live_address(name, days=days) + "#newest",
-    }
-
-
-def _mode_bars(name: str, days: int, total: int, rows: RunScoreQuerySet) -> dict[str, Any]:
-    """modes: that fail an answer; diagnostics: that alone fail none. Each most frequent first, ties by key."""
-    counts = Counter(mode for modes in rows.values_list("modes", flat=True) for mode in modes)
-    table = stored_table().modes
-    bars = [
-        ModeRow(
-            key=key,
-            title=mode_title(key),
-            cause=table[key].cause if key in table else "",
-            count=count,
-            share=count / max(total, 1),
-            href=live_address(name, days=days, mode=key) + "#newest",
-        )
-        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    ]
-    failing = set(failures(counts))
-    return {
-        "modes": [bar for bar in bars if bar.key in failing],
-        "diagnostics": [bar for bar in bars if bar.key not in failing],
     }
 
 
