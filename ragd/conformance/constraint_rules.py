@@ -10,7 +10,8 @@ import ragd
 from ragd.conformance.bench import Bench, make_chunks, rule
 from ragd.conformance.report import Cases
 from ragd.store.generations import GenerationSpec, create_generation, open_generation, sqlstate, swap_generation
-from ragd.store.store import Store, create_collection, execute, partition_name
+from ragd.store.store import Store, execute, partition_name
+from ragd.store.tables import create_collection
 
 VIOLATIONS = {"23514": "refused by a check", "23503": "refused without its document"}
 

@@ -18,18 +18,13 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
-from ragd.store.store import (
+from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
+from ragd.store.tables import (
     ATTACH_PARTITION,
     DROP_PARTITION,
-    EXACT_THRESHOLD,
     INSERT_STATS,
     NEED_DOCUMENT,
-    Connection,
-    Store,
     create_partition,
-    execute,
-    fetch_all,
-    partition_name,
     run_statements,
 )
 from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
