@@ -243,7 +243,7 @@ def _exchange(connection: Connection, collection_id: int, old: int, new: int, ti
             ((before, _),) = fetch_all(connection, SET_LOCK_TIMEOUT, {"timeout": f"{timeout_ms}ms"})
             run_statements(connection, DETACH_PARTITION, collection_id, old)
             run_statements(connection, ATTACH_PARTITION, collection_id, new)
-        except Exception as error:
+        except Exception as error:  # of psycopg or Django, by the connection
             execute(connection, ROLLBACK_TO)
             execute(connection, RELEASE)
             if sqlstate(error) != LOCK_NOT_AVAILABLE:
