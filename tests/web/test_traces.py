@@ -180,6 +180,21 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     assert len(many) == len(few)
 
 
+def test_bars_open_their_range(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/?type=chat&type=rag.pipeline&since=1h&min_ms=50"))
+    volume, latency = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    for chart, names in ((volume, {"since", "until"}), (latency, {"min_ms", "max_ms"})):
+        rows = re.findall(r'<th scope="row"><a href="([^"]+)">.*?</th>(.*?)</tr>', chart, re.DOTALL)
+        told = [sum(map(int, re.findall(r">(\d+)<", cells))) for _, cells in rows]
+        assert sum(told) == 20
+        for (link, _), count in zip(rows, told, strict=True):
+            asked = parse_qs(link[1:])
+            assert names <= asked.keys() and asked["type"] == ["gen_ai.inference", "aitf.rag.pipeline"]
+            assert count_of(visitor, f"/traces/spans/{link}") == count
+    assert re.search(r">failed</th>", volume) and "Counting timed out" not in page
+    assert "<figure" not in text(visitor.get("/traces/spans/?collection=elsewhere"))
+
+
 def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
     page = text(visitor.get("/traces/spans/?type=chat&status=ok&since=24h"))
     chosen = re.findall(r'<a href="(\?[^"]*)" aria-current="true" title', page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
+from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
 from evaluation_app.spans.search.conditions import WRITTEN
@@ -123,10 +125,12 @@ def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
     page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
     counts, texts = facet_counts(span_filter), read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
+    histograms = draw_histograms(span_filter, partial(_address, query))
     older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     return {
         "wanted": span_filter,
         "page": page,
+        "histograms": histograms,
         "rows": [
             Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
             for span in page.spans
