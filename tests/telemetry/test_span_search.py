@@ -14,6 +14,7 @@ from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
 from evaluation_app.spans.search import histograms as span_histograms
 from evaluation_app.spans.search import search as span_stretches
+from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import forget_seen
 from evaluation_app.spans.search.histograms import BARS_MAX, STEPS, count_spans, step_of
 from evaluation_app.spans.search.search import (
@@ -267,6 +268,37 @@ def test_what_cannot_be_is_said(spans: None, given: dict[str, str], field: str, 
         parse_filter(given)
     assert says in str(caught.value)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("lat", ["latency_ms"]),
+        ("latency_ms >", ["latency_ms >="]),
+        ("kind == 'LLM' ", ["kind == 'LLM' and", "kind == 'LLM' or"]),
+        ("kind == 'R", ["kind == 'RETRIEVER'", "kind == 'RERANKER'"]),
+        ("status == ", ["status == 'OK'", "status == 'ERROR'", "status == 'UNSET'"]),
+        ("status == 'error' and not inp", [f"status == 'error' and not {name}" for name in ("input_tokens", "input")]),
+        ("score.corr", ["score.correctness"]),
+        ("gen_ai.request.top", ["gen_ai.request.top_k", "gen_ai.request.top_p"]),
+        ("kynd == 'LLM' and ", []),
+        ("latency_ms > 5 5", []),
+        ("'pump' in out", ["'pump' in output_tokens", "'pump' in output"]),
+    ],
+)
+def test_an_expression_is_completed(spans: None, text: str, offered: list[str]) -> None:
+    found = complete(text)
+    assert [each for each in found if "." not in each or "score." in each or "gen_ai." in each] == offered
+
+
+def test_every_completion_of_a_field_can_be_filtered_by(spans: None) -> None:
+    fields = [each for each in complete("") if each != "not"]
+    assert {"input", "output", "latency_ms", "score.correctness"} <= {*fields}
+    for field in fields:
+        if field != "text":
+            assert parse_filter({"where": f"{field} is not none"}).where
+    assert all(operator.startswith("score.hit@10 ") for operator in complete("score.hit@10 "))
+    assert "score.hit@10 contains" not in complete("score.hit@10 ") and "name contains" in complete("name ")
 
 
 def test_pages_hold_every_span_once(spans: None) -> None:

@@ -165,12 +165,12 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     add_span(3, "SELECT", attributes=statement | {"ragd.environment": "evaluation"})
     page = text(visitor.get("/traces/spans/?environment=all"))
     cells = cells_of(page, "rag.pipeline nature")
-    assert cells[1].startswith("How long may a lease be? x") and len(cells[1]) <= 200 and cells[2] == "A year."
-    assert cells[5:7] == ["production", f"{1:032x}"[:8]]
+    assert cells[3].startswith("How long may a lease be? x") and len(cells[3]) <= 200 and cells[4] == "A year."
+    assert cells[5:7] == [f"{1:032x}"[:8], "production"]
     assert f'href="/traces/{1:032x}/"' in page
-    assert cells_of(page, "chat gpt-4o")[1:3] == ["–", "–"], "what the content switch kept out is not shown"
+    assert cells_of(page, "chat gpt-4o")[3:5] == ["–", "–"], "what the content switch kept out is not shown"
     assert "a" * 64 not in page
-    assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[5] == "evaluation"
+    assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[6] == "evaluation"
     with CaptureQueriesContext(connection) as few:
         visitor.get("/traces/spans/?environment=all")
     for number in range(4, 40):
@@ -178,6 +178,35 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     with CaptureQueriesContext(connection) as many:
         visitor.get("/traces/spans/?environment=all")
     assert len(many) == len(few)
+
+
+def test_the_expression_is_in_sight_and_completed(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/"))
+    assert page.index('id="id_where"') < page.index("more-filters"), "in no fold"
+    listed = re.search(r'<datalist id="expressions">(.*?)</datalist>', page, re.DOTALL)
+    assert listed is not None and '<option value="latency_ms">' in listed[1], "also without a script"
+    options = text(visitor.get("/traces/spans/completions/", {"where": "kind == 'LLM' and late"}))
+    assert re.findall('value="([^"]+)"', options) == ["kind == 'LLM' and latency_ms"]
+    assert is_bare(text(visitor.get("/traces/spans/completions/", {"where": "kind =\x00= 5 '"})))
+
+
+def is_bare(part: str) -> bool:
+    return "<option" not in part and "<html" not in part
+
+
+def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
+    from evaluation_app.models import EvaluationItem, Span
+    from tests.evaluation.made_runs import make_run
+
+    runs = list(Span.objects.exclude(run_id=None).order_by("started_at").values_list("run_id", flat=True))
+    made = make_run([{"correctness": 0.2}, {"correctness": 0.9}, {"correctness": None}])
+    for item, run in zip(EvaluationItem.objects.filter(run=made).order_by("position"), runs, strict=False):
+        EvaluationItem.objects.filter(pk=item.pk).update(query_run=run)
+    assert count_of(visitor, "/traces/spans/?where=score.correctness+<+0.5") == 1
+    assert count_of(visitor, "/traces/spans/?where=score.correctness+>=+0.2") == 2
+    nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.95"))
+    assert re.search(r'href="\?[^"]*environment=all[^"]*">', nothing), "golden questions are of another environment"
+    assert "there is no measure" in text(visitor.get("/traces/spans/?where=score.corect+<+1"), 422).lower()
 
 
 def test_bars_open_their_range(visitor: Client, spans: None) -> None:

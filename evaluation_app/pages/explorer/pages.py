@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
@@ -19,8 +20,10 @@ from evaluation_app.models import Span
 from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
+from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
+from evaluation_app.spans.search.language import LENGTH_MAX
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -115,9 +118,17 @@ def spans(request: PageRequest) -> HttpResponse:
         status = 503
     context["environment"] = shown_environment(query)
     context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
+    context["completions"] = complete(str(query.get("where", ""))[:LENGTH_MAX])
     context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}
     parts = {"spans": "evaluation/parts/spans.html"}
     return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
+
+
+@require_GET
+def completions(request: PageRequest) -> HttpResponse:
+    """What may stand next in where=, as the options of the expression's field."""
+    words = complete(request.GET.get("where", "").replace("\x00", "")[:LENGTH_MAX])
+    return render(request, "evaluation/parts/expression_options.html", {"completions": words})
 
 
 def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
