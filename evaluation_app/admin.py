@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
+from collections_app.admin.base import ERASE, Base, ReadOnlyAdmin, page_link, row_action
 from collections_app.admin.readable import column, display_of
 from collections_app.models import Collection
 from collections_app.views.forms.fields import LinesField, PlaceField
@@ -20,8 +20,9 @@ from evaluation_app.analysis.sweeps.lifecycle import cancel_sweep
 from evaluation_app.conformance import request_run
 from evaluation_app.curation.gate import remove_gate
 from evaluation_app.golden import edits, sets
+from evaluation_app.golden.criteria import CRITERIA, clean_criteria
 from evaluation_app.golden.pages.forms import ThresholdsField
-from evaluation_app.golden.questions import FIELDS, clean_golden, clean_name
+from evaluation_app.golden.questions import FIELDS, Golden, clean_description, clean_golden, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import (
     ConformanceResult,
@@ -92,8 +93,6 @@ class GoldenQuestionForm(QuestionModelForm):
 
     position = PlaceField(min_value=0, initial=0, help_text="From 1.")
     expected_doc_ids = LinesField(required=False, help_text="One document per line.")
-    expected_chunks = LinesField(required=False, help_text="One chunk per line, such as guide.md#3.")
-    thresholds = ThresholdsField(required=False, help_text="Pass criteria, such as recall@10=1; adherence=1.")
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -101,20 +100,36 @@ class GoldenQuestionForm(QuestionModelForm):
         if "question" not in explicit:
             return data
         try:
-            return data | {name: value for name, value in clean_golden(explicit).as_dict().items() if name in data}
+            golden = clean_golden(explicit, Golden.of(self.instance) if self.instance.pk else None)
         except InvalidInput as error:
-            field = error.field if error.field in self.fields else None
-            raise ValidationError({field: error.message} if field else error.message) from None
+            raise refusal_of(error, self) from None
+        values = golden.as_dict()
+        for name in values.keys() - data.keys():  # what follows from the fields of the form
+            setattr(self.instance, name, values[name])
+        return data | {name: value for name, value in values.items() if name in data}
+
+
+class WholeQuestionForm(GoldenQuestionForm):
+    expected_chunks = LinesField(required=False, help_text="One chunk per line, such as guide.md#3.")
+    thresholds = ThresholdsField(required=False, help_text="Pass criteria, such as recall@10=1; adherence=1.")
 
 
 class GoldenSetForm(SetModelForm):
     guardrails = ThresholdsField(required=False, help_text="Metrics that must not drop by more, such as recall=0.05.")
 
-    def clean_name(self) -> str:
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        checks = {"name": clean_name, "description": clean_description}
         try:
-            return clean_name(self.cleaned_data["name"])
+            cleaned = {name: check(data[name]) for name, check in checks.items() if name in data}
+            return data | cleaned | clean_criteria({name: data[name] for name in CRITERIA if name in data})
         except InvalidInput as error:
-            raise ValidationError(error.message) from None
+            raise refusal_of(error, self) from None
+
+
+def refusal_of(error: InvalidInput, form: forms.BaseForm) -> ValidationError:
+    """The same beside the field that it names, where the form has it."""
+    return ValidationError({error.field: error.message} if error.field in form.fields else error.message)
 
 
 class GoldenQuestionInline(Inline):
@@ -140,6 +155,11 @@ class GoldenSetAdmin(Base):
     def questions_count(self, golden_set: GoldenSet) -> int:
         return int(getattr(golden_set, "questions_total", 0))
 
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        super().save_formset(request, form, formset, change)
+        changed = [*formset.new_objects, *(row for row, _ in formset.changed_objects)]
+        edits.write_goldens(form.instance, [(row, Golden.of(row)) for row in changed])
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         keep_version(form.instance, reason=CHANGED_HERE, actor=request.user)
@@ -159,7 +179,7 @@ class GoldenSetAdmin(Base):
 
 @admin.register(GoldenQuestion)
 class GoldenQuestionAdmin(Base):
-    form = GoldenQuestionForm
+    form = WholeQuestionForm
     list_display = ("question", "golden_set", "category", "expected_doc_ids", "weight", "suggested")
     list_filter = ("golden_set", "category", "suggested")
     list_select_related = ("golden_set",)
@@ -169,6 +189,7 @@ class GoldenQuestionAdmin(Base):
 
     def save_model(self, request: HttpRequest, obj: GoldenQuestion, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
+        edits.write_golden(obj, Golden.of(obj))
         keep_version(obj.golden_set, reason=CHANGED_HERE, actor=request.user)
 
     def delete_model(self, request: HttpRequest, obj: GoldenQuestion) -> None:
@@ -230,7 +251,9 @@ class EvaluationRunAdmin(ReadOnlyAdmin):
     cancel = row_action("Cancel the selected runs", lifecycle.cancel_run, "cancelled")
     resume = row_action("Resume the selected runs", lifecycle.resume_run, "queued again")
     retry_failed = row_action("Retry what failed in the selected runs", lifecycle.retry_failed, "queued again")
-    delete_runs = row_action("Delete the selected runs with their results", lifecycle.delete_run, "deleted")
+    delete_runs = row_action(
+        "Delete the selected runs with their results", lifecycle.delete_run, "deleted", permission=ERASE
+    )
 
 
 @admin.register(EvaluationItem)
@@ -240,7 +263,7 @@ class EvaluationItemAdmin(ReadOnlyAdmin):
     list_select_related = ("run",)
     search_fields = ("question_text", "answer", "=run__id", "=query_run")
     ordering = ("-created_at", "-id")
-    list_deferred = (*ITEM_DEFERRED, "scores", "golden")
+    list_deferred = (*ITEM_DEFERRED, "scores", "golden", "run__summary", "run__plan", "run__settings")
     place = column("position", "position")
     took = column("took_ms", "duration")
 
@@ -328,10 +351,7 @@ class PromotionGateAdmin(ReadOnlyAdmin):
     search_fields = ("collection_name", "set_name")
     actions = ("take_away",)
 
-    def has_gates_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("evaluation_app.delete_promotiongate")
-
-    @admin.action(description="Delete the quality gates", permissions=["gates"])
+    @admin.action(description="Delete the quality gates", permissions=[ERASE])
     def take_away(self, request: HttpRequest, queryset: QuerySet[PromotionGate]) -> None:
         names = list(queryset.values_list("collection_name", flat=True))
         for collection in Collection.objects.live().filter(name__in=names):

@@ -7,7 +7,7 @@ from django.utils import timezone
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from evaluation_app.curation.gate import check_gate
-from evaluation_app.golden.criteria import clean_criteria
+from evaluation_app.golden.criteria import CRITERIA, clean_criteria
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import NAMED_CHARS, free_name
 from evaluation_app.golden.versions import digest_of
@@ -22,9 +22,7 @@ SET_LOOKUPS = {
     "set_version": "golden_set__version",
     "set_bands": "golden_set__bands",
 }
-LATER_LOOKUPS = {
-    f"set_{name}": f"golden_set__{name}" for name in ("primary_measure", "guardrails", "relevant_effect", "rubrics")
-}
+LATER_LOOKUPS = {f"set_{name}": f"golden_set__{name}" for name in (*CRITERIA, "rubrics")}
 
 
 def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> GoldenQuestion:

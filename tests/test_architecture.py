@@ -124,6 +124,33 @@ def test_every_module_postpones_annotations() -> None:
     assert wrong == []
 
 
+def defined_names(path: Path) -> set[str]:
+    """What a module defines or imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_what_a_benchmark_imports_is_there() -> None:
+    """No type checker and no test reads benchmarks."""
+    missing = []
+    for path in list_modules("tests/benchmarks"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in (*FLOORS, "tests"):
+                continue
+            module = REPOSITORY / str(node.module).replace(".", "/")
+            source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+            known = defined_names(source) | {each.stem for each in module.glob("*")}
+            missing += [f"{show(path)}: {alias.name}" for alias in node.names if alias.name not in known]
+    assert missing == []
+
+
 def test_nothing_is_left_to_do() -> None:
     # spelt apart, so that this file does not find itself
     marks = re.compile(r"\b(" + "TO" + "DO|FIX" + r"ME)\b")

@@ -65,7 +65,8 @@ def upload_page(
 
 
 def _keep(request: HttpRequest, batch: IngestBatch, outcomes: Sequence[UploadOutcome]) -> None:
-    first = outcomes[:LINES_KEPT]
+    """Those that were rejected come first: their errors stand nowhere else."""
+    first = sorted(outcomes, key=lambda each: each.status != "rejected")[:LINES_KEPT]
     lines = [{"name": each.name, "status": each.status, "reason": each.error or each.reason} for each in first]
     kept = dict(request.session.get(OUTCOMES, {}))
     kept[str(batch.pk)] = lines

@@ -8,12 +8,12 @@ lies among the others.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evaluation_app.measures.catalogue import CORRECT, MEASURES, Measure, by_construction
+from evaluation_app.measures.catalogue import CORRECT, Measure, by_construction, measure_of
+from evaluation_app.measures.statistics import auroc
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import banded_measures
 
@@ -71,23 +71,24 @@ def fit_bands(golden_set: GoldenSet) -> Fit:
         return Fit()
     values: dict[str, _Values] = defaultdict(_Values)
     counts = {True: 0, False: 0, None: 0}
+    names = banded_measures(golden_set)
     rows = EvaluationItem.objects.filter(run__in=runs).exclude(outcome=EvaluationItem.Outcome.ERROR)
     for scores in rows.values_list("scores", flat=True):
         correctness = _value(scores, "correctness")
         is_right = None if correctness is None else correctness >= CORRECT
         counts[is_right] += 1
-        for name in banded_measures():
+        for name in names:
             if (value := _value(scores, name)) is not None:
                 known = values[name]
                 (known.unknown if is_right is None else known.right if is_right else known.wrong).append(value)
     constant = by_construction(runs[0].answerer)
     bands: dict[str, FittedBand] = {}
     left_out: dict[str, str] = {}
-    for name in banded_measures():
+    for name in names:
         if name in constant:
             left_out[name] = "true by construction for this answerer"
         elif name in values:
-            fitted = _fit(MEASURES[name], values[name])
+            fitted = _fit(measure_of(name), values[name])
             if isinstance(fitted, str):
                 left_out[name] = fitted
             else:
@@ -119,11 +120,11 @@ def _fit(measure: Measure, values: _Values) -> FittedBand | str:
         return "the same for every answer"
     sign = 1 if measure.higher_is_better else -1
     right, wrong = (sorted(sign * value for value in group) for group in (values.right, values.wrong))
-    auroc = None
+    separation = None
     if min(len(right), len(wrong)) >= EACH_LEAST:
-        auroc = separation(right, wrong)
-        if auroc < SEPARATES:
-            return f"does not tell right from wrong answers (AUROC {auroc:.2f})"
+        separation = auroc([*right, *wrong], [True] * len(right) + [False] * len(wrong))
+        if separation is not None and separation < SEPARATES:
+            return f"does not tell right from wrong answers (AUROC {separation:.2f})"
         poor, good = _low(right), _high(wrong)
         if good < poor:
             poor = good = (good + poor) / 2
@@ -131,13 +132,7 @@ def _fit(measure: Measure, values: _Values) -> FittedBand | str:
         everything = sorted(sign * value for value in values.all)
         poor, good = _low(right or everything), everything[len(everything) // 2]
         good = max(good, poor)
-    return FittedBand(measure, *_rounded(good, poor), *counts, auroc=auroc)
-
-
-def separation(right: Sequence[float], wrong: Sequence[float]) -> float:
-    """AUROC: the share of pairs in which the right one is higher, ties half. Both sorted and not empty."""
-    won = sum(bisect_left(wrong, value) + bisect_right(wrong, value) for value in right)
-    return won / (2 * len(right) * len(wrong))
+    return FittedBand(measure, *_rounded(good, poor), *counts, auroc=separation)
 
 
 def _low(ordered: Sequence[float]) -> float:

@@ -17,6 +17,7 @@ CORRECTNESS, HIT = "correctness", "hit"
 RELEVANT_EFFECT = 0.02
 GUARDRAILS: Mapping[str, float] = {"recall": 0.05, "right_outcome": 0.05}  # of a set that states none
 GUARDRAILS_MAX = 20
+CRITERIA = ("primary_measure", "guardrails", "relevant_effect")
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,6 @@ def change_question(
             )
         before = Golden.of(row)
         golden = clean_golden(explicit, before)
-        asked_anew = (golden.question, golden.relevant_docs) != (before.question, before.relevant_docs)
-        if asked_anew and "by_construction" not in explicit:
-            golden = replace(golden, by_construction=False)
         others = GoldenQuestion.objects.filter(golden_set=row.golden_set_id, question=golden.question)
         if golden.question != before.question and others.exists():
             raise question_taken(golden.question)

@@ -165,7 +165,8 @@ class _Fields(BaseModel):
 
 def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:
     """The question with the stated fields over those of `base`, or over the defaults. None stands for the default.
-    A new question is answered by any of what it expects.
+    A new question is answered by any of what it expects. `by_construction` ends with the question or the documents that
+    were searched for, unless it is stated.
 
     Texts are normalized and stripped, repeated ids are dropped, an empty category is "factual". Raises InvalidInput
     that names the field for anything that no question may hold.
@@ -179,7 +180,10 @@ def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Gol
         checked = _Fields.model_validate(stated)
     except ValidationError as error:
         raise _explain(error) from None
-    return replace(base or Golden("question", match="any"), **{name: getattr(checked, name) for name in explicit})
+    before = base or Golden("question", match="any")
+    golden = replace(before, **{name: getattr(checked, name) for name in explicit})
+    same = (golden.question, golden.relevant_docs) == (before.question, before.relevant_docs)
+    return golden if same or "by_construction" in explicit else replace(golden, by_construction=False)
 
 
 def _explain(error: ValidationError) -> InvalidInput:

@@ -155,6 +155,7 @@ class _Search:
         before, after = _value_of(good, measure) or 0.0, _value_of(bad, measure) or 0.0
         self.limit = (before + after) / 2
         self.known: dict[str, Observation] = {}
+        self.pasts: dict[datetime, PastState] = {}
 
     @cached_property
     def steps(self) -> list[list[Event]]:
@@ -174,48 +175,37 @@ class _Search:
 
     def run(self) -> Bisection:
         steps = self.steps
-        changes = sum(map(len, steps))
         if not steps:
-            return self._unproven((), "nothing that decides a search was changed between the two runs", changes)
+            return self._result((), "nothing that decides a search was changed between the two runs")
         try:
             first, last = self.observe(self.state(0)), self.observe(self.state(len(steps)))
         except ServiceError as error:
-            return self._unproven(self._suspects(steps), error.message, changes)
+            return self._result(self._suspects(steps), error.message)
         if self.is_broken(first) or not self.is_broken(last):
             note = "the question, asked again of both states, is not worse in the later one; something that is not "
-            return self._unproven((), f"{note}recorded differs (models, calibration, approximate search)", changes)
+            return self._result((), f"{note}recorded differs (models, calibration, approximate search)")
         low, high = self._narrow(0, len(steps))
         culprits, proven = self._isolate(low, high)
-        before, after = self.observe(self.state(low)), self.observe(self.state(high))
-        undone = self._undo(culprits, low)
-        return Bisection(
-            self.good,
-            self.bad,
-            self.measure,
+        return self._result(
             culprits,
-            proven,
-            before,
-            after,
-            undone,
-            undos=self._undos(culprits),
-            changes=changes,
-            looked=len(self.known),
-            note="" if proven else "these changes could not be told apart: states between them are not kept",
+            "" if proven else "these changes could not be told apart: states between them are not kept",
+            proven=proven,
+            before=self.observe(self.state(low)),
+            after=self.observe(self.state(high)),
+            undone=self._undo(culprits, low),
         )
 
-    def _undos(self, events: Sequence[Event]) -> list[Undo]:
-        return [undo_of(self.collection, event, self.good.run, self.bad.run) for event in events]
-
-    def _unproven(self, events: Sequence[Event], note: str, changes: int) -> Bisection:
+    def _result(self, events: Sequence[Event], note: str, **found: Any) -> Bisection:
         return Bisection(
             self.good,
             self.bad,
             self.measure,
             events,
-            undos=self._undos(events),
-            changes=changes,
+            undos=[undo_of(self.collection, event, self.good.run, self.bad.run) for event in events],
+            changes=sum(map(len, self.steps)),
             looked=len(self.known),
             note=note,
+            **found,
         )
 
     def _suspects(self, steps: Iterable[Iterable[Event]]) -> list[Event]:
@@ -260,18 +250,24 @@ class _Search:
         """The question at the end, with the culprits taken back; None where that state cannot be made."""
         end, before = self.state(len(self.steps)), self.state(low)
         kinds = {event.kind for event in culprits}
-        if kinds & {"plan", "question"}:
-            return self.observe(State(end.at, before.plan, before.golden))
         if "generation" in kinds:
             return None
+        asked = State(
+            end.at,
+            before.plan if "plan" in kinds else end.plan,
+            before.golden if "question" in kinds else end.golden,
+        )
+        documents = [event.doc_id for event in culprits if event.of_collection]
         try:
-            now, old = self._past(end.at), self._past(before.at)
-            return self.observe(end, now.mixed(old, [event.doc_id for event in culprits]))
+            now = self._past(end.at)
+            return self.observe(asked, now.mixed(self._past(before.at), documents) if documents else now)
         except (ServiceError, ValueError):
             return None
 
     def _past(self, at: datetime) -> PastState:
-        return read_past_state(self.collection, at)
+        if at not in self.pasts:
+            self.pasts[at] = read_past_state(self.collection, at)
+        return self.pasts[at]
 
     def is_broken(self, seen: Observation) -> bool:
         """Nearer to the later run's value than to the earlier one's."""

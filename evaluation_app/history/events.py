@@ -11,12 +11,13 @@ from django.contrib.admin.models import LogEntry
 from django.utils.dateparse import parse_datetime
 
 from collections_app.models import Collection, Document, DocumentRevision, StateChange
+from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 
 Kind = Literal[
     "revision", "added", "deleted", "enabled", "disabled", "archived", "unarchived", "generation", "plan", "question"
 ]
-SWITCHES = ("enabled", "disabled", "archived", "unarchived")
+SEARCHED = ("question", "expected_doc_ids", "expected_chunks", "expected_answer", "match")  # of a golden question
 TITLES: Mapping[str, str] = {
     "revision": "Document changed",
     "added": "Document added",
@@ -84,18 +85,12 @@ def collect_events(collection: Collection, start: datetime, end: datetime) -> li
 
 
 def _revisions(collection: Collection, start: datetime, end: datetime) -> Iterator[Event]:
-    rows = DocumentRevision.objects.listed().filter(collection=collection, replaced_at__gt=start, replaced_at__lte=end)
-    policies = {
-        (row.doc_id, row.revision): row.chunk_policy
-        for row in DocumentRevision.objects.filter(collection=collection, replaced_at__gt=start).only(
-            "doc_id", "revision", "chunk_policy"
-        )
-    }
-    names = {row.doc_id for row in rows}
-    present = Document.objects.filter(collection=collection, doc_id__in=names).only(
-        "doc_id", "revision", "chunk_policy"
-    )
-    policies |= {(row.doc_id, row.revision): row.chunk_policy for row in present}
+    later = DocumentRevision.objects.listed().filter(collection=collection, replaced_at__gt=start)
+    rows = [row for row in later if row.replaced_at <= end]
+    present = Document.objects.filter(collection=collection, doc_id__in={row.doc_id for row in rows})
+    policies = {(row.doc_id, row.revision): row.chunk_policy for row in later}
+    now = present.values_list("doc_id", "revision", "chunk_policy")
+    policies |= {(doc_id, number): policy for doc_id, number, policy in now}
     for row in rows:
         after = policies.get((row.doc_id, row.revision + 1), row.chunk_policy)
         details = {"chunk_policy": [row.chunk_policy, after]} if after != row.chunk_policy else {}
@@ -132,32 +127,28 @@ def plan_event(good: EvaluationRun, bad: EvaluationRun) -> Event | None:
     if bad.plan_name and bad.plan_name == good.plan_name:
         saved = LogEntry.objects.filter(
             content_type__model="savedplan",
-            object_repr__icontains=bad.plan_name,
+            object_repr=bad.plan_name,
+            audit_subject__collection_name=bad.collection_name,
             action_time__gt=good.created_at,
             action_time__lte=bad.created_at,
         )
         entry = saved.select_related("audit_subject").order_by("-action_time").first()
         if entry is not None:
-            subject = getattr(entry, "audit_subject", None)
-            at, by = entry.action_time, subject.actor if subject else ""
+            at, by = entry.action_time, entry.audit_subject.actor
     names = sorted(name for name in {*good.plan, *bad.plan} if good.plan.get(name) != bad.plan.get(name))
     details = {name: [good.plan.get(name), bad.plan.get(name)] for name in names}
     return Event(at, "plan", by=by, reason=bad.plan_name, details=details)
 
 
 def question_event(good: EvaluationItem, bad: EvaluationItem) -> Event | None:
-    """The change of what the golden question expects: when the version of the set that the later run asked was kept."""
-    names = [
-        name
-        for name in ("expected_doc_ids", "expected_chunks", "expected_answer", "match")
-        if good.golden.get(name) != bad.golden.get(name)
-    ]
-    if not names:
+    """The change of the golden question: when the version of the set that the later run asked was kept."""
+    before, after = (Golden.from_dict(item.golden).deciding() for item in (good, bad))
+    details = {name: [before.get(name), after.get(name)] for name in SEARCHED if before.get(name) != after.get(name)}
+    if not details:
         return None
     versions = GoldenSetVersion.objects.filter(
         golden_set_id=bad.run.golden_set_id, version__gt=good.run.set_version, version__lte=bad.run.set_version
     )
     version = versions.order_by("version").first()
     at = version.created_at if version else bad.run.created_at
-    details = {name: [good.golden.get(name), bad.golden.get(name)] for name in names}
     return Event(at, "question", by=version.made_by if version else "", details=details)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -47,7 +46,8 @@ def find_item(run: EvaluationRun, position: int) -> EvaluationItem:
 def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> EvaluationItem:
     """The same question in `run`, else in the newest earlier run in which it was better.
 
-    ServiceError: 404 "unknown_item" where the run did not ask it, 409 "not_worse" where it was not better.
+    ServiceError: 404 "unknown_item" where the run did not ask it, 409 "not_worse" where it was not better;
+    UnknownCollection.
     """
     same = Q(question_text=bad.question_text)
     if bad.question_id is not None:
@@ -59,8 +59,9 @@ def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> Evaluati
             raise ServiceError(f"run {run.pk} did not ask this question", type="unknown_item", status=404, field="good")
         choose_measure(chosen, bad)
         return chosen
-    earlier = rows.filter(run__created_at__lt=bad.run.created_at).order_by("-run__created_at", "-run_id")
-    for item in earlier[:LOOKED_BACK]:
+    made_at = get_collection(bad.run.collection_name).created_at  # earlier runs are of another one of this name
+    earlier = rows.filter(run__created_at__gte=made_at, run__created_at__lt=bad.run.created_at)
+    for item in earlier.order_by("-run__created_at", "-run_id")[:LOOKED_BACK]:
         try:
             choose_measure(item, bad)
         except ServiceError:
@@ -165,4 +166,4 @@ def undo_event(stored: StoredBisection, number: int, actor: Actor) -> Undo:
 
 def as_run(text: str | None) -> EvaluationRun | None:
     """A run by its id; None for none. ServiceError 404."""
-    return find_run(UUID(text) if len(text) == 36 else text) if text else None
+    return find_run(text) if text else None

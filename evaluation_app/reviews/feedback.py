@@ -45,7 +45,7 @@ def give_feedback(
     where nothing is said or a text is too long; ServiceError 409 "not_answered" for a search, a failed run, or one that
     guardrails blocked.
     """
-    comment, correction = normalize(comment).strip(), normalize(correction).strip()
+    comment, correction, user = (normalize(text).strip() for text in (comment, correction, user))
     if correct is None and not comment and not correction:
         raise InvalidInput("feedback needs correct, a comment or a correction; nothing was said", field="correct")
     limits = (("comment", comment, NOTE_CHARS_MAX), ("correction", correction, CORRECTION_CHARS_MAX),

@@ -104,8 +104,11 @@ def go_on(request: PageRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def judge(request: PageRequest, pk: int) -> HttpResponse:
-    """One answer. Until this person has judged it, nothing of what the judge said is on the page."""
+    """One answer. Until this person has judged it, nothing of what the judge said is on the page. Feedback was never in
+    the queue: it is on the page of its run."""
     task = get_object_or_404(ReviewTask.objects.select_related("item"), pk=pk)
+    if task.reason == ReviewTask.FEEDBACK and task.query_run:
+        return redirect("retrieval:run", task.query_run)
     reviewer = request.user.get_username()
     own = task.reviews.filter(reviewer_name=reviewer).first()
     form = ReviewForm(request.POST if request.method == "POST" else None, sentences=task.answer_sentences)
@@ -205,6 +208,7 @@ def agreement(request: PageRequest) -> HttpResponse:
     """set_name, collection_name and judge choose the tasks."""
     chosen = _chosen(request.GET)
     rows = ReviewTask.objects.filter(Exists(Review.objects.filter(task=OuterRef("pk"))), **chosen)
+    rows = rows.exclude(reason=ReviewTask.FEEDBACK)
     tasks = (
         rows.select_related("item").prefetch_related("reviews").only("judged", "query_run", "item", "item__annotation")
     )

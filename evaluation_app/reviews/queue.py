@@ -86,11 +86,12 @@ def queue_live(
     chosen = _choose(list(rows.order_by("-asked_at", "-query_run")[:TASKS_MAX]), which, number, wanted)
     with transaction.atomic():
         ids = [each.row.query_run for each in chosen]
-        known = set(ReviewTask.objects.filter(query_run__in=ids, item=None).values_list("query_run", flat=True))
+        queued = ReviewTask.objects.filter(query_run__in=ids, item=None).exclude(reason=ReviewTask.FEEDBACK)
+        known = set(queued.values_list("query_run", flat=True))
         fresh = [each for each in chosen if each.row.query_run not in known]
         tasks = [_task_of_score(each, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks)
-        _tell_drawn(chosen, ReviewTask.objects.filter(query_run__in=ids, item=None))
+        _tell_drawn(chosen, queued)
         audit.record(
             actor, made[:1], audit.ADDITION, f"queued {len(made)} live answers of {collection_name} for review"
         )

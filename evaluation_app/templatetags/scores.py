@@ -18,13 +18,14 @@ from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import failures, mode_title
+from retrieval_app.citations.answer_html import render_sentence
 
 register = template.Library()
 
 # band -> (icon, word)
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
-MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} ", re.MULTILINE)
+MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
@@ -71,6 +72,12 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
 def without_marks(text: str) -> str:
     """An answer without the marks of Markdown and of citations, for a list that has room for words alone."""
     return " ".join(MARKS.sub("", text).split())
+
+
+@register.filter
+def inline_markdown(text: str) -> SafeString:
+    """A sentence of an answer with its emphasis, code and links, as Ask shows it."""
+    return render_sentence(text)
 
 
 @register.filter

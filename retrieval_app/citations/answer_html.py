@@ -11,6 +11,7 @@ from typing import Any
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
@@ -22,6 +23,7 @@ PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
 PLACEHOLDER_CHARS = str.maketrans({OPEN: None, CLOSE: None})
 HEADING = re.compile(r"^#{1,6}\s+[^\n]*\n+")
 SPACES = re.compile(r"\s+")
+ABSOLUTE = re.compile(r"https?:|mailto:", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def render_answer(
 ) -> SafeString:
     """The answer's Markdown as HTML with `draw(citation)` at every citation.
 
-    HTML in the answer is shown as text; headings and images stay text too; links keep only safe addresses.
+    HTML in the answer is shown as text; headings and images stay text too. A link with a relative address is its text:
+    it leads on from the document that the answer quotes, not from this page.
     """
     pieces = cut_answer(answer, citations)
     cited = [piece.citation for piece in pieces if piece.citation is not None]
@@ -66,6 +69,12 @@ def render_answer(
             source += f"{OPEN}{number}{CLOSE}"
             number += 1
     html: str = _markdown().render(source, {"citations": [draw(citation) for citation in cited]})
+    return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+def render_sentence(text: str) -> SafeString:
+    """A sentence of an answer, or another text in one line, as `render_answer` has it within a paragraph."""
+    html: str = _markdown().renderInline(text.translate(PLACEHOLDER_CHARS), {"citations": []})
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
 
 
@@ -104,12 +113,25 @@ def _read_citation(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _drop_relative_links(state: StateCore) -> None:
+    """The core rule: of a link whose address is relative only its text is kept. Links are never within links."""
+    for block in state.tokens:
+        kept, is_relative = [], False
+        for token in block.children or ():
+            if token.type == "link_open":
+                is_relative = not ABSOLUTE.match(str(token.attrs["href"]))
+            if not (is_relative and token.type in ("link_open", "link_close")):
+                kept.append(token)
+        block.children = kept
+
+
 @cache
 def _markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=CitationRenderer)
     markdown.disable(["heading", "lheading", "image", "html_block", "hr"])
     markdown.inline.add_terminator_char(OPEN)
     markdown.inline.ruler.before("escape", "citation", _read_citation)
+    markdown.core.ruler.push("relative links", _drop_relative_links)
     return markdown
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.db.models import Count
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -254,13 +255,26 @@ def _filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
     return QueryRun.objects.filtered(**{**values, "environment": None if environment == ALL else environment})
 
 
+def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """(label, runs, address) of the environments with runs that match, where the filter's own has none."""
+    rows = _filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
+    counts = dict(rows.annotate(Count("pk")))
+    return [
+        (label, counts[name], _address_of_filter(values | {"environment": name}))
+        for name, label in QueryRun.Environment.choices
+        if name in counts
+    ]
+
+
 @require_GET
 def list_runs(request: PageRequest) -> HttpResponse:
     form, values = _read_filter(request)
     address = _address_of_filter(values)
+    page = page_of(request, _filtered_runs(values).for_lists(), RUNS_PER_PAGE)
     context = {
         "form": form,
-        "page": page_of(request, _filtered_runs(values).for_lists(), RUNS_PER_PAGE),
+        "page": page,
+        "others": () if page.paginator.count else _other_environments(values),
         "is_filtered": bool(address),
         "run_filter": address,
         "models": QueryRun.objects.recent_models(),

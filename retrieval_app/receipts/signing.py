@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -52,7 +54,7 @@ class PublicKey:
 
 def own_key() -> PublicKey:
     """The public key of this server."""
-    return PublicKey(_private_key().public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+    return _public_half(_private_key())
 
 
 def read_key(text: str) -> PublicKey:
@@ -71,8 +73,12 @@ def read_key(text: str) -> PublicKey:
 
 def sign(content: bytes) -> dict[str, Any]:
     """{"algorithm", "key_id", "public_key", "value" (base64)} of this server over the content."""
-    value = base64.b64encode(_private_key().sign(content)).decode()
-    return own_key().as_dict() | {"value": value}
+    key = _private_key()
+    return _public_half(key).as_dict() | {"value": base64.b64encode(key.sign(content)).decode()}
+
+
+def _public_half(key: Ed25519PrivateKey) -> PublicKey:
+    return PublicKey(key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
 
 
 def _private_key() -> Ed25519PrivateKey:
@@ -83,15 +89,9 @@ def _private_key() -> Ed25519PrivateKey:
 
 
 def _make_key(path: Path) -> None:
-    """Of two processes that make one at once, the first one's stays; nobody reads half a key."""
+    """Of two threads or processes that make one at once, the first one's stays; nobody reads half a key."""
     raw = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(base64.b64encode(raw))
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return
-    finally:
-        draft.unlink()
+    with NamedTemporaryFile(dir=path.parent) as draft, contextlib.suppress(FileExistsError):  # mode 0600
+        draft.write(base64.b64encode(raw))
+        draft.flush()
+        os.link(draft.name, path)

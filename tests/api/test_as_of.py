@@ -112,8 +112,8 @@ def test_the_command_and_mcp_search_as_of(client: Client, changed: dict[str, Any
     _, answer = post(
         client, "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, changed["key"]
     )
-    told = json.loads(answer["result"]["content"][0]["text"])
-    assert (told["results"], told["as_of"]) == (changed["found"]["results"], changed["at"])
+    content = json.loads(answer["result"]["content"][0]["text"])
+    assert (content["results"], content["as_of"]) == (changed["found"]["results"], changed["at"])
 
 
 def test_the_playground_debugs_the_ranking_of_then(

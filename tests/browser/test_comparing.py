@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from playwright.sync_api import expect
 
@@ -54,3 +55,26 @@ def test_from_a_sweep_to_its_comparison_to_one_question(visit: Visit) -> None:
     assert look_at(visit) == []
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_role("link", name="Previous")).to_be_visible()
+
+
+def test_what_decides_is_read_on_a_phone_without_scrolling(visit: Visit) -> None:
+    from retrieval_app.models import QueryRun
+
+    def asked(correctness: float, latency: float, **values: Any) -> Any:
+        rows = [
+            QueryRun.objects.create(
+                kind="ask", collection_name="nature", query="?", door="worker",
+                timings_ms={"total": latency + 100 * place}, token_usage={"total_tokens": 12_345},
+            )
+            for place in range(12)
+        ]  # fmt: skip
+        items = {place: {"query_run": row.pk, "cost_usd": 0.012} for place, row in enumerate(rows)}
+        scores: dict[str, float | None] = {"correctness": correctness, "recall@10": 0.5, "right_outcome": correctness}
+        return make_run([scores] * 12, items=items, **values)
+
+    base, other = asked(1.0, 9_500, name="before"), asked(0.2, 12_500, name="after", plan=RetrievePlan(k=5))
+    page = visit.go(f"/evaluation/compare/?base={base.pk}&other={other.pk}")
+    visit.look("dark", 390)
+    table = page.get_by_role("group", name="What decides")
+    expect(table.get_by_role("row")).to_have_count(8)  # head, primary, two guardrails, four of usage
+    assert table.evaluate("it => it.scrollWidth - it.clientWidth") == 0

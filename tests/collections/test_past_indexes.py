@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 import ragd
-from collections_app.models import Chunk, Collection, Document, DocumentRevision, PastIndex, StateChange
+from collections_app.models import Collection, Document, DocumentRevision, PastIndex, StateChange
 from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk, set_chunk_enabled
 from collections_app.services.collections.collections import update_collection
 from collections_app.services.collections.deletion import delete_collection
@@ -35,6 +36,7 @@ from ragd.types import Filters, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
 
+TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %(prefix)s)"
 SMALL = {"target_tokens": 8, "overlap_tokens": 0}
 QUESTIONS = ("pump valve motor", "seal of the year", "green door lock", "unknown words")
 PLANS = (
@@ -208,6 +210,16 @@ def test_a_deleted_document_is_kept_as_long_as_the_collection_says(filled: Colle
         read_past_state(filled, moment)
 
 
+def test_a_moment_within_a_deletion_is_before_it(filled: Collection) -> None:
+    _, before = now_and_results(filled)
+    delete_documents(filled, ["pump"])
+    change = StateChange.objects.get()
+    kept_at = datetime.fromisoformat(change.kept[-1]["replaced_at"])
+    assert kept_at <= change.made_at
+    StateChange.objects.update(made_at=timezone.now())
+    assert read_as_of(filled, kept_at, ask)[1] == before
+
+
 def test_nothing_of_a_deleted_document_is_kept_by_default(filled: Collection) -> None:
     update_collection(filled, changes={"retention": {}})
     filled.refresh_from_db()
@@ -230,15 +242,24 @@ def test_a_time_before_changes_were_recorded_is_refused(filled: Collection) -> N
         read_past_state(filled, timezone.now() - timedelta(seconds=5))
 
 
+def tables_of(collection: Collection) -> set[str]:
+    """Of chunks, with those of the past."""
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES, {"prefix": f"chunks_c{collection.pk}_"})
+        return {name for (name,) in cursor.fetchall()}
+
+
 def test_tables_of_the_past_go_after_a_while_and_with_their_collection(filled: Collection) -> None:
     moment, _ = now_and_results(filled)
     CHANGES["text"](filled)
     read_as_of(filled, moment, ask)
-    past = PastIndex.objects.get()
+    assert PastIndex.objects.count() == 1
     assert drop_past_indexes(timezone.now()) == 0
     assert drop_past_indexes(timezone.now() + KEPT_FOR + timedelta(seconds=1)) == 1
     assert not PastIndex.objects.exists()
     read_as_of(filled, moment, ask)
+    again = PastIndex.objects.get()
+    assert tables_of(filled) == {partition_name(filled.pk, number) for number in (1, PAST_FIRST + again.pk)}
     after = delete_collection(filled)["after"]
     assert set(after.values()) == {0}
-    assert partition_name(filled.pk, PAST_FIRST + past.pk) not in set(Chunk.objects.values_list("content", flat=True))
+    assert tables_of(filled) == set()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from collections_app.models import Collection, StateChange
 from collections_app.services.collections.collections import update_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import (
     delete_documents,
     get_document,
@@ -18,13 +22,16 @@ from collections_app.services.documents.documents import (
     set_documents_enabled,
 )
 from collections_app.services.documents.edits import edit_document
-from evaluation_app.history import requests
+from collections_app.services.history.past_states import PastState, read_past_state
+from evaluation_app.history import bisection, requests
 from evaluation_app.history.bisection import Bisection, bisect_item
+from evaluation_app.history.events import plan_event
 from evaluation_app.history.requests import find_good, request_bisection
 from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet, StoredBisection
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import Filters, RetrievePlan
+from retrieval_app.runs.plans import save_plan
 from tests.commands.conftest import run_json
 from tests.refusals import refuses
 from tests.retrieval.corpus import bearer, get, make_collection, post
@@ -112,6 +119,60 @@ def test_a_changed_plan_and_a_changed_question_are_named(house: Collection, pump
     )
 
 
+def test_other_words_of_a_question_are_a_change_of_it(house: Collection, pumps: GoldenSet) -> None:
+    good = evaluate(pumps)
+    pumps.questions.update(question="When are roses cut?")
+    bad = evaluate(pumps, RetrievePlan(k=1))
+    del good.golden["match"]  # as runs before it have it
+    result = bisect_item(good, bad)
+    assert (named(result), list(result.events[0].details)) == ([("question", "")], ["question"])
+
+
+def test_the_plan_is_taken_back_alone(house: Collection, pumps: GoldenSet) -> None:
+    good = evaluate(pumps)
+    narrow = RetrievePlan(k=2, filters=Filters(tags_any=("outside",)))
+    save_plan(house, "day", narrow)
+    pumps.questions.update(expected_doc_ids=["nowhere.md"])
+    bad = evaluate(pumps, narrow)
+    for item in (good, bad):
+        item.run.plan_name = "day"
+    result = bisect_item(good, bad)
+    assert (named(result), result.before.rank, result.after.rank) == ([("plan", "")], 1, None)
+    assert result.undone.rank is None  # what it expects by then is not found either
+
+
+def test_a_preset_of_another_collection_is_not_what_changed(house: Collection, pumps: GoldenSet) -> None:
+    ada, eve = (User.objects.create_user(name) for name in ("ada", "eve"))
+    good = evaluate(pumps)
+    narrow = RetrievePlan(k=2, filters=Filters(tags_any=("outside",)))
+    save_plan(house, "day", narrow, actor=ada)
+    save_plan(house, "holiday", narrow, actor=eve)
+    save_plan(make_collection("other", empty=True), "day", narrow, actor=eve)
+    bad = evaluate(pumps, narrow)
+    for item in (good, bad):
+        item.run.plan_name = "day"
+    event = plan_event(good.run, bad.run)
+    saved = LogEntry.objects.get(object_repr="day", audit_subject__collection_name="house")
+    assert event is not None
+    assert (event.by, event.at) == ("ada", saved.action_time)
+
+
+def test_every_moment_is_read_once(house: Collection, pumps: GoldenSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = evaluate(pumps)
+    change_others(house)
+    set_documents_enabled(house, ["pump.md"], enabled=False)
+    bad = evaluate(pumps)
+    moments = []
+
+    def read(collection: Collection, at: datetime) -> PastState:
+        moments.append(at)
+        return read_past_state(collection, at)
+
+    monkeypatch.setattr(bisection, "read_past_state", read)
+    assert bisect_item(good, bad).proven
+    assert len(moments) == len(set(moments)) > 2
+
+
 def test_an_answer_that_became_wrong_is_searched_for_by_quotations(house: Collection, pumps: GoldenSet) -> None:
     pumps.questions.update(expected_answer="The main pump moves 400 litres of water per minute.")
     good = evaluate(pumps, answers=True)
@@ -148,6 +209,20 @@ def test_a_question_that_is_not_worse_is_refused(house: Collection, pumps: Golde
     good, bad = evaluate(pumps), evaluate(pumps)
     with refuses("not_worse"):
         bisect_item(good, bad)
+    with refuses("not_worse", "good"):
+        find_good(bad)
+
+
+def test_a_run_of_an_earlier_collection_of_the_name_is_not_compared_with(house: Collection, pumps: GoldenSet) -> None:
+    evaluate(pumps)
+    delete_collection(house)
+    collection = make_collection()
+    Collection.objects.filter(pk=collection.pk).update(created_at=timezone.now())  # not when the test began
+    delete_documents(collection, ["pump.md"])
+    again = GoldenSet.objects.create(name="pumps", collection_name="house")
+    GoldenQuestion.objects.create(golden_set=again, question=QUESTION, expected_doc_ids=["pump.md"])
+    bad = evaluate(again)
+    assert EvaluationItem.objects.count() == 2
     with refuses("not_worse", "good"):
         find_good(bad)
 
@@ -189,7 +264,8 @@ def test_the_page_finds_it_and_takes_it_back(
     client.force_login(django_user_model.objects.create_user("ada"))
     address = f"/evaluation/runs/{bad.run_id}/items/0/changes/"
     assert client.get(address).context["stored"] is None
-    assert client.post(f"{address}start/", {"good": "no run"}).status_code == 302
+    for good in ("no run", "x" * 36, str(uuid4())):
+        assert client.post(f"{address}start/", {"good": good}).status_code == 302
     assert not StoredBisection.objects.exists()
     assert client.post(f"{address}start/").headers["Location"] == address
     shown = client.get(address).context["report"]

@@ -27,6 +27,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs.plans import default_plan
 from tests.evaluation.made_runs import make_run
+from tests.web.pages import attribute, has
 
 pytestmark = pytest.mark.django_db
 QUESTIONS = ("Question 0?", "Question 1?", "Question 2?")
@@ -369,6 +370,25 @@ def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, 
     make({})
     assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
     assert visitor.get("/evaluation/board/?run=nonsense").status_code == 404
+
+
+@pytest.mark.usefixtures("collection")
+def test_the_address_names_the_set(visitor: Client, make: Make, golden_set: GoldenSet) -> None:
+    run = make()
+    golden_set.name = "birds & co"
+    golden_set.save()
+    trees = GoldenSet.objects.create(name="trees", collection_name="nature")
+    make(golden_set=trees)
+    page = visitor.get("/evaluation/board/", {"set": "birds & co"})
+    assert page.context["run"] == run
+    assert has(page, '#id_set option[value="birds & co"][selected]')
+    assert visitor.get("/evaluation/board/", {"set": str(golden_set.pk)}).context["run"] == run, "an earlier address"
+    assert visitor.get("/evaluation/board/", {"set": "nonsense"}).status_code == 404
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Another?", expected_answer="Yes.")
+    start = attribute(visitor.get("/evaluation/board/", {"set": "birds & co"}), '.banner a[href*="new"]', "href")
+    assert start and visitor.get(start).status_code == 200
+    answer = visitor.post(f"/evaluation/board/sets/{golden_set.pk}/cards/", {})
+    assert answer["Location"] == "/evaluation/board/?set=birds+%26+co"
 
 
 def test_the_table_of_modes_and_the_bands_are_pages(visitor: Client, golden_set: GoldenSet) -> None:

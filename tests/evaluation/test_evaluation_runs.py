@@ -411,7 +411,8 @@ def test_the_admin_acts_through_the_services(golden_set, admin_client):
     listed = admin_client.get(address).content.decode()
     assert "4 of 4" in listed and "0 of 4" in listed
     assert admin_client.get(f"{address}{done.pk}/change/").status_code == 200
-    assert admin_client.get("/admin/evaluation_app/evaluationitem/?q=roses").status_code == 200
+    (item, *_) = admin_client.get("/admin/evaluation_app/evaluationitem/?q=roses").context["cl"].result_list
+    assert item.run.get_deferred_fields() >= {"summary", "plan", "settings"}, "one whole run for each row"
     for action in ("cancel", "delete_runs"):
         rows = [str(waiting.pk), str(done.pk)]
         told = admin_client.post(address, {"action": action, "_selected_action": rows}, follow=True).content.decode()

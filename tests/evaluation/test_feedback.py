@@ -12,10 +12,11 @@ from django.urls import reverse
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance.api_keys import create_key
-from evaluation_app.models import Review, ReviewTask
+from evaluation_app.models import Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import record_of
 from evaluation_app.reviews.feedback import feedback_of, give_feedback
 from evaluation_app.reviews.labels import count_queue, next_task
+from evaluation_app.reviews.queue import QueuedCount, queue_live
 from evaluation_app.scoring.run_scores import forget_scores
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
@@ -73,6 +74,37 @@ def test_feedback_is_not_in_the_queue_and_counts_apart(run: QueryRun, ada: User)
     counts = count_queue("bob")
     assert (counts.open, counts.done, counts.feedback, counts.waiting, counts.mine) == (0, 0, 1, 0, 0)
     assert next_task("bob") is None
+
+
+def test_an_answer_with_feedback_comes_into_the_queue_as_others_do_and_its_feedback_stays(
+    run: QueryRun, ada: User
+) -> None:
+    give_feedback(run, correct=False, actor=ada)
+    RunScore.objects.create(
+        query_run=run.pk, collection_name="house", question_text=QUESTION, outcome="answered", answer="Yes.",
+        asked_at=run.created_at,
+    )  # fmt: skip
+    assert queue_live("house", "random") == QueuedCount(1, 0)
+    assert queue_live("house", "random") == QueuedCount(0, 1)
+    tasks = ReviewTask.objects.values_list("reason", "state")
+    assert sorted(tasks) == [("feedback", "done"), ("random sample", "open")]
+    assert len(feedback_of(run.pk)) == 1
+
+
+def test_feedback_is_no_review_of_the_queue(client: Client, run: QueryRun, ada: User) -> None:
+    task = give_feedback(run, correct=False, actor=ada).task
+    client.force_login(ada)
+    address = reverse("evaluation:review-task", args=[task.pk])
+    for answered in (client.get(address), client.post(address, {"correctness": "0.5"})):
+        assert (answered.status_code, answered["Location"]) == (302, reverse("retrieval:run", args=[run.pk]))
+    assert Review.objects.count() == 1
+    assert client.get(reverse("evaluation:review-agreement")).context["agreement"].reviews == 0
+
+
+def test_whom_a_key_speaks_for_is_kept_in_one_form(run: QueryRun) -> None:
+    key, _ = create_key("front end", actor=None)
+    names = {give_feedback(run, correct=True, user=user, actor=key).reviewer_name for user in ("u1", " u\x001\n")}
+    assert names == {"key front end, u1"}
 
 
 @pytest.mark.parametrize(

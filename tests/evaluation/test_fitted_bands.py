@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from evaluation_app.analysis.fitted_bands import fit_bands, separation
+from evaluation_app.analysis.fitted_bands import fit_bands
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import bands_for
@@ -92,8 +92,23 @@ def test_adherence_of_quotations_is_not_fitted(golden_set: GoldenSet) -> None:
     assert "adherence" in fit_bands(golden_set).left_out
 
 
-def test_separation_counts_ties_half() -> None:
-    assert separation([0.5, 1.0], [0.0, 0.5]) == 0.875
+def test_rubrics_have_thresholds_like_measures(admin_client: Client, golden_set: GoldenSet) -> None:
+    golden_set.rubrics = [{"name": "polite", "kind": "regex", "definition": "please"}]
+    golden_set.bands = {"rubric:polite": [0.9, 0.3], "recall": [0.8, 0.4]}
+    golden_set.save()
+    evaluated(golden_set, [row | {"rubric:polite": (row["correctness"] or 0) / 2} for row in mixed()])
+    address = f"/evaluation/sets/{golden_set.pk}/bands/"
+    page = admin_client.get(address)
+    assert attribute(page, 'tr[data-measure="rubric:polite"] input', "value") == "0.9"
+    assert "0.00 to 0.50" in texts(page, 'tr[data-measure="rubric:polite"] td')[2], "of the latest run"
+    names = ("rubric:polite_good", "rubric:polite_poor", "recall_good", "recall_poor")
+    values = {name: attribute(page, f'input[name="{name}"]', "value") or "" for name in names}
+    assert admin_client.post(address, values).status_code == 302
+    golden_set.refresh_from_db()
+    assert golden_set.bands == {"rubric:polite": [0.9, 0.3], "recall": [0.8, 0.4]}, "saving loses none"
+    fitted = fit_bands(golden_set).bands["rubric:polite"]
+    assert (fitted.poor, fitted.good, fitted.auroc) == (0.25, 0.25, 1.0)
+    assert attribute(admin_client.get(address, {"fit": "1"}), 'input[name="rubric:polite_poor"]', "value") == "0.25"
 
 
 def test_the_page_fills_in_the_fit_and_keeps_it_when_it_is_saved(admin_client: Client, golden_set: GoldenSet) -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from collections_app.errors import ServiceError
-from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.collections import create_collection, get_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden, clean_golden
@@ -274,6 +274,75 @@ def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Cli
     assert (woods.version, kept.reason, kept.made_by) == (version + 1, "changed in the admin", "admin")
     gone = admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/delete/", {"post": "yes"})
     assert (gone.status_code, GoldenSet.objects.count()) == (302, 0)
+
+
+def in_admin(golden_set: GoldenSet, **changes: Any) -> dict[str, Any]:
+    """The fields that the admin's page of the set sends, with its questions as they are."""
+    rows = golden_set.questions.order_by("position")
+    values = {
+        "name": golden_set.name, "collection_name": golden_set.collection_name, "bands": "{}",
+        "relevant_effect": golden_set.relevant_effect, "questions-TOTAL_FORMS": len(rows),
+        "questions-INITIAL_FORMS": len(rows),
+    }  # fmt: skip
+    for place, row in enumerate(rows):
+        shown = {
+            "id": row.pk, "golden_set": golden_set.pk, "position": row.position + 1, "question": row.question,
+            "expected_doc_ids": "\n".join(row.expected_doc_ids), "category": row.category,
+        }  # fmt: skip
+        values |= {f"questions-{place}-{name}": value for name, value in shown.items()}
+    return values | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"primary_measure": "nonsense"}, "primary_measure"),
+        ({"relevant_effect": -5}, "relevant_effect"),
+        ({"guardrails": "recall=nan"}, "guardrails"),
+        ({"guardrails": "nonsense=0.1"}, "guardrails"),
+        ({"name": "a/b"}, "name"),
+        ({"description": "x" * 20_001}, "description"),
+    ],
+)
+def test_the_admin_checks_a_set_as_its_page_does(
+    woods: GoldenSet, admin_client: Client, changes: dict[str, Any], field: str
+) -> None:
+    address = f"/admin/evaluation_app/goldenset/{woods.pk}/change/"
+    refused = admin_client.post(address, in_admin(woods, **changes))
+    assert list(refused.context["adminform"].form.errors) == [field]
+    assert admin_client.post(address, in_admin(woods, guardrails="recall=0.1")).status_code == 302
+    woods.refresh_from_db()
+    assert (woods.primary_measure, woods.guardrails) == ("", {"recall": 0.1})
+
+
+def test_questions_in_the_admin_follow_the_rules_of_their_page(woods: GoldenSet, admin_client: Client) -> None:
+    """Of a set's page: what was not touched stays, a new one is answered by any of what it expects."""
+    ingest_text(get_collection("woods"), "oak", "Oaks grow tall.")
+    tall, old = woods.questions.order_by("position")
+    woods.questions.update(by_construction=True, thresholds={"recall@10": 1.0})
+    before = GoldenQuestion.objects.get(pk=old.pk).updated_at
+    added = {"position": 3, "question": "How wide?", "expected_doc_ids": "oak\nelm", "category": "factual"}
+    changed = in_admin(woods, **{"questions-0-expected_doc_ids": "elm", "questions-TOTAL_FORMS": 3})
+    changed |= {f"questions-2-{name}": value for name, value in added.items()} | {"questions-2-golden_set": woods.pk}
+    assert admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/change/", changed).status_code == 302
+    tall, old, wide = woods.questions.order_by("position")
+    assert (tall.expected_doc_ids, tall.by_construction, tall.thresholds) == (["elm"], False, {"recall@10": 1.0})
+    assert (old.updated_at, old.by_construction, old.thresholds) == (before, True, {"recall@10": 1.0})
+    assert (wide.match, wide.expected_doc_ids) == ("any", ["oak", "elm"])
+    whole = {
+        "golden_set": woods.pk, "position": 3, "question": "How wide?", "expected_doc_ids": "", "category": "factual",
+        "expected_chunks": "oak#0", "weight": 1, "thresholds": "", "match": "any",
+    }  # fmt: skip
+    assert admin_client.post(f"/admin/evaluation_app/goldenquestion/{wide.pk}/change/", whole).status_code == 302
+    wide.refresh_from_db()
+    assert list(wide.chunk_marks) == ["oak#0"], "the text that was meant"
+
+
+def test_an_import_that_expects_other_documents_is_no_longer_by_construction(woods: GoldenSet) -> None:
+    woods.questions.update(by_construction=True)
+    text = '{"question": "How tall?", "expected_doc_ids": ["elm"]}\n{"question": "How old?", "notes": "seen"}'
+    carry_out(woods, read_rows(text, "jsonl"))
+    assert list(woods.questions.order_by("position").values_list("by_construction", flat=True)) == [False, True]
 
 
 def test_the_sample_leaves_alone_what_a_person_made_their_own(db: None) -> None:

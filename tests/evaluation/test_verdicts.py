@@ -129,6 +129,20 @@ def test_a_gain_below_the_smallest_relevant_effect_is_not_better(db: None, golde
     assert (found.verdict.kind, found.changes[0].verdict) == ("not_better", "small")
 
 
+@pytest.mark.parametrize(("before", "after", "kind"), [(1.0, 0.95, "not_better"), (1.0, 0.94, "worse")])
+def test_a_guardrail_may_fall_by_exactly_what_is_allowed(db: None, before: float, after: float, kind: str) -> None:
+    base = make_run([{**SAME, "recall@10": before}] * COUNT)
+    assert against(base, make_run([{**SAME, "recall@10": after}] * COUNT)).verdict.kind == kind
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), [(0.8, 0.82, "better"), (0.82, 0.8, "worse")])
+def test_a_gain_of_exactly_the_relevant_effect_is_relevant(db: None, before: float, after: float, kind: str) -> None:
+    found = against(make_run([{"correctness": before}] * COUNT), make_run([{"correctness": after}] * COUNT))
+    assert (found.verdict.kind, found.changes[0].verdict) == (
+        kind, "improved" if kind == "better" else "regressed"
+    )  # fmt: skip
+
+
 @pytest.fixture
 def golden_set(db: None) -> GoldenSet:
     from evaluation_app.models import GoldenSet
@@ -298,6 +312,11 @@ def test_a_pair_is_computed_once_and_read_as_it_was(base: Any) -> None:
     assert again == first
     assert again.others[0].questions[0].moves == first.others[0].questions[0].moves
     assert RunComparison.objects.count() == 1
+
+
+def test_every_run_is_read_once(base: Any) -> None:
+    computed = readings(base, *(other_of(place, {"hit@10": 1.0}) for place in (1, 2, 3)))[1]
+    assert len(computed) == 2 * 4, "its items, and what the collection held"
 
 
 def test_a_run_that_changes_is_computed_anew(base: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -67,6 +68,19 @@ def test_the_key_is_made_once_and_for_its_owner_alone(own_folder: Path) -> None:
     file = own_folder / KEY_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert own_key() == first == read_key(first.text)
+    assert [path.name for path in own_folder.iterdir()] == [KEY_FILE]
+
+
+def test_of_two_threads_that_make_the_key_the_first_one_wins(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, made = os.link, []
+
+    def make_another_first(source: str, path: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        made.append(own_key())
+        link(source, path)
+
+    monkeypatch.setattr(os, "link", make_another_first)
+    assert [own_key()] == made
     assert [path.name for path in own_folder.iterdir()] == [KEY_FILE]
 
 

@@ -19,6 +19,7 @@ from evaluation_app.pages.traces.waterfall import run_waterfall, trace_waterfall
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.spans.exports.formats import FORMATS
+from evaluation_app.spans.store import span_reads
 from evaluation_app.spans.store.exporter import COPY_SPANS, span_row
 from evaluation_app.spans.store.span_reads import run_spans, run_validity
 from ragd import telemetry
@@ -145,6 +146,26 @@ def test_everything_that_shows_a_run_includes_its_later_evaluations(
     out = StringIO()
     call_command("ragd", "validate-spans", "--run", str(run.pk), "--json", stdout=out)
     assert json.loads(out.getvalue())["spans"] == len(run_spans(run))
+
+
+def test_later_evaluations_are_counted_by_trace_the_newest_first(
+    db: None, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="q", door="api")
+    recorder.onward = Keeper()
+    traces = []
+    for _ in range(3):
+        with telemetry.evaluate_later_span("house", trace_id="a" * 32, span_id="b" * 16, run_id=str(run.pk)):
+            traces.append(telemetry.current_trace_id())
+            for _ in range(3):
+                with telemetry.chat_span("a", "b"):
+                    pass
+    monkeypatch.setattr(span_reads, "LATER_MAX", 2)
+    later = span_reads.later_spans([run.pk], run.trace_id)
+    assert (list(dict.fromkeys(span.trace_id for span in later)), len(later)) == (traces[1:], 8)
+    monkeypatch.setattr(span_reads, "LATER_MAX", 200)
+    waterfall = run_waterfall(run, words="chat")
+    assert (waterfall.span_count, [part.span_count for part in waterfall.evaluations]) == (0, [4, 4, 4])
 
 
 def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, recorder: Recorder) -> None:

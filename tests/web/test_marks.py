@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collections_app.domain.passages import ChunkSpan, cut_pieces
-from retrieval_app.citations.answer_html import cut_answer, render_answer, shorten_passage
+from evaluation_app.templatetags.scores import without_marks
+from retrieval_app.citations.answer_html import cut_answer, render_answer, render_sentence, shorten_passage
 
 
 def draw(citation: Any) -> SafeString:
@@ -45,6 +46,21 @@ def test_markdown_is_rendered_and_html_is_not() -> None:
 
 def test_a_link_with_a_script_stays_text() -> None:
     assert "href" not in render_answer("[click](javascript:alert(1))", [], draw)
+
+
+def test_a_link_with_a_relative_address_is_its_text() -> None:
+    answer = "[Spans](span-store.md), [API](/v1/docs) and [home](https://example.org/x)"
+    html = render_answer(answer, [], draw)
+    assert html == '<p>Spans, API and <a href="https://example.org/x">home</a></p>\n'
+
+
+def test_a_sentence_is_rendered_without_a_paragraph() -> None:
+    text = "- **Set** `k` in [the plan](plan.md) <b>\ue0000\ue001"
+    assert render_sentence(text) == "- <strong>Set</strong> <code>k</code> in the plan &lt;b&gt;0"
+
+
+def test_a_list_shows_the_words_of_an_answer_alone() -> None:
+    assert without_marks("## Plan\n[The **plan**](plan.md) sets `k`. [1][2]") == "Plan The plan sets k."
 
 
 def test_what_stands_for_a_citation_inside_is_dropped_from_foreign_text() -> None:

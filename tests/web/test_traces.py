@@ -204,8 +204,11 @@ def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
         EvaluationItem.objects.filter(pk=item.pk).update(query_run=run)
     assert count_of(visitor, "/traces/spans/?where=score.correctness+<+0.5") == 1
     assert count_of(visitor, "/traces/spans/?where=score.correctness+>=+0.2") == 2
-    nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.95"))
-    assert re.search(r'href="\?[^"]*environment=all[^"]*">', nothing), "golden questions are of another environment"
+    Span.objects.filter(run_id=runs[1]).update(environment="evaluation")
+    nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.5"))
+    assert re.search(r'href="\?[^"]*environment=evaluation[^"]*">', nothing), (
+        "golden questions are of another environment"
+    )
     assert "there is no measure" in text(visitor.get("/traces/spans/?where=score.corect+<+1"), 422).lower()
 
 

@@ -191,7 +191,8 @@ class _Reader:
             if revisions is None:
                 self.missing[change.doc_id] = f"deleted at {change.made_at.isoformat()}, and its content is not kept"
                 continue
-            later = [row for row in revisions if _time(row["replaced_at"]) > self.at]
+            # the last one is what the deletion ended, which took effect some moments after it was kept
+            later = [*(row for row in revisions[:-1] if _time(row["replaced_at"]) > self.at), revisions[-1]]
             number = int(later[0]["revision"])
             before = any(int(row["revision"]) == number - 1 for row in revisions)
             if number > 1 and not before and _time(later[0]["made_at"]) > self.at:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from evaluation_app.analysis.comparison.run_reader import Asked
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
 from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
@@ -152,7 +153,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     return Board(run, tuple(columns), quiet, len(failing), len(seen), len(items), tuple(categories), bands)
 
 
-def modes_of(item: EvaluationItem) -> list[Mode]:
+def modes_of(item: EvaluationItem | Asked) -> list[Mode]:
     """The modes of an item that the table still has; an item that ended with an error is in that mode alone."""
     table = stored_table().modes
     keys = [ERROR_MODE] if item.outcome == EvaluationItem.Outcome.ERROR else item.modes

@@ -27,12 +27,7 @@ from evaluation_app.analysis.diagnosis.board import (
     sets_with_runs,
 )
 from evaluation_app.analysis.diagnosis.cards import DECISIONS, NOTE_CHARS_MAX, decide, people
-from evaluation_app.analysis.diagnosis.fixes import (
-    discard_fix,
-    has_changed,
-    keep_plan,
-    try_fix,
-)
+from evaluation_app.analysis.diagnosis.fixes import discard_fix, has_changed, keep_plan, try_fix
 from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.analysis.diagnosis.question_table import SHOWN_PER_GROUP, read_table
 from evaluation_app.analysis.diagnosis.suggestions import suggest_fixes
@@ -56,7 +51,8 @@ class DecisionForm(forms.Form):
 
 @require_GET
 def board(request: PageRequest) -> HttpResponse:
-    """set=ID and run=ID: what is shown; without, the newest finished run of the set that was run last.
+    """set=NAME and run=ID: what is shown; without, the newest finished run of the set that was run last. 404 for a set
+    or a run that is not there; earlier addresses have the id of the set, which is found too.
 
     view=cards: a card per question and mode, for triage; else the table of questions. category, assignee, show (open,
     away, all) and mode choose questions; what is not known is left out.
@@ -99,7 +95,8 @@ def decide_card(request: PageRequest, pk: int) -> HttpResponse:
     else:
         with RefusalMessages(request):
             _decide(request, golden_set, form.cleaned_data)
-    return redirect(next_address(request, f"{reverse('evaluation:board')}?set={pk}"))
+    address = f"{reverse('evaluation:board')}?{urlencode({'set': golden_set.name})}"
+    return redirect(next_address(request, address))
 
 
 def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any]) -> None:
@@ -175,8 +172,7 @@ def modes(request: PageRequest) -> HttpResponse:
 
 def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None:
     """The one that the address names, else the newest of its set, else the newest of all. Http404 when it is gone."""
-    ids = {str(item.pk): item for item in sets}
-    golden_set = ids.get(query.get("set", ""))
+    golden_set = _chosen_set(query.get("set", ""), sets)
     if requested := query.get("run", ""):
         try:
             run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=UUID(requested))
@@ -186,6 +182,16 @@ def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None
             return run  # else another set was chosen since
     chosen = [golden_set] if golden_set else sets
     return newest_run(chosen)
+
+
+def _chosen_set(requested: str, sets: list[GoldenSet]) -> GoldenSet | None:
+    """By name, else by id; None for "". Raises Http404."""
+    if not requested:
+        return None
+    known = {str(each.pk): each for each in sets} | {each.name: each for each in sets}
+    if requested not in known:
+        raise Http404(f"no test set {requested!r} has an evaluation run")
+    return known[requested]
 
 
 def _filters(query: QueryDict) -> Filters:

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
-from evaluation_app.golden.criteria import GUARDRAILS
+from evaluation_app.golden.criteria import CRITERIA, GUARDRAILS
 from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
 from evaluation_app.measures.catalogue import MEASURES, measure_of
@@ -90,11 +90,9 @@ class GoldenSetChangeForm(forms.Form):
         default = {"": "Correctness where scored, else hit"}
         field_of(self, "primary_measure", forms.ChoiceField).choices = list((known | default).items())
 
-    CRITERIA = ("primary_measure", "guardrails", "relevant_effect")
-
     def criteria(self) -> dict[str, Any]:
         """Those of `golden.criteria` that were sent."""
-        values = {name: self.cleaned_data[name] for name in self.CRITERIA if name in self.data}
+        values = {name: self.cleaned_data[name] for name in CRITERIA if name in self.data}
         return {name: value for name, value in values.items() if value is not None}
 
 

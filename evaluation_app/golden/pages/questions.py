@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
 from collections_app.models import Collection
+from collections_app.views.forms.fields import LinesField
 from evaluation_app.golden import edits
 from evaluation_app.golden.pages.forms import QuestionForm, RunQuestionForm, initial_of, known_categories
 from evaluation_app.golden.pages.sets import find_set_or_404, question_rows, set_context
@@ -204,7 +205,7 @@ class SuggestForm(forms.Form):
         required=False,
         help_text="Otherwise hit@10 of the questions is 1 by construction.",
     )
-    doc_ids = forms.CharField(
+    doc_ids = LinesField(
         label="Documents",
         required=False,
         widget=forms.Textarea(
@@ -216,10 +217,6 @@ class SuggestForm(forms.Form):
         super().__init__(*args, **kwargs)
         if not has_model:
             field_of(self, "method", forms.ChoiceField).choices = [("rules", "Rules (offline)")]
-
-    def clean_doc_ids(self) -> list[str]:
-        lines = (line.strip() for line in str(self.cleaned_data["doc_ids"]).splitlines())
-        return [line for line in lines if line]
 
 
 @require_http_methods(["GET", "POST"])

@@ -27,6 +27,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
+from evaluation_app.golden.criteria import CRITERIA
 from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
 from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
 from evaluation_app.golden.questions import Golden
@@ -158,7 +159,7 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
 @require_http_methods(["GET", "POST"])
 def set_settings(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
-    initial = {name: getattr(golden_set, name) for name in ("name", "description", *GoldenSetChangeForm.CRITERIA)}
+    initial = {name: getattr(golden_set, name) for name in ("name", "description", *CRITERIA)}
     form = GoldenSetChangeForm(request.POST or None, initial=initial, rubrics=read_rubrics(golden_set.rubrics))
 
     def save() -> HttpResponse:

@@ -14,7 +14,7 @@ from collections_app.models import Chunk, Collection, Document
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
 from collections_app.stores import embedder_for
-from evaluation_app.golden.edits import changing, write_golden
+from evaluation_app.golden.edits import changing, write_goldens
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.suggestions.expectation_search import look
 from evaluation_app.golden.suggestions.model_questions import ask_model
@@ -234,13 +234,13 @@ class _KnownQuestions:
 def _keep(golden_set: GoldenSet, goldens: Sequence[Golden], outcome: SuggestionOutcome, actor: audit.Actor) -> None:
     with changing(golden_set, actor) as change:
         taken = set(golden_set.questions.values_list("question", flat=True))
+        pairs = []
         for index, golden in enumerate(goldens):
-            if golden.question in taken:
-                continue
-            taken.add(golden.question)
-            row = GoldenQuestion(golden_set=change.golden_set, suggested=True, position=index)
-            write_golden(row, golden)
-            outcome.made.append(row)
+            if golden.question not in taken:
+                taken.add(golden.question)
+                pairs.append((GoldenQuestion(golden_set=change.golden_set, suggested=True, position=index), golden))
+        write_goldens(change.golden_set, pairs)
+        outcome.made = [row for row, _ in pairs]
         change.summary = f"suggested {len(outcome.made)} questions" if outcome.made else ""
 
 

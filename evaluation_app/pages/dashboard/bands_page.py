@@ -20,8 +20,8 @@ from evaluation_app.analysis.diagnosis.fixes import quartiles, refresh_modes
 from evaluation_app.analysis.figures import percentile_of
 from evaluation_app.analysis.fitted_bands import Fit, FittedBand, fit_bands
 from evaluation_app.golden.pages.sets import set_context
-from evaluation_app.measures.catalogue import MEASURES, Measure
-from evaluation_app.models import GoldenSet
+from evaluation_app.measures.catalogue import Measure, measure_of
+from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, thresholds_for
 
 PARTS = (("good", 0), ("poor", 1))
@@ -50,13 +50,14 @@ class BandsForm(forms.Form):
     def __init__(self, data: Mapping[str, Any] | None = None, *, golden_set: GoldenSet, fit: Fit | None = None) -> None:
         super().__init__(data)
         self.golden_set, self.fit, self.server = golden_set, fit, bands_for()
+        self.names = banded_measures(golden_set)
         own: Mapping[str, Any] = golden_set.bands
         if fit is not None:
             own = {name: (band.good, band.poor) for name, band in fit.bands.items()}
-        for name in banded_measures():
+        for name in self.names:
             for part, position in PARTS:
                 hint = f"{self.server[name][position]:g}" if name in self.server else ""
-                attrs = {"step": "0.01", "placeholder": hint, "aria-label": f"{MEASURES[name].title}, {part}"}
+                attrs = {"step": "0.01", "placeholder": hint, "aria-label": f"{measure_of(name).title}, {part}"}
                 self.fields[f"{name}_{part}"] = forms.FloatField(
                     required=False,
                     min_value=0,
@@ -67,7 +68,7 @@ class BandsForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        for name in banded_measures():
+        for name in self.names:
             if (values.get(f"{name}_good") is None) != (values.get(f"{name}_poor") is None):
                 missing = "good" if values.get(f"{name}_good") is None else "poor"
                 if f"{name}_{missing}" not in self.errors:
@@ -79,7 +80,7 @@ class BandsForm(forms.Form):
         values = self.cleaned_data
         return {
             name: [values[f"{name}_good"], values[f"{name}_poor"]]
-            for name in banded_measures()
+            for name in self.names
             if values.get(f"{name}_good") is not None and values.get(f"{name}_poor") is not None
         }
 
@@ -88,7 +89,7 @@ class BandsForm(forms.Form):
         reference = thresholds_for()
         return [
             BandLine(
-                measure=MEASURES[name],
+                measure=measure_of(name),
                 good=self[f"{name}_good"],
                 poor=self[f"{name}_poor"],
                 reference=tuple((at, percentile_of(name, at)) for at in self._reference(name, reference)),
@@ -96,14 +97,14 @@ class BandsForm(forms.Form):
                 fitted=self.fit.bands.get(name) if self.fit else None,
                 left_out=self.fit.left_out.get(name, "") if self.fit else "",
             )
-            for name in banded_measures()
+            for name in self.names
         ]
 
     def _reference(self, name: str, reference: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
-        measure = MEASURES[name]
+        measure = measure_of(name)
         if measure.good is not None and measure.poor is not None:
             return (measure.good, measure.poor)
-        return () if name in self.server else reference[name]
+        return () if name in self.server else reference.get(name, ())
 
 
 @require_http_methods(["GET", "POST"])
@@ -120,20 +121,24 @@ def bands(request: PageRequest, pk: int) -> HttpResponse:
     response, status = submit_form(request, form, save)
     if response:
         return response
-    runs = [run for run in runs_of(golden_set) if not run.is_active]
+    run = _newest_ended(golden_set)
     context = {
         **set_context(golden_set, "bands"),
         "form": form,
         "fit": fit,
-        "run": runs[0] if runs else None,
-        "quartiles": quartiles(runs[0], banded_measures()) if runs else {},
+        "run": run,
+        "quartiles": quartiles(run, form.names) if run is not None else {},
     }
     return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
 
 
+def _newest_ended(golden_set: GoldenSet) -> EvaluationRun | None:
+    return next((run for run in runs_of(golden_set) if not run.is_active), None)
+
+
 def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """With `again`, the modes of the newest run are found again; its board shows what that did."""
-    newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
+    newest = _newest_ended(golden_set)
     if not request.POST.get("again") or newest is None:
         messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
         return redirect("evaluation:golden-set-bands", pk=golden_set.pk)

@@ -28,6 +28,7 @@ from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
     SpanPage,
+    environment_counts,
     facet_counts,
     known_attributes,
     parse_filter,
@@ -148,9 +149,22 @@ def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
         ],
         "older": older,
         "newest": _address(query) if query.get("cursor") else "",
+        "others": _other_environments(span_filter, query, page),
         "counts": counts,
         "facets": facets_of(span_filter, query, counts),
     }
+
+
+def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPage) -> list[tuple[str, int, str]]:
+    """(label, spans, address) of the environments with spans that match, where the filter's own has none."""
+    if page.spans or query.get("cursor") or not span_filter.environments or ALL in span_filter.environments:
+        return []
+    counts = environment_counts(span_filter)
+    return [
+        (label, counts[name], _address(query, environment=name))
+        for name, label in ENVIRONMENT_CHOICES
+        if counts.get(name)
+    ]
 
 
 def _href(span: Span, span_filter: SpanFilter, slowest: bool) -> str:
@@ -165,8 +179,8 @@ def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:
 
 def of_production(span_filter: SpanFilter) -> SpanFilter:
     """The filter of a page: of production, unless it names environments, a trace or a run."""
-    is_told = span_filter.environments or span_filter.trace_id or span_filter.run_id
-    return span_filter if is_told else replace(span_filter, environments=(telemetry.PRODUCTION,))
+    states_one = span_filter.environments or span_filter.trace_id or span_filter.run_id
+    return span_filter if states_one else replace(span_filter, environments=(telemetry.PRODUCTION,))
 
 
 def is_narrowed(query: QueryDict) -> bool:
@@ -320,6 +334,7 @@ def traces(request: PageRequest) -> HttpResponse:
             "page": page,
             "older": _address(provided, cursor=page.next_cursor) if page.next_cursor else "",
             "newest": _address(provided) if provided.get("cursor") else "",
+            "others": _other_environments(requested, provided, page),
         }
     except InvalidInput as error:
         context |= {"error": error.message, "is_wrong": True}

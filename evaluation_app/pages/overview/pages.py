@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse
@@ -63,7 +64,7 @@ class SlowRow:
 @require_GET
 def show_overview(request: PageRequest) -> HttpResponse:
     """period=1h, 24h, 7d or 30d; environment=, collection=, key=; stage= whose times are drawn; by= what tokens are
-    told apart by. What is wrong in the address is told (422), and the rest is shown."""
+    grouped by. 422 with what is wrong in the address, and the rest is shown."""
     params = {name: str(value).replace("\x00", "") for name, value in request.GET.items() if value}
     wrong = wrong_parameters(params)
     chosen = {name: next(iter(known)) for name, known in CLOSED.items()} | {
@@ -94,6 +95,8 @@ def show_overview(request: PageRequest) -> HttpResponse:
             context |= _figures(figure_filter, params.get("stage", "")) | _consumption_context(
                 figure_filter, chosen["by"]
             )
+            if not context["stages"]:
+                context["others"] = _other_environments(figure_filter, params)
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)
@@ -134,6 +137,18 @@ def _figures(figure_filter: FigureFilter, chosen: str) -> dict[str, Any]:
         "rate": _rate_chart(figure_filter, whole),
         "slowest": _slow_rows(figure_filter, whole),
     }
+
+
+def _other_environments(figure_filter: FigureFilter, params: dict[str, str]) -> list[tuple[str, int, str]]:
+    """(label, spans, address) of the environments with spans in the period, where the filter's own has none."""
+    result = []
+    for name, label in ENVIRONMENT_CHOICES:
+        if name in (ALL, figure_filter.environment) or not figure_filter.environment:
+            continue
+        stages = overview.stage_figures(replace(figure_filter, environment=name))
+        if count := sum(stage.spans for stage in stages.values()):
+            result.append((label, count, f"?{urlencode(params | {'environment': name})}"))
+    return result
 
 
 def _conditions(figure_filter: FigureFilter) -> dict[str, Any]:

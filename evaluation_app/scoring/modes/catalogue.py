@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import transaction
 
 from collections_app.services.governance import audit
-from evaluation_app.measures.catalogue import MEASURES, Bands, read_bands
+from evaluation_app.measures.catalogue import MEASURES, Bands, order_of, read_bands
 from evaluation_app.measures.modes import (
     Change,
     Mode,
@@ -22,6 +22,7 @@ from evaluation_app.measures.modes import (
     stored_table,
 )
 from evaluation_app.models import GoldenSet
+from evaluation_app.rubrics.definitions import read_rubrics
 
 __all__ = [
     "Bands", "Change", "Mode", "ModeFix", "Part", "Table", "banded_measures", "bands_for", "failures", "find_mode",
@@ -46,9 +47,12 @@ def thresholds_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float
     return reference | dict(stored_table().bands) | bands_for(golden_set)
 
 
-def banded_measures() -> list[str]:
-    """Names of the measures that have thresholds, in the catalogue's order: those that do not depend on a cut."""
-    return [name for name in MEASURES if name in thresholds_for()]
+def banded_measures(golden_set: GoldenSet) -> list[str]:
+    """Names of the measures that thresholds can be set for: those that have some, in the catalogue's order, then the
+    rubrics of the set."""
+    known = thresholds_for(golden_set)
+    rubrics = [rubric.measure for rubric in read_rubrics(golden_set.rubrics)]
+    return list(dict.fromkeys([*sorted(known, key=order_of), *rubrics]))
 
 
 @transaction.atomic

@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.protocol import embed_texts
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, key_answer
-from evaluation_app.scoring.statements import embed_texts, states
+from evaluation_app.scoring.statements import states
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 
