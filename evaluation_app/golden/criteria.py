@@ -1,4 +1,4 @@
-"""By what runs of a set are told better or worse: its primary measure, its guardrails, the smallest relevant effect."""
+"""How runs of a set are judged better or worse: its primary measure, its guardrails, the smallest relevant effect."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
@@ -199,13 +200,19 @@ def test_nothing_is_there() -> None:
     assert consumption(wanted, "model") == [] and slowest_queries(wanted, whole) == []
 
 
-def test_the_worker_adds_up_and_forgets() -> None:
-    from ragd_site.worker import roll_up_spans
+def test_the_worker_adds_up_and_forgets_whatever_becomes_of_the_field_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragd_site import worker
 
     add_span(now_hour() - timedelta(hours=3), 5.0)
-    roll_up_spans()
+    worker.roll_up_spans()
     assert counted_spans() == 1
     SpanRollup.objects.update(hour=now_hour() - timedelta(days=100))
     Span.objects.all().delete()
-    roll_up_spans(everything=True)
+
+    def fail() -> bool:
+        raise OperationalError("statement timeout")
+
+    monkeypatch.setattr(worker, "refresh_usual", fail)
+    with pytest.raises(OperationalError):
+        worker.roll_up_spans(everything=True)
     assert not SpanRollup.objects.exists()
