@@ -326,3 +326,39 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
     page = text(visitor.get("/runs/?max_cost=0.002"))
     assert "$0.001" in page and re.search(r'<details class="quiet more-filters" open>', page)
     assert is_empty(visitor.get("/runs/?min_ms=99999"))
+
+
+def test_runs_are_found_by_score(visitor: Client) -> None:
+    from evaluation_app.models import EvaluationItem, RunScore
+    from retrieval_app.models import QueryRun
+    from tests.evaluation.made_runs import make_run
+
+    runs = [
+        QueryRun.objects.create(kind="ask", collection_name="nature", query=f"Question {number}?", door="api")
+        for number in range(5)
+    ]
+    made = make_run([{"correctness": 0.2, "recall@10": 1.0}, {"correctness": 0.5}, {"correctness": None}])
+    for item, run in zip(EvaluationItem.objects.filter(run=made).order_by("position"), runs, strict=False):
+        EvaluationItem.objects.filter(pk=item.pk).update(query_run=run.pk)
+    RunScore.objects.create(
+        query_run=runs[3].pk, collection_name="nature", question_text="q", judge="embedded", outcome="answered",
+        scores={"adherence": {"state": "scored", "value": 0.0}}, asked_at=timezone.now(),
+    )  # fmt: skip
+
+    def found(query: str) -> str:
+        return "".join(sorted(re.findall(r">Question (\d)\?<", text(visitor.get(f"/runs/?{query}")))))
+
+    assert found("measure=correctness") == "01", "a score that could not be told is none"
+    assert found("measure=correctness&score_below=0.5") == "0" and found("measure=correctness&score_above=0.2") == "1"
+    assert found("measure=correctness&score_above=0.1&score_below=0.4") == "0"
+    assert found("measure=recall@10&score_above=0.99") == "0" and found("measure=recall@5") == ""
+    assert found("measure=adherence&score_below=0.5") == "3"
+    for wrong in ("measure=corectness", "score_below=0.5", "measure=correctness&score_below=low"):
+        page = text(visitor.get(f"/runs/?{wrong}"))
+        assert "is ignored:" in page and re.search(r'<details class="quiet more-filters" open>', page)
+    assert found("measure=corectness") == found("score_below=0.5") == "01234"
+    page = text(visitor.get("/runs/?measure=correctness&score_below=0.5"))
+    assert f'href="/runs/{runs[0].pk}/?measure=correctness&score_below=0.5"' in page, "the filter goes along"
+    with CaptureQueriesContext(connection) as taken:
+        visitor.get("/runs/?measure=correctness&score_below=0.5")
+    assert len(taken) <= 10

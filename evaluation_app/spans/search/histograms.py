@@ -45,8 +45,8 @@ class SpanCounts:
 
 
 def count_spans(span_filter: SpanFilter) -> SpanCounts:
-    """In steps of a round length, BARS_MAX at most, between the filter's times, not before the oldest span and not after
-    now; without steps where nothing lies between. What is counted within BUDGET_S, newest first."""
+    """In steps of a round length, BARS_MAX at most, between the filter's times, as far as they lie between the oldest
+    span and now; without steps where nothing does. What is counted within BUDGET_S, newest first."""
     now, oldest = timezone.now(), first_and_last()[0]
     until = min(span_filter.until or now, now)
     since = max(span_filter.since or oldest, oldest)
