@@ -28,7 +28,7 @@ def complete(text: str) -> list[str]:
         tokens = list(PARSER.lex(before))
         parser = PARSER.parse_interactive(before)
         parser.exhaust_lexer()
-        accepted = parser.accepts()
+        accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
     except (UnexpectedInput, InvalidInput):
         return []
     named = next((str(token) for token in reversed(tokens) if token.type == "NAME"), "")

@@ -22,7 +22,7 @@ STEPS = tuple(
     for seconds in (1, 5, 15, 30, 60, 120, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800, 2592000, 31536000)
 )
 COUNT_SPANS = """
-SELECT date_bin(%s, started_at, %s), width_bucket(duration_ms, %s), status_code = 'ERROR', count(*)
+SELECT date_bin(make_interval(secs => %s), started_at, %s), width_bucket(duration_ms, %s), status_code = 'ERROR', count(*)
 FROM ({rows}) AS matching GROUP BY 1, 2, 3
 """
 
@@ -58,7 +58,7 @@ def count_spans(span_filter: SpanFilter) -> SpanCounts:
     def count(rows: SpanQuerySet, _: int) -> list[None]:
         sql, params = rows.values("started_at", "duration_ms", "status_code").query.sql_with_params()
         with connection.cursor() as cursor:
-            cursor.execute(COUNT_SPANS.format(rows=sql), [step, EPOCH, list(MS_BUCKETS), *params])
+            cursor.execute(COUNT_SPANS.format(rows=sql), [step.total_seconds(), EPOCH, list(MS_BUCKETS), *params])
             for begin, bucket, has_failed, spans in cursor.fetchall():
                 counts.total[begin] += spans
                 counts.failed[begin] += spans * has_failed
