@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from collections_app.errors import ServiceError
 from evaluation_app.judges.annotation_json import AnnotationFaults, read_reply
 from evaluation_app.judges.protocol import JudgementCache, judgement_key
+from evaluation_app.measures.catalogue import is_share
 from evaluation_app.measures.scores import Score, failed, scored
 from evaluation_app.rubrics.definitions import Rubric
 from ragd import telemetry
@@ -91,9 +91,7 @@ def build_messages(
 def read_grade(value: Mapping[str, Any]) -> tuple[float, str] | None:
     """(score, reason); None for what is no grade."""
     score = value.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= 1:
-        return None
-    return float(score), str(value.get("reason") or "")[:500]
+    return (float(score), str(value.get("reason") or "")[:500]) if is_share(score) else None
 
 
 def _usage(input_tokens: int, output_tokens: int, cost_usd: float | None) -> dict[str, Any]:

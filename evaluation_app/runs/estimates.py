@@ -53,13 +53,13 @@ def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
         costs = [run.cost_usd for run in runs if run.cost_usd is not None]
         cost = _per_question(costs, runs) * questions * len(plans) if len(costs) == len(runs) else None
         used = {id(run): run for plan in plans for run in known[plan.rerank]}
-        source = f"the last {_counted(len(used), 'evaluation run')} like it"
+        source = f"the last {_several(len(used), 'evaluation run')} like it"
         return Estimate(len(plans), questions, took_ms * questions / 1000, cost, source)
     figures = _query_times(golden_set.collection_name, settings)
     if not figures or settings.judge != "none":
         return Estimate(len(plans), questions, None, None, "")
     took_s = sum(figures) / len(figures) * questions * len(plans) / 1000
-    source = f"the last {_counted(len(figures), 'query,queries')} of the collection"
+    source = f"the last {_several(len(figures), 'query,queries')} of the collection"
     return Estimate(len(plans), questions, took_s, None, source)
 
 
@@ -122,6 +122,7 @@ def _query_times(collection_name: str, settings: RunSettings) -> list[float]:
     return [value for value in result if value is not None]
 
 
-def _counted(count: int, noun: str) -> str:
+def _several(count: int, noun: str) -> str:
+    """ "query", "3 queries": what follows "the last"."""
     one, _, many = noun.partition(",")
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return one if count == 1 else f"{count} {many or one + 's'}"

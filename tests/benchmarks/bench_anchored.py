@@ -61,7 +61,7 @@ def main() -> None:
     results: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     lowest = 1.0
     print(
-        "set         measure        answers  "
+        "set         measure              answers  "
         + "  ".join(f"{number:>3} labels: held length alone" for number in LABELS)
     )
     for name in SETS:
@@ -73,12 +73,12 @@ def main() -> None:
                 results.setdefault((measure, number), []).append(found)
                 lowest = min(lowest, found[0])
                 cells.append(f"{found[0]:>16.3f} {found[1]:>6.3f} {found[2]:>5.3f}")
-            print(f"{name:<11} {measure:<14} {len(truth):>7}  {'  '.join(cells)}", flush=True)
+            print(f"{name:<11} {measure:<20} {len(truth):>7}  {'  '.join(cells)}", flush=True)
     print("mean over the sets")
     for measure in dict.fromkeys(measure for measure, _ in results):
         means = [np.mean(results[measure, number], axis=0) for number in LABELS]
         print(
-            f"{measure:<35} "
+            f"{measure:<41} "
             + "  ".join(f"{held:>16.3f} {length:>6.3f} {alone:>5.3f}" for held, length, alone in means)
         )
     everything = np.mean([found[0] for each in results.values() for found in each])

@@ -40,9 +40,13 @@ def large(question: str, answer: str, context: list[str], expected: str) -> floa
     return 7.0
 
 
+def huge(question: str, answer: str, context: list[str], expected: str) -> float:
+    return 10**400  # no float
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("half", "broken", "shares", "large", "missing")
+    names = ("half", "broken", "shares", "large", "huge", "missing")
     points = EntryPoints(EntryPoint(name, f"{__name__}:{name}", "ragd.rubrics") for name in names)
 
     def find_points(**wanted: str) -> EntryPoints:
@@ -160,6 +164,7 @@ def test_an_answer_is_json_of_the_schema(schema: str, answer: str, score: Any) -
         ("broken", failed("rubric_failed")),
         ("missing", failed("rubric_failed")),
         ("large", failed("bad_value")),
+        ("huge", failed("bad_value")),
     ],
 )
 def test_code_scores_and_never_raises(installed: None, name: str, score: Any) -> None:
@@ -194,7 +199,7 @@ def test_a_chat_model_grades_once(openai_server: Any) -> None:
     assert (first.score, first.reason, first.usage["calls"]) == (scored(0.75), "No greeting.", 1)
     assert (again.score, again.usage, len(asked)) == (scored(0.75), {}, 1), "a grade is kept"
     assert rubric.definition in asked[0][1]["content"]
-    for bad in ("no JSON", '{"score": 2}', '{"score": true}', "[1]"):
+    for bad in ("no JSON", '{"score": 2}', f'{{"score": {10**400}}}', '{"score": true}', "[1]"):
         openai_server.chat_reply = lambda _, bad=bad: bad
         assert grader.grade(rubric, "other?", "a", ["c"], "e").score == failed("bad_json"), bad
 

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from evaluation_app.analysis.comparison.presenters import show_usage
 from evaluation_app.analysis.comparison.stored_comparisons import Comparison, RunDifference, compare_runs
 from evaluation_app.measures.statistics import (
     Draws,
@@ -285,6 +286,8 @@ def test_time_tokens_and_cost_are_compared_by_question(db: None) -> None:
     }  # fmt: skip
     assert all(row.difference is not None and row.difference.count == 8 for row in found.values())
     assert found["latency_p50"].difference.mean == -200  # type: ignore[union-attr]
+    alike = show_usage(against(asked(300, 80, 0.25), asked(300, 80, 0.25)).usage)
+    assert {row.difference[:1] for row in alike}.isdisjoint("+\N{MINUS SIGN}"), "nothing has no sign"
     QueryRun.objects.all().delete()
     gone = {row.name: row.difference for row in against(make_run([SAME]), make_run([SAME])).usage}
     assert gone == dict.fromkeys(found, None)

@@ -195,7 +195,9 @@ def _amount(unit: Unit, value: float | None) -> str:
 
 
 def _signed_amount(unit: Unit, value: float) -> str:
-    return ("\N{MINUS SIGN}" if value < 0 else "+") + _amount(unit, abs(value))
+    """With its sign, which what shows as nothing has not."""
+    amount = _amount(unit, abs(value))
+    return amount if amount == _amount(unit, 0.0) else ("\N{MINUS SIGN}" if value < 0 else "+") + amount
 
 
 def show_change(change: MeasureChange, reach: float) -> ChangeRow:

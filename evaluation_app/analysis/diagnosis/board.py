@@ -82,9 +82,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """columns: with failing questions, in the table's order. quiet: modes that no question of the run shows.
+    """columns: with failing questions, failures before diagnostics, each in the table's order.
 
-    failing: distinct questions in any mode, of which there are `ways`. question_count: those that are done.
+    quiet: modes that no question of the run shows. failing: distinct questions in any mode, of which there are
+    `ways`. question_count: those that are done.
     """
 
     run: EvaluationRun
@@ -145,7 +146,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
                 by_mode[mode.key].append(entry)
     columns = [
         _column(mode, by_mode[mode.key], away[mode.key], thresholds, per_column, len(items))
-        for mode in stored_table().modes.values()
+        for mode in sorted(stored_table().modes.values(), key=lambda mode: mode.kind != "failure")
         if (by_mode[mode.key] or away[mode.key]) and requested.mode in ("", mode.key)
     ]
     seen = {mode.key for _, modes in failing for mode in modes}
