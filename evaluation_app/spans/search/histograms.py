@@ -22,7 +22,8 @@ STEPS = tuple(
     for seconds in (1, 5, 15, 30, 60, 120, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800, 2592000, 31536000)
 )
 COUNT_SPANS = """
-SELECT date_bin(make_interval(secs => %s), started_at, %s), width_bucket(duration_ms, %s), status_code = 'ERROR', count(*)
+SELECT date_bin(make_interval(secs => %s), started_at, %s), width_bucket(duration_ms, %s), status_code = 'ERROR',
+       count(*)
 FROM ({rows}) AS matching GROUP BY 1, 2, 3
 """
 
