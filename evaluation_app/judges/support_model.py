@@ -1,4 +1,4 @@
-"""A published model that tells whether a context supports an answer, from a folder, on ONNX Runtime.
+"""A published model that decides whether a context supports an answer, from a folder, on ONNX Runtime.
 
 The folder holds config.json, tokenizer.json and model.onnx, as `optimum-cli export onnx` writes them. Two kinds are
 read, by the architecture that config.json names:

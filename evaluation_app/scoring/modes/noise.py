@@ -43,7 +43,7 @@ def noise_scores(
     """The two figures, 0 to 1, lower is better. Shapes as in EvaluationItem.
 
     holding: the keys of the answer's sentences that hold a component of the expected answer (`Correctness.holding`):
-    they are not wrong, whatever else they tell.
+    they are not wrong, whatever else they say.
 
     Unscorable without an expected answer, an answer, context or an annotation; an error of the kind "embedder" when
     that fails. The same input gives the same figures.
