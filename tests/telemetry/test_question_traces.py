@@ -27,6 +27,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, make_collection
 from tests.telemetry.conftest import Recorder
+from tests.web.pages import has, tree
 
 COLUMNS = COPY_SPANS.partition("(")[2].partition(")")[0].replace("\n", " ").split(", ")
 JSON_COLUMNS = ("attributes", "events", "links")
@@ -179,5 +180,9 @@ def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, r
     whole = admin_client.get(f"/traces/{runs[0].trace_id}/").context["waterfall"]
     one = admin_client.get(f"/traces/{runs[0].trace_id}/?run={runs[1].pk}").context["waterfall"]
     assert (whole.span_count, one.span_count) == (3, 1) and one.rows[0].span.run_id == runs[1].pk
+    found = admin_client.get(f"/traces/{runs[0].trace_id}/?run={runs[1].pk}&q=nowhere")
+    (kept,) = tree(found).css("form.waterfall-tools input[name=run]")
+    assert kept.attributes["value"] == str(runs[1].pk), "the filter stays with the question"
+    assert has(found, f".wf-none a[href$='?run={runs[1].pk}']")
     for wrong in ("nonsense", "00000000-0000-0000-0000-000000000009"):
         assert admin_client.get(f"/traces/{runs[0].trace_id}/?run={wrong}").status_code == 404
