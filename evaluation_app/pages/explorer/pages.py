@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
+from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
+from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
+from evaluation_app.spans.search.language import LENGTH_MAX
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -114,9 +119,17 @@ def spans(request: PageRequest) -> HttpResponse:
         status = 503
     context["environment"] = shown_environment(query)
     context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
+    context["completions"] = complete(str(query.get("where", ""))[:LENGTH_MAX])
     context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}
     parts = {"spans": "evaluation/parts/spans.html"}
     return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
+
+
+@require_GET
+def completions(request: PageRequest) -> HttpResponse:
+    """What may stand next in where=, as the options of the expression's field."""
+    words = complete(request.GET.get("where", "").replace("\x00", "")[:LENGTH_MAX])
+    return render(request, "evaluation/parts/expression_options.html", {"completions": words})
 
 
 def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
@@ -124,10 +137,12 @@ def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
     page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
     counts, texts = facet_counts(span_filter), read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
+    histograms = draw_histograms(span_filter, partial(_address, query))
     older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     return {
         "wanted": span_filter,
         "page": page,
+        "histograms": histograms,
         "rows": [
             Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
             for span in page.spans
