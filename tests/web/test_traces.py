@@ -83,6 +83,33 @@ def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
     assert text(visitor.get("/traces/?period=never&by=moon&stage=x&collection=%00"), 422), "the rest is shown"
 
 
+def test_the_overview_shows_a_range_and_refreshes_when_asked(visitor: Client, spans: None) -> None:
+    now = timezone.now()
+    stated = {
+        "since": f"{now - timedelta(minutes=30):%Y-%m-%dT%H:%M}",
+        "until": f"{now - timedelta(minutes=11):%Y-%m-%dT%H:%M}",
+    }
+    page = text(visitor.get("/traces/", stated | {"refresh": "30"}))
+    for field, value in stated.items():
+        assert re.search(rf'name="{field}"[^>]* value="{value}"', page)
+    queries = int(re.findall(r'<span class="value">([^<]*)</span>', page)[0])
+    assert 0 < queries < 10
+    links = re.findall(r'class="number" href="(/traces/spans/[^"]+)"', page)
+    assert count_of(visitor, links[0]) == queries, "the figure opens what it counts"
+    assert "hx-trigger" not in page.split('id="figures"')[1].split(">")[0], "what has ended stays as it is"
+    assert re.search(
+        r"previous: [1-9]\d* <span[^>]*>\([+-]?\d+ %\)", text(visitor.get("/traces/", {"since": stated["until"]}))
+    )
+
+    figures = re.search(r'<div id="figures"[^>]*>', text(visitor.get("/traces/?period=1h&refresh=30")))
+    assert figures is not None
+    assert 'hx-get="/traces/?period=1h&refresh=30"' in figures[0] and 'hx-trigger="every 30s"' in figures[0]
+    assert "hx-get" not in re.search(r'<div id="figures"[^>]*>', text(visitor.get("/traces/")))[0]  # type: ignore[index]
+    for wrong in ("refresh=1", "until=24h", "since=soon", "since=1h&until=2h", "since=99d"):
+        page = text(visitor.get(f"/traces/?{wrong}"), 422)
+        assert page.count('role="alert"') == 1 and 'class="numbers"' in page, "the rest is shown"
+
+
 def count_of(visitor: Client, address: str) -> int:
     return text(visitor.get(address)).count("data-drawer>")
 
