@@ -231,6 +231,13 @@ def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
         EvaluationItem.objects.filter(pk=item.pk).update(query_run=run)
     assert count_of(visitor, "/traces/spans/?where=score.correctness+<+0.5") == 1
     assert count_of(visitor, "/traces/spans/?where=score.correctness+>=+0.2") == 2
+    by_fields = "/traces/spans/?measure=correctness&score_below=0.5"
+    assert count_of(visitor, by_fields) == 1 and count_of(visitor, f"{by_fields}&score_above=0.3") == 0
+    assert count_of(visitor, f"{by_fields}&where=kind+==+'LLM'+or+latency_ms+>+1") == 1
+    assert count_of(visitor, "/traces/spans/?measure=correctness") == 2
+    assert 'value="score.correctness < 0.5"' in text(visitor.get(by_fields)), "the expression says it"
+    for wrong in ("score_below=0.5", "measure=correctness&score_below=low", "measure=corectness"):
+        assert 'id="spans-error"' in text(visitor.get(f"/traces/spans/?{wrong}"), 422)
     Span.objects.filter(run_id=runs[1]).update(environment="evaluation")
     nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.5"))
     assert re.search(r'href="\?[^"]*environment=evaluation[^"]*">', nothing), (

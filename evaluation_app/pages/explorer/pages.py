@@ -24,6 +24,7 @@ from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
 from evaluation_app.spans.search.language import LENGTH_MAX
+from evaluation_app.spans.search.scores import OFFERED, PREFIX
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -41,7 +42,7 @@ from ragd.telemetry import names
 from retrieval_app.models import QueryRun
 
 PER_PAGE = 50
-OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value")  # of the address, beside the filter's
+OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above")
 FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name", "environment")
 FACETS_SHOWN = 8
 AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -101,8 +102,9 @@ class Row:
 
 @require_GET
 def spans(request: PageRequest) -> HttpResponse:
-    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
-    condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
+    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= and measure=,
+    score_below=, score_above= add one more condition each, for the form. 422 with the form as it was for a filter that
+    says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
     context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
     status = 200
@@ -196,16 +198,27 @@ def shown_environment(query: QueryDict) -> str:
 
 
 def with_condition(query: QueryDict) -> QueryDict:
-    """The parameters of the address; the three fields of the form for one attribute are put together into attr."""
+    """The parameters of the address; the three fields of the form for one attribute are put together into attr, those
+    for a score into where."""
     provided = query.copy()
     name = provided.get("attr_name", "").strip()
     op = provided.get("attr_op", "eq")
     if name:
         value = provided.get("attr_value", "")
         provided.appendlist("attr", f"{name}:{op}" if op in ("exists", "missing") else f"{name}:{op}:{value}")
-    for field in ("attr_name", "attr_op", "attr_value"):
+    if words := _score_words(*(provided.get(field, "").strip() for field in ("measure", "score_below", "score_above"))):
+        where = provided.get("where", "").strip()
+        provided["where"] = f"({where}) and {words}" if where else words
+    for field in ("attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above"):
         provided.pop(field, None)
     return provided
+
+
+def _score_words(measure: str, below: str, above: str) -> str:
+    """The condition of a score as an expression; a bound without a measure is one that the language refuses."""
+    name = f"{PREFIX}{measure}" if measure else PREFIX.rstrip(".")
+    bounds = [f"{name} {sign} {bound}" for sign, bound in (("<", below), (">", above)) if bound]
+    return " and ".join(bounds) or (f"{name} is not none" if measure else "")
 
 
 def _spelled_out(span_filter: SpanFilter, params: QueryDict) -> QueryDict:
@@ -302,6 +315,7 @@ def _choices() -> dict[str, Any]:
         "ages": AGES,
         "operators": [(op, OPERATOR_WORDS[op]) for op in OPERATORS],
         "environments": ENVIRONMENT_CHOICES,
+        "measures": OFFERED,
     }
 
 
