@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
@@ -436,6 +437,17 @@ def test_a_statement_is_ended_in_time(db: None) -> None:
     with pytest.raises(TimeoutError, match="no answer within"):
         span_stretches.in_time(lambda: read(5), 0.1)
     assert read(0) == "0"
+
+
+def test_a_search_goes_no_further_back_than_it_must(spans: None) -> None:
+    make_span("chat gpt-4o", -400 * 86_400_000, 1)
+    since = {"since": (NOON - timedelta(hours=1)).isoformat(), "type": "rag.fuse"}
+    with CaptureQueriesContext(connection) as bounded:
+        assert not search_spans(parse_filter(since)).spans
+    with CaptureQueriesContext(connection) as unbounded:
+        assert not search_spans(parse_filter({"type": "rag.fuse"})).spans
+    reads = [sum("ORDER BY" in query["sql"] for query in taken) for taken in (bounded, unbounded)]
+    assert reads[0] == 1 < reads[1]
 
 
 def test_nothing_is_stored(db: None) -> None:

@@ -66,7 +66,7 @@ def count_spans(span_filter: SpanFilter) -> SpanCounts:
                 counts.durations[bucket] += spans
         return []
 
-    stretches = TimeWindows(matching(span_filter).order_by(), span_filter.until, budget_s=BUDGET_S)
+    stretches = TimeWindows(matching(span_filter).order_by(), span_filter.until, span_filter.since, budget_s=BUDGET_S)
     try:
         stretches.walk(1, count)
     except SlowSearch:
