@@ -21,7 +21,7 @@ from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_add
 from evaluation_app.pages.overview import figures as overview
 from evaluation_app.pages.overview.figures import DIMENSIONS, FigureFilter, StageFigures
 from evaluation_app.pages.overview.periods import PERIODS, USUAL_PERIOD, Period, period_between, period_until
-from evaluation_app.pages.overview.previous import changes_since_previous, count_tokens
+from evaluation_app.pages.overview.previous import changes_since_previous, count_tokens, spell_percent
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from evaluation_app.spans.search.filters import ALL, parse_moment
 from ragd.errors import InvalidInput
@@ -305,10 +305,6 @@ def _bars(
 ) -> Picture:
     series = [Series(name, tuple(values), address) for name, address, values in rows]
     return draw_bars(title, _steps(figure_filter, type=MODEL_TYPES), series, spell=spell)
-
-
-def spell_percent(value: float) -> str:
-    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
 def spell_count(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collections_app.domain.formats import duration, percent
+from collections_app.domain.formats import duration
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.pages.overview.figures import Consumption, FigureFilter, StageFigures, consumption, stage_figures
 
@@ -29,7 +29,7 @@ def changes_since_previous(
     tokens, old_tokens = count_tokens(parts), count_tokens(consumption(previous, by))
     return {
         "queries": _change(whole.spans, old.spans, f"{old.spans:,}"),
-        "errors": Change(percent(old.failed_share) if old.failed_share is not None else ""),
+        "errors": Change(spell_percent(100 * old.failed_share) if old.failed_share is not None else ""),
         "latency": _change(whole.p50, old.p50, duration(old.p50)),
         "tokens": _change(tokens, old_tokens, f"{old_tokens:,}"),
     }
@@ -37,6 +37,10 @@ def changes_since_previous(
 
 def count_tokens(parts: Sequence[Consumption]) -> int:
     return sum(part.input_tokens + part.output_tokens for part in parts)
+
+
+def spell_percent(value: float) -> str:
+    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
 def _change(now: float | None, before: float | None, words: str) -> Change:
