@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
+from collections_app.admin.base import ERASE, Base, ReadOnlyAdmin, page_link, row_action
 from collections_app.admin.readable import column, display_of
 from collections_app.models import Collection
 from collections_app.views.forms.fields import LinesField, PlaceField
@@ -148,6 +148,10 @@ class GoldenSetAdmin(Base):
     readonly_fields = ("version", "digest", display_of(GoldenSet, "baseline"), display_of(GoldenSet, "rubrics"))
     inlines = (GoldenQuestionInline,)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Its questions expect documents of its collection, so that stays."""
+        return (*self.readonly_fields, "collection_name") if obj else self.readonly_fields
+
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(questions_total=Count("questions"))
 
@@ -186,6 +190,10 @@ class GoldenQuestionAdmin(Base):
     search_fields = ("question", "expected_answer")
     readonly_fields = ("source_run",)
     actions = ("accept", "discard")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """A question stays in its set, whose versions hold it."""
+        return (*self.readonly_fields, "golden_set") if obj else self.readonly_fields
 
     def save_model(self, request: HttpRequest, obj: GoldenQuestion, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -251,7 +259,9 @@ class EvaluationRunAdmin(ReadOnlyAdmin):
     cancel = row_action("Cancel the selected runs", lifecycle.cancel_run, "cancelled")
     resume = row_action("Resume the selected runs", lifecycle.resume_run, "queued again")
     retry_failed = row_action("Retry what failed in the selected runs", lifecycle.retry_failed, "queued again")
-    delete_runs = row_action("Delete the selected runs with their results", lifecycle.delete_run, "deleted")
+    delete_runs = row_action(
+        "Delete the selected runs with their results", lifecycle.delete_run, "deleted", permission=ERASE
+    )
 
 
 @admin.register(EvaluationItem)
@@ -349,10 +359,7 @@ class PromotionGateAdmin(ReadOnlyAdmin):
     search_fields = ("collection_name", "set_name")
     actions = ("take_away",)
 
-    def has_gates_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("evaluation_app.delete_promotiongate")
-
-    @admin.action(description="Delete the quality gates", permissions=["gates"])
+    @admin.action(description="Delete the quality gates", permissions=[ERASE])
     def take_away(self, request: HttpRequest, queryset: QuerySet[PromotionGate]) -> None:
         names = list(queryset.values_list("collection_name", flat=True))
         for collection in Collection.objects.live().filter(name__in=names):

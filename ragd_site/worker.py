@@ -180,9 +180,9 @@ def apply_retention() -> None:
 def roll_up_spans(*, everything: bool = False) -> None:
     """For the overview and the field coverage; everything: also what came late, and what is too old goes."""
     rollups.roll_up(everything=everything)
-    refresh_usual()
     if everything:
         rollups.forget_old_rollups()
+    refresh_usual()  # the last, so that its fault holds up nothing
 
 
 def is_alive() -> bool:

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.urls import reverse
 
-from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
+from collections_app.admin.base import ERASE, CollectionRowsAdmin, ReadOnlyAdmin, row_action
 from collections_app.domain.formats import duration
 from collections_app.http.downloads import download_response
 from retrieval_app.api.responses import encode
@@ -113,6 +113,7 @@ class SavedPlanAdmin(CollectionRowsAdmin):
         lambda saved, user: plans.delete_plan(saved.collection, saved.name, actor=user),
         "deleted",
         noun="preset",
+        permission=ERASE,
     )
 
     @admin.display(description="mode")

@@ -38,7 +38,7 @@ ORDER: dict[str, str] = {
         " templatetags pages urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts metrics spans judges rubrics golden scoring runs sample analysis conformance pages"
+        "measures models charts spans judges rubrics golden scoring runs metrics sample analysis conformance pages"
         " reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
@@ -122,6 +122,33 @@ def test_every_module_postpones_annotations() -> None:
         and "from __future__ import annotations" not in path.read_text()
     ]
     assert wrong == []
+
+
+def defined_names(path: Path) -> set[str]:
+    """What a module defines or imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_what_a_benchmark_imports_is_there() -> None:
+    """No type checker and no test reads benchmarks."""
+    missing = []
+    for path in list_modules("tests/benchmarks"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in (*FLOORS, "tests"):
+                continue
+            module = REPOSITORY / str(node.module).replace(".", "/")
+            source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+            known = defined_names(source) | {each.stem for each in module.glob("*")}
+            missing += [f"{show(path)}: {alias.name}" for alias in node.names if alias.name not in known]
+    assert missing == []
 
 
 def test_nothing_is_left_to_do() -> None:

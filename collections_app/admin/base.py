@@ -27,6 +27,7 @@ else:
 
 
 Action = Callable[[Any, HttpRequest, QuerySet[Any]], None]
+MANAGE, ERASE = "manage", "erase"  # what actions ask for: the permission to change rows, and the one to delete them
 
 
 class ReadOnlyAdmin(Base):
@@ -94,6 +95,10 @@ class ReadOnlyAdmin(Base):
 
     has_manage_permission = may_change
 
+    def has_erase_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may run actions that delete rows of this model, also where Django's own way is closed."""
+        return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
+
     def do_each(
         self, request: HttpRequest, rows: Iterable[Any], change: Callable[[Any, Any], Any], done: str, noun: str = ""
     ) -> None:
@@ -120,14 +125,16 @@ class CollectionRowsAdmin(ReadOnlyAdmin):
         return super().get_queryset(request).filter(collection__deleted_at__isnull=True)
 
 
-def row_action(description: str, change: Callable[[Any, Any], Any], done: str, *, noun: str = "") -> Action:
+def row_action(
+    description: str, change: Callable[[Any, Any], Any], done: str, *, noun: str = "", permission: str = MANAGE
+) -> Action:
     """An action that changes the chosen rows one after the other: change(row, user).
 
     A refusal is shown and holds up no other row. The message counts the changed rows, "2 jobs cancelled" where done is
     "cancelled"; with a noun, as `counted` takes it, the numbers that `change` returns.
     """
 
-    @admin.action(description=description, permissions=["manage"])
+    @admin.action(description=description, permissions=[permission])
     def run(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any]) -> None:
         model_admin.do_each(request, rows, change, done, noun)
 

@@ -15,7 +15,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link, row_action
+from collections_app.admin.base import ERASE, ReadOnlyAdmin, list_link, page_link, row_action
 from collections_app.admin.form_pages import form_page
 from collections_app.admin.readable import readable
 from collections_app.admin.uploading import ADD_DOCUMENTS, FilesForm, upload_page
@@ -181,7 +181,7 @@ class CollectionAdmin(ReadOnlyAdmin):
             return None
         return download_response(request, export, export.content_type, export.name)
 
-    @admin.action(description="Delete the selected collections with everything in them", permissions=["manage"])
+    @admin.action(description="Delete the selected collections with everything in them", permissions=[ERASE])
     def delete_collections(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
         for collection in rows:
             try:

@@ -16,6 +16,8 @@ from django.urls import path, reverse
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import (
+    ERASE,
+    MANAGE,
     Action,
     CollectionRowsAdmin,
     ReadOnlyAdmin,
@@ -44,10 +46,10 @@ class TagsForm(ActionForm):
     tags = forms.CharField(label="Tags:", required=False)
 
 
-def bulk_action(description: str, name: str, done: str, *, status: str = "changed") -> Action:
+def bulk_action(description: str, name: str, done: str, *, status: str = "changed", permission: str = MANAGE) -> Action:
     """An action that makes the `BulkChange` of that name; the message counts the results of that status."""
 
-    @admin.action(description=description, permissions=["manage"])
+    @admin.action(description=description, permissions=[permission])
     def run(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Document]) -> None:
         tags = tuple(tag for tag in request.POST.get("tags", "").split(",") if tag.strip())
         try:
@@ -68,7 +70,7 @@ def bulk_action(description: str, name: str, done: str, *, status: str = "change
     return run
 
 
-@admin.action(description="Delete those whose document is gone", permissions=["manage"])
+@admin.action(description="Delete those whose document is gone", permissions=[ERASE])
 def delete_orphans(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any]) -> None:
     gone = per_collection(rows, lambda collection, ids: drop_orphans(collection, ids, actor=request.user))
     model_admin.tell(request, gone, "row", "of documents that are gone deleted")
@@ -171,7 +173,7 @@ class DocumentAdmin(CollectionRowsAdmin):
     remove_tags = bulk_action("Remove the tags from the selected documents", "remove_tags", "tagged")
     roll_back_one = row_action("Roll the selected documents back to the revision before", _roll_back_one, "rolled back")
     delete_documents = bulk_action(
-        "Delete the selected documents with chunks and files", "delete", "deleted", status="deleted"
+        "Delete the selected documents with chunks and files", "delete", "deleted", status="deleted", permission=ERASE
     )
 
 

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
+from collections_app.admin.base import ERASE, MANAGE, CollectionRowsAdmin, ReadOnlyAdmin, row_action
 from collections_app.models import Collection, Generation, GenerationDocument, StoredProbe
 from collections_app.services.generations.generations import activate_generation, cancel_generation, drop_generation
 from collections_app.services.generations.recall_probes import submit_probe
@@ -43,7 +43,10 @@ class GenerationAdmin(CollectionRowsAdmin):
         "Cancel the selected index builds", lambda row, user: cancel_generation(row, actor=user), "cancelled"
     )
     drop = row_action(
-        "Delete the selected inactive index versions", lambda row, user: drop_generation(row, actor=user), "dropped"
+        "Delete the selected inactive index versions",
+        lambda row, user: drop_generation(row, actor=user),
+        "dropped",
+        permission=ERASE,
     )
 
 
@@ -69,7 +72,7 @@ class StoredProbeAdmin(CollectionRowsAdmin):
     ordering = ("-created_at", "-id")
     actions = ("measure_again",)
 
-    @admin.action(description="Measure the collections of the selected probes again", permissions=["manage"])
+    @admin.action(description="Measure the collections of the selected probes again", permissions=[MANAGE])
     def measure_again(self, request: HttpRequest, rows: QuerySet[StoredProbe]) -> None:
         collections = Collection.objects.live().filter(pk__in=rows.values("collection_id"))
         self.do_each(request, collections, lambda each, user: submit_probe(each, actor=user), "being measured")

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import ReadOnlyAdmin, page_link
+from collections_app.admin.base import MANAGE, ReadOnlyAdmin, page_link
 from collections_app.models import IdempotencyRecord, Operation, Provider, Report, WorkerHeartbeat
 from collections_app.services.collections.invariant_check import request_check
 
@@ -26,7 +26,7 @@ class OperationAdmin(ReadOnlyAdmin):
     def result(self, operation: Operation) -> SafeString:
         return page_link("show", "collections:operation", operation.pk)
 
-    @admin.action(description="Check everything that is stored", permissions=["manage"])
+    @admin.action(description="Check everything that is stored", permissions=[MANAGE])
     def check_everything(self, request: HttpRequest, _: object) -> None:
         request_check(actor=request.user)
         self.message_user(request, "Everything is being checked.")

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from collections_app.admin.form_pages import form_page
+from collections_app.http.page_requests import field_of
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.views.forms.collections import IntakeFields
@@ -39,7 +40,7 @@ class DocumentsForm(FilesForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["collection"].queryset = Collection.objects.live().by_name()  # type: ignore[attr-defined]
+        field_of(self, "collection", forms.ModelChoiceField).queryset = Collection.objects.live().by_name()
 
 
 def upload_page(
@@ -65,7 +66,8 @@ def upload_page(
 
 
 def _keep(request: HttpRequest, batch: IngestBatch, outcomes: Sequence[UploadOutcome]) -> None:
-    first = outcomes[:LINES_KEPT]
+    """Those that were rejected come first: their errors stand nowhere else."""
+    first = sorted(outcomes, key=lambda each: each.status != "rejected")[:LINES_KEPT]
     lines = [{"name": each.name, "status": each.status, "reason": each.error or each.reason} for each in first]
     kept = dict(request.session.get(OUTCOMES, {}))
     kept[str(batch.pk)] = lines

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import CollectionRowsAdmin, list_link, row_action
+from collections_app.admin.base import ERASE, CollectionRowsAdmin, list_link, row_action
 from collections_app.admin.uploading import ADD_DOCUMENTS, outcomes_of
 from collections_app.http.page_requests import page_of
 from collections_app.models import IngestBatch, IngestJob, Upload
@@ -103,7 +103,7 @@ class UploadAdmin(CollectionRowsAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).listed()
 
-    @admin.action(description="Delete those that no document and no job needs", permissions=["manage"])
+    @admin.action(description="Delete those that no document and no job needs", permissions=[ERASE])
     def drop_unneeded(self, request: HttpRequest, rows: QuerySet[Upload]) -> None:
         gone = drop_unneeded_uploads(list(rows), actor=request.user)
         self.tell(request, gone, "file", "deleted; the others are needed")

@@ -28,8 +28,6 @@ GROUPS = {
 }
 FILLED_TO = 4  # a page that begins with few headline measures shows others beside them
 JUDGED_GROUPS = ("trace", "noise")
-
-
 TABLE = Path(__file__).with_name("ragbench.json")
 STEPS = 100  # scores are counted by hundredths, so a percentile is exact to one
 

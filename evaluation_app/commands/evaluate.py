@@ -19,7 +19,7 @@ from evaluation_app.commands.query import add_plan_arguments, read_plan, read_ti
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
-from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.reviews.anchoring import anchored_score
 from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
@@ -78,8 +78,9 @@ def run(options: Options) -> Answer:
     """The run as the API answers it, with "comparison" where there is a baseline, and the "verdict"."""
     with _usage():
         thresholds, anchored = _read_thresholds(options["fail_under"] or ())
+        named = _read_baseline(options)
         started = _open_run(options, thresholds)
-        baseline = _find_baseline(started, options)
+        baseline = _find_baseline(started, named, options)
     ended = _work_off(started, quiet=bool(options.get("as_json")))
     against = compare_runs(baseline, [ended], keep=False).others[0] if baseline is not None else None
     findings = [_check_anchored(ended, measure, least) for measure, least in anchored.items()]
@@ -111,16 +112,14 @@ def _open_run(options: Options, thresholds: dict[str, float]) -> EvaluationRun:
     values = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
     if len(values) != 1:
         raise UsageError("evaluate takes either a SET, or --resume RUN, or --retry-failed RUN")
-    if options["resume"]:
-        result = find_run(options["resume"])
+    if earlier := options["resume"] or options["retry_failed"]:
+        result = find_run(earlier)
+        _check_set_baseline(result.golden_set, options)
+        if options["retry_failed"]:
+            return lifecycle.retry_failed(result, None, send=False)
         return result if result.state == "queued" else lifecycle.resume_run(result, None, send=False)
-    if options["retry_failed"]:
-        return lifecycle.retry_failed(find_run(options["retry_failed"]), None, send=False)
     golden_set = find_set(options["golden_set"])
-    if _wants_set_baseline(options) and golden_set.baseline_id is None:
-        raise UsageError(
-            f"the golden set {golden_set.name!r} has no baseline; make one with --make-baseline, or name a run"
-        )
+    _check_set_baseline(golden_set, options)
     chosen = read_plan(get_collection(golden_set.collection_name), options)
     settings = {name: options[name] for name in SETTINGS if options[name] is not None}
     switches = {"answers": False} if options["search_only"] else {}
@@ -171,24 +170,34 @@ def _wants_set_baseline(options: Options) -> bool:
     return options["baseline"] == OF_THE_SET or (options["no_regressions"] and not options["baseline"])
 
 
-def _find_baseline(started: EvaluationRun, options: Options) -> EvaluationRun | None:
-    """None where none is asked for. A run over other questions is refused before anything is asked."""
+def _check_set_baseline(golden_set: GoldenSet | None, options: Options) -> None:
+    if _wants_set_baseline(options) and (golden_set is None or golden_set.baseline_id is None):
+        name = repr(golden_set.name) if golden_set is not None else "of this run, which was deleted,"
+        raise UsageError(f"the golden set {name} has no baseline; make one with --make-baseline, or name a run")
+
+
+def _read_baseline(options: Options) -> EvaluationRun | None:
+    """The run that --baseline names. What is wrong about the comparison is refused before a run is started."""
     for name in options["only"] or ():
         find(name)
     if options["only"] and not options["no_regressions"]:
         raise UsageError("--only names metrics for --no-regressions; give that too")
-    evaluation_run: EvaluationRun | None = None
+    named = options["baseline"]
+    return find_run(named) if named and named != OF_THE_SET else None
+
+
+def _find_baseline(started: EvaluationRun, named: EvaluationRun | None, options: Options) -> EvaluationRun | None:
+    """None where none is asked for. A run over other questions is refused before anything is asked."""
+    baseline = named
     if _wants_set_baseline(options):
-        evaluation_run = started.golden_set.baseline if started.golden_set else None
-    elif options["baseline"]:
-        evaluation_run = find_run(options["baseline"])
-    if evaluation_run is not None:
+        baseline = started.golden_set.baseline if started.golden_set else None
+    if baseline is not None:
         try:
-            check_comparable(evaluation_run, started)
+            check_comparable(baseline, started)
         except ServiceError:
             lifecycle.cancel_run(started, None)
             raise
-    return evaluation_run
+    return baseline
 
 
 def _work_off(started: EvaluationRun, *, quiet: bool) -> EvaluationRun:
@@ -214,17 +223,22 @@ def _find_regressions(against: RunDifference, options: Options) -> Iterator[Find
     if not options["no_regressions"]:
         return
     if only := options["only"]:
-        yield from (_describe_change(change) for change in against.changes if change.name in only)
+        known = {change.name: change for change in against.changes}
+        yield from (_describe_change(name, known.get(name)) for name in only)
     else:
         yield _describe_verdict(against.verdict)
 
 
-def _describe_change(change: MeasureChange) -> Finding:
-    summary = ""
-    if change.verdict == "regressed" and change.difference is not None:
+def _describe_change(name: str, change: MeasureChange | None) -> Finding:
+    """change: None for a measure that neither run scored."""
+    problem = ""
+    if change is None or change.difference is None:
+        reason = change.reason if change is not None else ""
+        problem = f"{name} cannot be compared: {reason or 'no question is scored in both runs'}"
+    elif change.verdict == "regressed":
         low, high = change.difference.low, change.difference.high
-        summary = f"{change.name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
-    return Finding(REGRESSIONS, f"{change.name} is not worse than the baseline", summary)
+        problem = f"{name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
+    return Finding(REGRESSIONS, f"{name} is not worse than the baseline", problem)
 
 
 def _describe_verdict(verdict: RunVerdict) -> Finding:

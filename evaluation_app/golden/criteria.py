@@ -1,13 +1,12 @@
-"""By what runs of a set are told better or worse: its primary measure, its guardrails, the smallest relevant effect."""
+"""How runs of a set are judged better or worse: its primary measure, its guardrails, the smallest relevant effect."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from evaluation_app.measures.catalogue import CUTS, MEASURES, find
+from evaluation_app.measures.catalogue import CUTS, MEASURES, find, is_share
 from ragd.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -92,8 +91,7 @@ def _named(name: Any, field_name: str) -> str:
 
 
 def _share(value: Any, field_name: str, what: str) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 <= value <= 1:
+    if not is_share(value):
         raise InvalidInput(f"{what} must be a number from 0 to 1, not {value!r}", field=field_name)
     return float(value)
 

@@ -12,9 +12,17 @@ from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, find_or_404, render_page
-from evaluation_app.history.requests import as_run, find_good, items, latest_bisection, request_bisection, undo_event
+from evaluation_app.history.requests import (
+    as_run,
+    earlier_runs,
+    find_good,
+    items,
+    latest_bisection,
+    request_bisection,
+    undo_event,
+)
 from evaluation_app.models import EvaluationItem
-from ragd.errors import RagdError
+from ragd.errors import RagdError, UnknownCollection
 
 
 @require_GET
@@ -22,7 +30,12 @@ def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResp
     """The last bisection of the question, or how to begin one."""
     item = find_or_404(items(), run_id=pk, position=position)
     stored = latest_bisection(item)
-    context = {"item": item, "run": item.run, "stored": stored, "report": stored.report if stored else {}}
+    try:
+        runs = list(earlier_runs(item))
+    except UnknownCollection:
+        runs = []
+    report = stored.report if stored else {}
+    context = {"item": item, "run": item.run, "stored": stored, "report": report, "runs": runs}
     return render_page(request, "evaluation/history/changes.html", context)
 
 

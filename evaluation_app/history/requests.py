@@ -49,19 +49,13 @@ def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> Evaluati
     ServiceError: 404 "unknown_item" where the run did not ask it, 409 "not_worse" where it was not better;
     UnknownCollection.
     """
-    same = Q(question_text=bad.question_text)
-    if bad.question_id is not None:
-        same |= Q(question_id=bad.question_id)
-    rows = items().filter(same, run__set_name=bad.run.set_name, run__collection_name=bad.run.collection_name)
     if run is not None:
-        chosen = rows.filter(run=run).first()
+        chosen = _same_question(bad).filter(run=run).first()
         if chosen is None:
             raise ServiceError(f"run {run.pk} did not ask this question", type="unknown_item", status=404, field="good")
         choose_measure(chosen, bad)
         return chosen
-    made_at = get_collection(bad.run.collection_name).created_at  # earlier runs are of another one of this name
-    earlier = rows.filter(run__created_at__gte=made_at, run__created_at__lt=bad.run.created_at)
-    for item in earlier.order_by("-run__created_at", "-run_id")[:LOOKED_BACK]:
+    for item in _asked_before(bad):
         try:
             choose_measure(item, bad)
         except ServiceError:
@@ -73,6 +67,25 @@ def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> Evaluati
         status=409,
         field="good",
     )
+
+
+def earlier_runs(bad: EvaluationItem) -> QuerySet[EvaluationRun]:
+    """Those that asked the same question of the collection, the newest first. UnknownCollection."""
+    asked = _asked_before(bad).values("run_id")
+    return EvaluationRun.objects.filter(pk__in=asked).order_by("-created_at", "-id")
+
+
+def _asked_before(bad: EvaluationItem) -> QuerySet[EvaluationItem]:
+    made_at = get_collection(bad.run.collection_name).created_at  # earlier runs are of another one of this name
+    earlier = _same_question(bad).filter(run__created_at__gte=made_at, run__created_at__lt=bad.run.created_at)
+    return earlier.order_by("-run__created_at", "-run_id")[:LOOKED_BACK]
+
+
+def _same_question(bad: EvaluationItem) -> QuerySet[EvaluationItem]:
+    same = Q(question_text=bad.question_text)
+    if bad.question_id is not None:
+        same |= Q(question_id=bad.question_id)
+    return items().filter(same, run__set_name=bad.run.set_name, run__collection_name=bad.run.collection_name)
 
 
 def find_bad(golden_set: GoldenSet, run: EvaluationRun | None) -> EvaluationRun:

@@ -15,16 +15,14 @@ what its probabilities P make it expect, where Len is words (or 1, with unit "se
     answer relevance     0.7 * highest cosine of a sentence of the answer with the question
                          + 0.3 * share of the question's content words that the answer holds; no estimate
 
-A sentence of the answer is supported when its P(unsupported) is below the stored threshold. A `SupportModel` may tell
+A sentence of the answer is supported when its P(unsupported) is below the stored threshold. A `SupportModel` may give
 P(unsupported) instead, with a threshold of its own; adherence and faithfulness then have no estimates. The same case
 gets the same judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from threading import Lock
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,17 @@ import numpy.typing as npt
 from evaluation_app.judges.feature_model import JudgeModel, stored_model
 from evaluation_app.judges.features import measure_case
 from evaluation_app.judges.marks import Marks, Mask, mark_case
-from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, Numbers, is_refusal, texts_of
+from evaluation_app.judges.protocol import (
+    MEASURES,
+    NO_QUESTION,
+    Case,
+    Judgement,
+    Numbers,
+    Vectors,
+    embed_texts,
+    is_refusal,
+    texts_of,
+)
 from evaluation_app.judges.support_model import SupportModel
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import (
@@ -47,18 +55,16 @@ from evaluation_app.measures.trace import (
     trace_scores,
 )
 from ragd.errors import RagdError
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import Embedder
 
-VECTORS_KEPT = 50_000  # some 90 MB with their texts; golden questions over one collection meet the same sentences again
 NEED_ANSWER = ("context_utilization", "completeness", "adherence", "faithfulness")
 NO_CLAIM = "general"  # of `SUPPORTED_WITHOUT`
 
-Vectors = Mapping[str, npt.NDArray[np.float32]]
-
 
 class EmbeddedJudge:
-    """Threads may share one. model: fitted coefficients, by default those stored beside this module. support: tells
-    what is supported instead of them.
+    """Threads may share one. model: fitted coefficients, by default those stored beside this module. support: gives
+    P(unsupported) instead of them.
 
     Raises ValueError for an unknown unit and for an embedder that the coefficients were not fitted with.
     """
@@ -75,7 +81,7 @@ class EmbeddedJudge:
     ) -> None:
         if unit not in UNITS:
             raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
-        self.embedder = embedder
+        self.embedder = embedder if isinstance(embedder, CachingEmbedder) else CachingEmbedder(embedder)
         self.model = model or stored_model()
         if embedder.model != self.model.embedder:
             raise ValueError(
@@ -85,8 +91,6 @@ class EmbeddedJudge:
         self.unit = unit
         self.support = support
         self.version = f"{self.model.version}-{unit}" + (f" {support.version}" if support else "")
-        self._kept: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
-        self._lock = Lock()
 
     def judge(self, case: Case) -> Judgement:
         return self.judge_many([case])[0]
@@ -98,7 +102,7 @@ class EmbeddedJudge:
         fails the case "judge_model".
         """
         try:
-            vectors = self._embed(list(dict.fromkeys(text for case in cases for text in texts_of(case))))
+            vectors = embed_texts(self.embedder, [text for case in cases for text in texts_of(case)])
         except RagdError as error:
             return [_lost("embedder", error) for _ in cases]
         return [self._judge(case, vectors) for case in cases]
@@ -108,10 +112,10 @@ class EmbeddedJudge:
         sentences = [sentence for document in case.context for sentence in document]
         is_blank = np.array([not sentence.text.strip() for sentence in case.answer], dtype=np.bool_)
         try:
-            told = self.support.doubt(case) if self.support else None
+            doubt = self.support.doubt(case) if self.support else None
         except RagdError as error:
             return _lost("judge_model", error)
-        marks = mark_case(self.model, features, self._lengths(sentences), is_blank, told)
+        marks = mark_case(self.model, features, self._lengths(sentences), is_blank, doubt)
         annotation = _annotation(sentences, case.answer, marks, features.nearest)
         refused = is_refusal(case)
         scores = self._scores(case, annotation, features.addressed, has_context=bool(marks.expected), refused=refused)
@@ -134,7 +138,7 @@ class EmbeddedJudge:
     def _scores(
         self, case: Case, annotation: Annotation, addressed: float, *, has_context: bool, refused: bool
     ) -> dict[str, Score]:
-        """`trace_scores`, less what this judge cannot tell: all five without words of context, and without a question
+        """`trace_scores`, less what this judge cannot score: all five without words of context, and without a question
         relevance and completeness."""
         no_question = None if case.question.strip() else unscorable(NO_QUESTION)
         silent = unscorable(REFUSED) if refused else None if case.answer_text.strip() else unscorable(NO_ANSWER)
@@ -152,21 +156,6 @@ class EmbeddedJudge:
     def _lengths(self, sentences: Sequence[Sentence]) -> Numbers:
         words = np.array([len(sentence.text.split()) for sentence in sentences], dtype=np.float64)
         return words if self.unit == "tokens" else np.ones(len(sentences)) if words.any() else words
-
-    def _embed(self, texts: Sequence[str]) -> Vectors:
-        with self._lock:
-            known = {text: self._kept[text] for text in texts if text in self._kept}
-        missing = [text for text in texts if text not in known]
-        fresh = self.embedder.embed(missing) if missing else []
-        added = {text: np.asarray(vector, dtype=np.float32) for text, vector in zip(missing, fresh, strict=True)}
-        with self._lock:
-            self._kept.update(added)
-            for text in known:
-                if text in self._kept:
-                    self._kept.move_to_end(text)
-            while len(self._kept) > VECTORS_KEPT:
-                self._kept.popitem(last=False)
-        return known | added
 
 
 def _lost(kind: str, error: RagdError) -> Judgement:

@@ -2,8 +2,8 @@
 
 A head says for each sentence of the context how likely it is, say, relevant. It looks twice: at the sentence's own
 features, then at what the first look said of it, of its neighbours, of its document and of the whole case, since how
-much of a context is relevant shows in all of its sentences together. Completeness is told of a case as a whole, since
-the share of what is relevant that was used is no mean over sentences.
+much of a context is relevant shows in all of its sentences together. Completeness is expected of a case as a whole,
+since the share of what is relevant that was used is no mean over sentences.
 """
 
 from __future__ import annotations

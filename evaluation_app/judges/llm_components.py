@@ -59,16 +59,16 @@ class LlmComponents:
             return HeldComponents(by, usage={"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0, "calls": 0})
         usage = {"input_tokens": 0, "output_tokens": 0, "calls": 0}
         with telemetry.spending() as spent:
-            value, error = self._ask(messages, len(expected), keys, usage)
-        if value is not None and self.cache is not None:
-            value = self.cache.put(cache_key, self.model, value)
-        by = None if value is None else _read(value, len(expected), keys)
-        return HeldComponents(by or (), "" if by is not None else error, usage | {"cost_usd": spent.total_usd})
+            by, error = self._ask(messages, len(expected), keys, usage)
+        if not error and self.cache is not None:
+            first = self.cache.put(cache_key, self.model, {"held_by": list(by)})
+            by = _read(first, len(expected), keys) or by
+        return HeldComponents(by, error, usage | {"cost_usd": spent.total_usd})
 
     def _ask(
         self, messages: Sequence[Mapping[str, str]], count: int, keys: set[str], usage: dict[str, int]
-    ) -> tuple[Mapping[str, Any] | None, str]:
-        """(the accepted object, the kind of the error); one of the two is empty."""
+    ) -> tuple[tuple[str, ...], str]:
+        """(per component the key, the kind of the error); one of the two is empty."""
         prompt, error = list(messages), "bad_schema"
         for _ in range(ATTEMPTS):
             estimated = sum(self.counter.count_tokens(message["content"]) for message in prompt)
@@ -80,7 +80,7 @@ class LlmComponents:
                 )  # fmt: skip
             except ServiceError as failure:
                 usage["input_tokens"] += estimated
-                return None, failure.type
+                return (), failure.type
             usage["input_tokens"] += reply.usage.context_tokens
             usage["output_tokens"] += reply.usage.generation_tokens
             try:
@@ -88,12 +88,12 @@ class LlmComponents:
             except AnnotationFaults as faults:
                 error = faults.kind
             else:
-                if _read(value, count, keys) is not None:
-                    return value, ""
+                if (by := _read(value, count, keys)) is not None:
+                    return by, ""
                 error = "bad_schema"
             fault = f'"held_by" must be a list of {count} texts, each one of {", ".join(sorted(keys))}, or "".'
             prompt = [*messages, {"role": "user", "content": f"Your reply could not be used. {fault}"}]
-        return None, error
+        return (), error
 
 
 def _messages(question: str, expected: Sequence[str], answer: Sequence[tuple[str, str]]) -> list[dict[str, str]]:

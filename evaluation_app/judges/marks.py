@@ -24,9 +24,9 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Marks:
     """likely: of each of HEADS one probability per sentence of the context; unsupported: one per sentence of the
-    answer; expected: the figures of ESTIMATED, {} without context, the first three without an answer
-    or with what a `SupportModel` told. relevant,
-    utilized: one mark per sentence of the context; supported: one per sentence of the answer."""
+    answer; expected: the figures of ESTIMATED, {} without context, the first three without an answer or with the
+    probabilities of a `SupportModel`. relevant, utilized: one mark per sentence of the context; supported: one per
+    sentence of the answer."""
 
     likely: Mapping[str, Numbers]
     unsupported: Numbers
@@ -37,15 +37,15 @@ class Marks:
 
 
 def mark_case(
-    model: JudgeModel, features: Features, lengths: Numbers, is_blank: Mask, told: Numbers | None = None
+    model: JudgeModel, features: Features, lengths: Numbers, is_blank: Mask, doubt: Numbers | None = None
 ) -> Marks:
     """lengths: of the sentences of the context, all 0 for a context without words. is_blank: per sentence of the
-    answer; a blank one says nothing that would need support. told: P(unsupported) of each by a `SupportModel`, with
+    answer; a blank one says nothing that would need support. doubt: P(unsupported) of each by a `SupportModel`, with
     which adherence and faithfulness have no estimates, since those are fitted to the model's own."""
     likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
     total = float(lengths.sum())
-    if told is not None:
-        unsupported, threshold = told, THRESHOLD
+    if doubt is not None:
+        unsupported, threshold = doubt, THRESHOLD
     else:
         unsupported, threshold = model.doubt(features.answer), model.threshold
     unsupported = unsupported if total else np.ones(len(is_blank))
@@ -55,7 +55,7 @@ def mark_case(
         expected["context_relevance"] = float(lengths @ likely["relevant"]) / total
         expected["context_utilization"] = float(lengths @ likely["utilized"]) / total
         expected["completeness"] = model.complete(likely, features.context)
-        if not is_blank.all() and told is None:
+        if not is_blank.all() and doubt is None:
             expected["adherence"] = model.adhere(unsupported)
             expected["faithfulness"] = float(1 - unsupported.mean())
     relevant, utilized = mark_context(likely, lengths, expected.get("completeness", 1.0))

@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
+from ragd.models.embedding import Embedder
 from retrieval_app.answerers.extractive_answerer import list_stems
 
 Numbers = npt.NDArray[np.float64]
+Vectors = Mapping[str, npt.NDArray[np.float32]]
 MEASURES = (
     "context_relevance", "context_utilization", "completeness", "adherence", "faithfulness", "answer_relevance",
 )  # fmt: skip
@@ -182,6 +184,13 @@ def texts_of(case: Case) -> list[str]:
     sentences = [sentence.text for document in case.context for sentence in document]
     texts = [case.question, *sentences, *(sentence.text for sentence in case.answer)]
     return [text for text in texts if text.strip()]
+
+
+def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """A unit vector per distinct text. Raises RagdError as the embedder does."""
+    distinct = list(dict.fromkeys(texts))
+    made = embedder.embed(distinct)
+    return {text: np.asarray(vector, dtype=np.float32) for text, vector in zip(distinct, made, strict=True)}
 
 
 def is_refusal(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""A published model that tells whether a context supports an answer, from a folder, on ONNX Runtime.
+"""A published model that decides whether a context supports an answer, from a folder, on ONNX Runtime.
 
 The folder holds config.json, tokenizer.json and model.onnx, as `optimum-cli export onnx` writes them. Two kinds are
 read, by the architecture that config.json names:
@@ -8,7 +8,8 @@ read, by the architecture that config.json names:
 - pair classification over (premise, hypothesis), as HHEM, MiniCheck (arXiv 2404.10774) and FactCG (arXiv 2501.17144):
   the context against each sentence of the answer.
 
-A context that is too long for the model is read in windows that overlap; what one window supports is supported.
+A context that is too long for the model is read in windows that overlap; what one window supports is supported. Of a
+sentence of the answer that is longer than half a window its beginning is read.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class SupportModel:
 
     def _doubt_pairs(self, question: str, passages: Sequence[str], said: Sequence[str]) -> Numbers:
         """question: not read by these models."""
-        tokenizer, session = self.files.open(lambda tokenizer: None)
+        tokenizer, session = self.files.open()
         context = "\n".join(passages)
         chances = np.ones(len(said))
         for place, text in enumerate(said):
@@ -117,8 +118,9 @@ class SupportModel:
         return tokenizer.encode(context, claim)
 
     def _doubt_tokens(self, question: str, passages: Sequence[str], said: Sequence[str]) -> Numbers:
-        tokenizer, session = self.files.open(lambda tokenizer: None)
+        tokenizer, session = self.files.open()
         question = _first_tokens(tokenizer, question, self.window // 8)
+        said = [_first_tokens(tokenizer, text, self.window // 2) for text in said]
         chances = np.ones(len(said))
         for first, last in _runs(tokenizer, said, self.window // 2):
             answer = " ".join(said[first:last])
@@ -139,13 +141,7 @@ class SupportModel:
 
     def _run(self, session: InferenceSession, encoding: Encoding) -> Numbers:
         """One row of logits per token, or one row of the pair."""
-        values = {
-            "input_ids": encoding.ids,
-            "attention_mask": encoding.attention_mask,
-            "token_type_ids": encoding.type_ids,
-        }
-        feed = {item.name: np.asarray([values[item.name]], dtype=np.int64) for item in session.get_inputs()}
-        logits = np.asarray(session.run(None, feed)[0], dtype=np.float64)
+        logits = self.files.run(session, encoding)
         classes = max(2, self.classes) if self.is_token_model else self.classes
         rows = logits.reshape(-1, logits.shape[-1])
         if logits.shape[-1] != classes or (self.is_token_model and len(rows) != len(encoding.ids)):

@@ -4,7 +4,7 @@ The estimate is prediction-powered inference with a tuned weight of the judge (P
 arXiv 2311.01453), over a finite number of answers, N, of which n are labelled:
 
     estimate  lambda * mean of the judge over all + mean over the labelled of (label - lambda * judge)
-    lambda    cov(label, judge) / var(judge) over the labelled, kept within 0 to 1: a judge that tells nothing counts 0
+    lambda    cov(label, judge) / var(judge) over the labelled, kept within 0 to 1: a judge that says nothing counts 0
     error     sqrt((1 - n / N) * var(label - lambda * judge) / n)
 
 It rests on labels of answers that were drawn by chance. Answers that were picked for what they look like bias it.

@@ -8,11 +8,10 @@ here for reference: published data rarely exceeds its good one, so they colour n
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from ragd.errors import InvalidInput
 
@@ -55,7 +54,7 @@ def _pair(name: str, pair: object) -> tuple[float, float]:
     if measure is None:
         raise InvalidInput(f"there is no measure {name!r}; known are {', '.join(MEASURES)}", field="bands")
     numbers = list(pair) if isinstance(pair, list | tuple) else []
-    if len(numbers) != 2 or not all(_is_share(number) for number in numbers):
+    if len(numbers) != 2 or not all(map(is_share, numbers)):
         raise InvalidInput(f"the thresholds of {name} must be two numbers from 0 to 1, not {pair!r}", field="bands")
     good, poor = float(numbers[0]), float(numbers[1])
     if good != poor and (good > poor) != measure.higher_is_better:
@@ -66,10 +65,9 @@ def _pair(name: str, pair: object) -> tuple[float, float]:
     return good, poor
 
 
-def _is_share(number: object) -> bool:
-    return (
-        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) and 0 <= number <= 1
-    )
+def is_share(number: object) -> TypeGuard[float]:
+    """Whether it is a number from 0 to 1; a truth is none, nor is NaN."""
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1
 
 
 @dataclass(frozen=True, slots=True)

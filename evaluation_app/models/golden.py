@@ -13,7 +13,7 @@ class GoldenSet(models.Model):
 
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
     evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
-    primary_measure, guardrails and relevant_effect: by what its runs are told better or worse (`golden.criteria`).
+    primary_measure, guardrails and relevant_effect: how its runs are judged better or worse (`golden.criteria`).
     rubrics: `rubrics.definitions.Rubric.as_dict()` of each of its own, which runs score beside the measures.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -15,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from evaluation_app.measures.catalogue import is_share
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.rubrics.definitions import ENTRY_POINTS, Rubric
 
@@ -102,7 +102,7 @@ def check_code(rubric: Rubric, question: str, answer: str, context: Sequence[str
         return failed("rubric_failed")
     if value is None:
         return unscorable(NO_VALUE)
-    if not isinstance(value, int | float) or not math.isfinite(value) or not 0 <= value <= 1:
+    if not isinstance(value, bool) and not is_share(value):
         return failed("bad_value")
     return scored(float(value))
 

@@ -1,4 +1,4 @@
-"""What asking a test set would take, from what was measured of the same collection before: of one run or of many."""
+"""Time and cost of asking a test set, from what was measured of the same collection before: of one run or of many."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.rubrics.definitions import read_rubrics
+from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
@@ -21,9 +23,9 @@ QUERIES_LOOKED_AT = 100
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """plans times questions. took_s and cost_usd: None where nothing was measured that it could be told from.
+    """plans times questions. took_s and cost_usd: None where nothing was measured that they could rest on.
 
-    source: what they are told from, "" for nothing.
+    source: what they rest on, "" for nothing.
     """
 
     plans: int
@@ -40,7 +42,7 @@ class Estimate:
 def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], settings: RunSettings) -> Estimate:
     """From the last runs of the collection with the same kind of settings, else from its last queries of that kind.
 
-    A plan is told from runs with the same reranker, which takes most of the time, where there are any.
+    A plan is estimated from runs with the same reranker, which takes most of the time, where there are any.
     """
     questions = golden_set.questions.filter(suggested=False).count()
     runs = _runs_alike(golden_set.collection_name, settings)
@@ -51,24 +53,34 @@ def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
         costs = [run.cost_usd for run in runs if run.cost_usd is not None]
         cost = _per_question(costs, runs) * questions * len(plans) if len(costs) == len(runs) else None
         used = {id(run): run for plan in plans for run in known[plan.rerank]}
-        source = f"the last {_counted(len(used), 'evaluation run')} like it"
+        source = f"the last {_several(len(used), 'evaluation run')} like it"
         return Estimate(len(plans), questions, took_ms * questions / 1000, cost, source)
     figures = _query_times(golden_set.collection_name, settings)
     if not figures or settings.judge != "none":
         return Estimate(len(plans), questions, None, None, "")
     took_s = sum(figures) / len(figures) * questions * len(plans) / 1000
-    source = f"the last {_counted(len(figures), 'query,queries')} of the collection"
+    source = f"the last {_several(len(figures), 'query,queries')} of the collection"
     return Estimate(len(plans), questions, took_s, None, source)
 
 
-def count_model_calls(settings: RunSettings, plan: RetrievePlan, questions: int, *, asks_model: bool) -> int:
-    """Calls of a chat model that a run makes at least: repairs, retries and a corrective step come on top.
+def count_model_calls(golden_set: GoldenSet, plan: RetrievePlan, settings: RunSettings, *, asks_model: bool) -> int:
+    """Calls of a chat model that a run makes when it answers every question: repairs, retries and a corrective step
+    come on top.
 
     asks_model: whether a chat model answers. With contributions it also answers from each of the k results alone and
-    from none. The judge "llm" is asked once per question; what it said of the same answer before is not asked again.
+    from none. The judge "llm" is asked once per question, and once more where an answer is expected; each rubric in
+    words once per question, where a chat model can judge. What was said of the same answer before is not asked again.
     """
-    answers = (1 + (plan.k + 1 if settings.contributions else 0)) if settings.answers and asks_model else 0
-    return questions * (answers + (settings.judge == "llm"))
+    if not settings.answers:
+        return 0
+    accepted = golden_set.questions.filter(suggested=False)
+    each = 1 + (plan.k + 1 if settings.contributions else 0) if asks_model else 0
+    if has_judge_model():
+        each += sum(rubric.kind == "prompt" for rubric in read_rubrics(golden_set.rubrics))
+    calls = each * accepted.count()
+    if settings.judge == "llm":
+        calls += accepted.count() + accepted.exclude(expected_answer="").count()
+    return calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,7 @@ def _query_times(collection_name: str, settings: RunSettings) -> list[float]:
     return [value for value in result if value is not None]
 
 
-def _counted(count: int, noun: str) -> str:
+def _several(count: int, noun: str) -> str:
+    """ "query", "3 queries": what follows "the last"."""
     one, _, many = noun.partition(",")
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return one if count == 1 else f"{count} {many or one + 's'}"

@@ -116,8 +116,8 @@ class BaseRunForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any] | None, *, golden_set: GoldenSet, like: EvaluationRun | None) -> None:
         super().__init__(data, initial={"base": str(like.pk) if like is not None else ""})
-        done = golden_set.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id")
-        self.runs = {str(run.pk): run for run in done[:BASES]}
+        done = golden_set.runs.filter(state=EvaluationRun.State.SUCCEEDED).defer("summary")
+        self.runs = {str(run.pk): run for run in done.order_by("-created_at", "-id")[:BASES]}
         if like is not None and like.golden_set_id == golden_set.pk:
             self.runs.setdefault(str(like.pk), like)
         field_of(self, "base", forms.ChoiceField).choices = [

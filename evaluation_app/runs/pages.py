@@ -123,7 +123,7 @@ def _estimate(
         return {}
     estimate = estimate_sweep(golden_set, [plan], settings)
     asks_model = answerer not in ("", ExtractiveAnswerer.model)
-    calls = count_model_calls(settings, plan, estimate.questions, asks_model=asks_model)
+    calls = count_model_calls(golden_set, plan, settings, asks_model=asks_model)
     return {"estimate": estimate, "model_calls": calls, "is_answering": settings.answers}
 
 

@@ -45,8 +45,8 @@ Said = tuple[str | None, dict[str, int]]  # the answer, None for an abstention; 
 @dataclass(frozen=True, slots=True)
 class Contributions:
     """records: by rank {"key", "alone", "without", "contribution", "effect"}, of every retrieved chunk. What is not
-    known of it is None: where the answerer failed "error" tells the kind, where nothing could be compared "unscorable"
-    tells why. scores: the measures erag_*. usage: of a chat model's answers,
+    known of it is None: where the answerer failed "error" is the kind, where nothing could be compared "unscorable"
+    says why. scores: the measures erag_*. usage: of a chat model's answers,
     {"input_tokens", "output_tokens", "cost_usd", "calls"}; {} where none was asked."""
 
     scores: Mapping[str, Score]

@@ -12,9 +12,10 @@ from typing import Any
 
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.components import ComponentJudge
+from evaluation_app.judges.protocol import embed_texts
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.scoring.statements import HOLDS, STATES, embed_texts, place_of
+from evaluation_app.scoring.statements import HOLDS, STATES, place_of
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences

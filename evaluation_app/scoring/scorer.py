@@ -242,7 +242,7 @@ class Scorer:
         )
 
     def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
-        """Of what was not answered only context relevance can be told."""
+        """Of what was not answered only context relevance can be scored."""
         if self.judge is None:
             return {}
         if judgement is None:

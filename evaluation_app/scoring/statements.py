@@ -1,4 +1,4 @@
-"""Whether a text says what a claim says, as far as that can be told without a language model.
+"""Whether a text says what a claim says, as far as rules and vectors can decide it without a language model.
 
 One mechanism for all that asks it: the components of an expected answer in an answer, the sentences of an answer in the
 expected one, a claim in the sentences of a chunk. What differs is how near a text has to be (`Limits`)."""
@@ -6,17 +6,12 @@ expected one, a claim in the sentences of a chunk. What differs is how near a te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
-
 from evaluation_app.judges.answer_features import NAME, NEGATION
-from evaluation_app.judges.protocol import share_in
-from ragd.models.embedding import Embedder
-from retrieval_app.answerers.extractive_answerer import list_stems
+from evaluation_app.judges.protocol import Vectors, share_in, stems_in
 
 UNITS = "%|ms|s|min|h|days?|weeks?|months?|years?|[kKMGT]i?B|bytes|mg|kg|g|mm|cm|km|m|°C|°F"
 QUANTITY = re.compile(rf"(?<![\w.,])(\d+(?:[.,]\d+)*)(?:\s?({UNITS})(?!\w)|(?!\w))")
@@ -26,8 +21,6 @@ NUMBER_WORDS = {
 }  # fmt: skip
 # names with an underscore, files, assignments: RAGD_VAR, pg_dump, manage.py, PORT=8001
 IDENTIFIER = re.compile(r"\w*[^\W_]_[^\W_]\w*|\b\w{2,}\.[a-z]{2,4}\b|\b[A-Za-z]\w+=\w+")
-
-Vectors = Mapping[str, npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +51,15 @@ def place_of(
     claim does, and the texts must hold its names. Else its cosine or the share of the claim's content words decides; a
     claim without any needs the cosine. vectors: a unit vector per text and for the claim.
     """
-    subject, known = _read(claim), _read(" ".join([given, *texts]))
-    lowered = known.text.lower()
-    missing = _lacks(subject.quantities, known.quantities)
+    subject, readings = _read(claim), [_read(text) for text in texts]
+    lowered = " ".join([given, *texts]).lower()
+    missing = _lacks(subject.quantities, _read(given).quantities.union(*(each.quantities for each in readings)))
     if not limits.lenient and (missing or any(name.lower() not in lowered for name in subject.identifiers)):
         return None
     has_names = all(name.lower() in lowered for name in subject.names)
-    for index, text in enumerate(map(_read, texts)):
+    for index, text in enumerate(readings):
         if missing and text.quantities - subject.quantities:
-            continue  # it tells another quantity
+            continue  # it says another quantity
         if _says(text, subject, float(vectors[text.text] @ vectors[claim]), limits, has_names=has_names):
             return index
     return None
@@ -91,7 +84,7 @@ class _Read:
 def _read(text: str) -> _Read:
     return _Read(
         text=text,
-        words=tuple(list_stems(text)),
+        words=stems_in(text),
         quantities=frozenset(_quantities(text)),
         identifiers=frozenset(IDENTIFIER.findall(text)),
         names=frozenset(NAME.findall(text)),
@@ -122,10 +115,3 @@ def _lacks(wanted: Iterable[tuple[str, str]], held: Set[tuple[str, str]]) -> boo
         (number not in bare) if not unit else ((number, unit) not in held and (number, "") not in held)
         for number, unit in wanted
     )
-
-
-def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """A unit vector per distinct text. Raises RagdError as the embedder does."""
-    distinct = list(dict.fromkeys(texts))
-    made = embedder.embed(distinct)
-    return {text: np.asarray(vector, dtype=np.float32) for text, vector in zip(distinct, made, strict=True)}

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evaluation_app.judges.protocol import embed_texts
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT
-from evaluation_app.scoring.statements import SUPPORTS, embed_texts, states
+from evaluation_app.scoring.statements import SUPPORTS, states
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 

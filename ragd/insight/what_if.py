@@ -192,11 +192,12 @@ class WhatIf:
     def prepare(self, vectors: Mapping[str, Sequence[float]], plan: RetrievePlan) -> None:
         """Read the vectors once for all these questions (text -> vector), instead of once for each, where `compare`
         would scan them. Nothing for a lexical plan, for a few questions, where the index answers, and where all vectors
-        take more than PREPARED_BYTES_MAX."""
+        with their scores take more than PREPARED_BYTES_MAX."""
         self.near = None
         if plan.mode == "lexical" or len(vectors) < PREPARED_MIN or plan.filters:
             return
-        if 4 * self.state.chunk_count * len(next(iter(vectors.values()))) > PREPARED_BYTES_MAX:
+        numbers = self.state.chunk_count * (len(next(iter(vectors.values()))) + len(vectors))
+        if 4 * numbers > PREPARED_BYTES_MAX:
             return
         if is_exact(plan, self.store, self.state):
             self.near = NearRows(vectors, plan, self.store, _wider(plan))
@@ -219,7 +220,7 @@ class WhatIf:
             if vector is None:
                 raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
             exact = is_exact(plan, self.store, state)
-            wide = self._wide_list(text, vector, plan, exact)
+            wide = self._wide_list(query, vector, plan, exact)
             now["vector"] = wide[: plan.pool]
             then["vector"] = self._vector_list(wide, vector, plan, exact)
         if plan.mode != "vector":
@@ -228,13 +229,13 @@ class WhatIf:
         before = self._best(text, now, plan)
         return before, before if then == now else self._best(text, then, plan)
 
-    def _wide_list(self, text: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
+    def _wide_list(self, query: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
         """The pool; of an exact scan as many rows again, so that few need another one without what leaves."""
         if not exact:
             return vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
-        if self.near is not None and text in self.near and self.near.plan == plan:
-            rows = self.near.fetch(text, vector)
-            if self.near.is_whole(text, len(rows)):
+        if self.near is not None and query in self.near and self.near.plan == plan:
+            rows = self.near.fetch(query, vector)
+            if self.near.is_whole(query, len(rows)):
                 return ranked(rows, "vector", "cosine", 1.0)
         return vector_candidates(vector, plan, self.store, exact, rows=_wider(plan))
 

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ragd.errors import RerankerError
 from ragd.models.graph_folder import GraphFolder
 from ragd.text.windows import LONE_SURROGATE
@@ -74,9 +72,7 @@ class CrossEncoder:
         yield from encoding.overflowing
 
     def _run(self, session: InferenceSession, window: Encoding) -> float:
-        values = {"input_ids": window.ids, "attention_mask": window.attention_mask, "token_type_ids": window.type_ids}
-        feed = {item.name: np.asarray([values[item.name]], dtype=np.int64) for item in session.get_inputs()}
-        logits = np.asarray(session.run(None, feed)[0], dtype=np.float64).reshape(-1)
+        logits = self.files.run(session, window).reshape(-1)
         if logits.size not in (1, 2):
             raise self.files.refuse(f"gives {logits.size} numbers per pair; expected one logit, or two classes")
         return float(logits[-1] - logits[0]) if logits.size == 2 else float(logits[0])

@@ -8,11 +8,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from ragd.errors import RagdError
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 GRAPH_PLACES = ("model.onnx", "onnx/model.onnx")
 TOKENIZER_FILE = "tokenizer.json"
@@ -43,7 +46,7 @@ class GraphFolder:
         folder = self.path.parent if self.path.suffix == ".onnx" else self.path
         return folder.parent if folder.name == "onnx" else folder
 
-    def open(self, prepare: Callable[[Tokenizer], None]) -> tuple[Tokenizer, InferenceSession]:
+    def open(self, prepare: Callable[[Tokenizer], None] | None = None) -> tuple[Tokenizer, InferenceSession]:
         """This process's own: another thread of a forked parent may have held the session's locks.
 
         prepare: sets the tokenizer, which neither pads nor cuts, before anybody uses it. The refusal when the files are
@@ -55,9 +58,26 @@ class GraphFolder:
             with self._lock:
                 if self._opened is None or self._opened[0] != os.getpid():
                     tokenizer, session = self._load()
-                    prepare(tokenizer)
+                    if prepare:
+                        prepare(tokenizer)
                     self._opened = (os.getpid(), tokenizer, session)
         return self._opened[1], self._opened[2]
+
+    def run(self, session: InferenceSession, encoding: Encoding) -> npt.NDArray[np.float64]:
+        """The graph's first output for one encoding, in its shape. The refusal when it fails or is not finite."""
+        values = {
+            "input_ids": encoding.ids,
+            "attention_mask": encoding.attention_mask,
+            "token_type_ids": encoding.type_ids,
+        }
+        feed = {item.name: np.asarray([values[item.name]], dtype=np.int64) for item in session.get_inputs()}
+        try:
+            output = np.asarray(session.run(None, feed)[0], dtype=np.float64)
+        except Exception as error:  # ONNX Runtime raises kinds of its own
+            raise self.refuse(f"cannot read {len(encoding)} tokens ({error}); export it again") from error
+        if not np.isfinite(output).all():
+            raise self.refuse("gives numbers that are not finite; export it again, with 32-bit numbers")
+        return output
 
     def find(self) -> tuple[Path, Path]:
         """The graph, and the tokenizer beside it or one folder above."""

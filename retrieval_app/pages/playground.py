@@ -98,7 +98,7 @@ def address_of_run(run: QueryRun) -> str:
         plan = RetrievePlan.from_dict(run.plan)
     except (RagdError, TypeError):
         return ""
-    values = {"q": run.query} | form_values(plan) | {"run": str(run.pk)}
+    values = {"q": run.query} | form_values(plan) | ({"run": str(run.pk)} if run.pk else {})
     return f"{reverse('retrieval:playground', args=[run.collection_name])}?{urlencode(values)}"
 
 

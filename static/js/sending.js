@@ -168,7 +168,7 @@ function confirmDeletion(going) {
   const dialog = find("#sync-dialog");
   find("#sync-title").textContent = `Delete ${counted(going.length, "document")}?`;
   find("[data-words]", dialog).textContent = `${counted(going.length, "document")} missing in the folder will be deleted after the upload, with chunks, revisions and attachments. This cannot be undone.`;
-  find("[data-doomed]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", `and ${going.length - 20} more`, "muted")] : []));
+  find("[data-deleted]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", `and ${going.length - 20} more`, "muted")] : []));
   find("[data-yes]", dialog).textContent = `Delete ${counted(going.length, "document")}`;
   dialog.showModal();
   return new Promise((resolve) => {
@@ -191,7 +191,7 @@ on("submit", "[data-upload]", async (_, event) => {
   event.preventDefault();
   const said = button.textContent;
   await looking; // a label that was typed last is compared yet
-  const [files, going] = [toSend(), doomed()];
+  const [files, going] = [toSend(), toDelete()];
   if (button.textContent !== said) return; // something else would happen than what was agreed to
   if (sending || !(files.length || going.length)) return;
   if (going.length && !(await confirmDeletion(going))) return;

@@ -297,11 +297,11 @@ on("click", "[data-only]", (one) => {
 });
 
 const toSend = () => items.filter((item) => item.line && SENT.has(item.line.status) && item.ticked);
-const doomed = () => missing.filter((gone) => gone.ticked).map((gone) => gone.line.doc_id);
+const toDelete = () => missing.filter((gone) => gone.ticked).map((gone) => gone.line.doc_id);
 
 function describe() {
   const files = toSend();
-  const going = doomed();
+  const going = toDelete();
   const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
   const notes = [];
   if (files.length) notes.push(`${sized(bytes)} to upload`);

@@ -56,8 +56,8 @@ def test_mcp_and_chat_name_the_run(client: Client, failing: None) -> None:
     call = {"name": "collections-ask", "arguments": BODY | {"collection": "house"}}
     _, answer = post(client, "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, key)
     assert answer["result"]["isError"]
-    told = json.loads(answer["result"]["content"][0]["text"])
-    assert told["run_id"] == str(QueryRun.objects.get().pk)
+    content = json.loads(answer["result"]["content"][0]["text"])
+    assert content["run_id"] == str(QueryRun.objects.get().pk)
     chat = {"model": "ragd/house", "messages": [{"role": "user", "content": "which pump"}]}
     _, answer = post(client, "/v1/chat/completions", chat, key)
     assert answer["run_id"] == str(QueryRun.objects.newest_first()[0].pk) and "error" in answer

@@ -18,7 +18,9 @@ import numpy as np
 
 from evaluation_app.measures.anchored import anchored_mean
 from evaluation_app.measures.statistics import SEED
-from tests.benchmarks.bench_judge import Predicted, predict_set
+from tests.benchmarks.bench_judge import Predicted, predict, split_rows
+from tests.benchmarks.fit_judge import fit_model
+from tests.benchmarks.judge_edits import measure_edits
 from tests.benchmarks.judge_rows import load_rows
 from tests.benchmarks.ragbench import SETS
 
@@ -30,7 +32,7 @@ COVERAGE_TARGET = 0.93
 def figures(one: Predicted) -> dict[str, tuple[list[float], list[float]]]:
     """Measure -> what the judge says of each answer, and its label."""
     adherence = (np.clip(1 - one.suspicion, 0, 1).tolist(), (~one.hallucinated).astype(float).tolist())
-    shares = {name: (np.clip(one.guess[name], 0, 1).tolist(), one.truth[name].tolist()) for name in one.truth}
+    shares = {name: (np.clip(one.expected[name], 0, 1).tolist(), one.truth[name].tolist()) for name in one.truth}
     return {"adherence": adherence, **shares}
 
 
@@ -53,27 +55,30 @@ def sample(judged: Sequence[float], truth: Sequence[float], number: int) -> tupl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=Path)
-    rows = load_rows(parser.parse_args().vectors)
+    vectors_file = parser.parse_args().vectors
+    rows = load_rows(vectors_file)
+    edits = measure_edits(rows, vectors_file)
     results: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     lowest = 1.0
     print(
-        "set         measure        answers  "
+        "set         measure              answers  "
         + "  ".join(f"{number:>3} labels: held length alone" for number in LABELS)
     )
     for name in SETS:
-        for measure, (judged, truth) in figures(predict_set(rows, name)).items():
+        own, others = split_rows(rows, name)
+        for measure, (judged, truth) in figures(predict(fit_model(others, edits), own, others)).items():
             cells = []
             for number in LABELS:
                 found = sample(judged, truth, number)
                 results.setdefault((measure, number), []).append(found)
                 lowest = min(lowest, found[0])
                 cells.append(f"{found[0]:>16.3f} {found[1]:>6.3f} {found[2]:>5.3f}")
-            print(f"{name:<11} {measure:<14} {len(truth):>7}  {'  '.join(cells)}", flush=True)
+            print(f"{name:<11} {measure:<20} {len(truth):>7}  {'  '.join(cells)}", flush=True)
     print("mean over the sets")
     for measure in dict.fromkeys(measure for measure, _ in results):
         means = [np.mean(results[measure, number], axis=0) for number in LABELS]
         print(
-            f"{measure:<35} "
+            f"{measure:<41} "
             + "  ".join(f"{held:>16.3f} {length:>6.3f} {alone:>5.3f}" for held, length, alone in means)
         )
     everything = np.mean([found[0] for each in results.values() for found in each])

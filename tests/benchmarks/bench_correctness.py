@@ -1,4 +1,4 @@
-"""Whether right answers are told from wrong, unsupported and declined ones, where the truth is known.
+"""How far right answers are separated from wrong, unsupported and declined ones, where the truth is known.
 
 Run: python -m tests.benchmarks.bench_correctness [--cases N] [--tuned]     (needs RAGD_DATA with ragbench and scifact)
 
@@ -33,6 +33,7 @@ from evaluation_app.golden.questions import Golden  # noqa: E402
 from evaluation_app.judges.protocol import Case, is_refusal  # noqa: E402
 from evaluation_app.measures.modes import failures  # noqa: E402
 from evaluation_app.measures.scores import Score, scored  # noqa: E402
+from evaluation_app.measures.statistics import auroc  # noqa: E402
 from evaluation_app.scoring.cases import sentences_of  # noqa: E402
 from evaluation_app.scoring.correctness import measure_correctness  # noqa: E402
 from evaluation_app.scoring.modes.detection import find_modes  # noqa: E402
@@ -48,8 +49,8 @@ TARGET, RED_TARGET = 0.85, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What is told of one answer: shapes as of a scored run."""
+class Decided:
+    """What is decided of one answer: shapes as of a scored run."""
 
     known: KnownAnswer
     scores: Mapping[str, Score]
@@ -61,7 +62,7 @@ class Told:
     contributions: Sequence[Mapping[str, Any]] = ()
 
 
-def tell(known: KnownAnswer, embedder: CachingEmbedder) -> Told:
+def decide(known: KnownAnswer, embedder: CachingEmbedder) -> Decided:
     """By the functions that score evaluation runs."""
     case = Case.of(known.case.question, known.case.context, known.text)
     outcome = "abstained" if is_refusal(case) else "answered"
@@ -71,31 +72,30 @@ def tell(known: KnownAnswer, embedder: CachingEmbedder) -> Told:
     silent = Golden(known.case.question, expected_doc_ids=("0",))
     correctness = measure_correctness(answer, outcome, expecting, embedder).score
     stated = stated_share(answer, context, known.case.question, embedder) if outcome == "answered" else scored(0.0)
-    told = Told(known, {"correctness": correctness}, outcome, fails_with=False, fails_without=False)
-    rules = Told(known, {"stated": stated}, outcome, fails_with=False, fails_without=False)
-    return Told(
+    expected = Decided(known, {"correctness": correctness}, outcome, fails_with=False, fails_without=False)
+    rules = Decided(known, {"stated": stated}, outcome, fails_with=False, fails_without=False)
+    return Decided(
         known,
         {"correctness": correctness, "stated": stated},
         outcome,
-        fails_with=bool(failures(find_modes(told, expecting, {}, judge="none"))),
+        fails_with=bool(failures(find_modes(expected, expecting, {}, judge="none"))),
         fails_without=bool(failures(find_modes(rules, silent, {}, judge="embedded"))),
     )
-
-
-def auroc(right: Sequence[float], others: Sequence[float]) -> float:
-    """The chance that a right answer has the greater value; a tie counts half."""
-    high, low = np.asarray(right)[:, None], np.asarray(others)[None, :]
-    return float(((high > low) + 0.5 * (high == low)).mean())
 
 
 def with_interval(right: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
     """(AUROC, low, high)."""
     generator, first, second = np.random.default_rng(SEED), np.asarray(right), np.asarray(others)
+    is_right = [True] * len(first) + [False] * len(second)
+
+    def measure(*parts: np.ndarray) -> float:
+        return auroc(np.concatenate(parts), is_right) or 0.0
+
     drawn = [
-        auroc(generator.choice(first, len(first)), generator.choice(second, len(second))) for _ in range(RESAMPLES)
+        measure(generator.choice(first, len(first)), generator.choice(second, len(second))) for _ in range(RESAMPLES)
     ]
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return auroc(right, others), float(low), float(high)
+    return measure(first, second), float(low), float(high)
 
 
 def share_with_interval(values: Sequence[bool]) -> tuple[float, float, float]:
@@ -104,12 +104,12 @@ def share_with_interval(values: Sequence[bool]) -> tuple[float, float, float]:
     return float(found.mean()), float(low), float(high)
 
 
-def show(told: Sequence[Told]) -> None:
-    right = [item for item in told if item.known.kind == "right"]
-    others = [item for item in told if item.known.kind != "right"]
+def show(decided: Sequence[Decided]) -> None:
+    right = [item for item in decided if item.known.kind == "right"]
+    others = [item for item in decided if item.known.kind != "right"]
     answered = [item for item in others if item.known.kind != "declined"]
 
-    def line(name: str, value: Any, against: Sequence[Told], target: str = "") -> None:
+    def line(name: str, value: Any, against: Sequence[Decided], target: str = "") -> None:
         figure, low, high = with_interval([value(item) for item in right], [value(item) for item in against])
         print(f"{name:66} {figure:.3f} [{low:.3f}, {high:.3f}]{target}")
 
@@ -132,11 +132,11 @@ def show(told: Sequence[Told]) -> None:
     red("share of right answers that fail (red)", [item.fails_without for item in right])
 
 
-def show_kinds(told: Sequence[Told]) -> None:
-    groups: dict[tuple[str, str], list[Told]] = defaultdict(list)
-    for item in told:
+def show_kinds(decided: Sequence[Decided]) -> None:
+    groups: dict[tuple[str, str], list[Decided]] = defaultdict(list)
+    for item in decided:
         groups[item.known.kind, item.known.how].append(item)
-    for item in told:
+    for item in decided:
         groups[item.known.case.source, item.known.kind].append(item)
     print(f"{'':14} {'':18} {'count':>6} {'correctness':>12} {'fail with':>10} {'without':>9}")
     for (name, part), items in groups.items():
@@ -154,9 +154,9 @@ def main() -> None:
     counts = ", ".join(f"{sum(item.kind == kind for item in known)} {kind}" for kind in KINDS)
     print(f"{len(known)} answers of {len({item.case.source for item in known})} sources: {counts}", flush=True)
     embedder = CachingEmbedder(LocalEmbedder())
-    told = [tell(item, embedder) for item in known]
-    show(told)
-    show_kinds(told)
+    decided = [decide(item, embedder) for item in known]
+    show(decided)
+    show_kinds(decided)
 
 
 if __name__ == "__main__":

@@ -25,27 +25,34 @@ counted.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import django
 import numpy as np
 
-from evaluation_app.measures import downstream
-from evaluation_app.measures.downstream import f1 as words_f1
-from evaluation_app.measures.scores import Score
-from evaluation_app.measures.statistics import kendall_tau
-from evaluation_app.scoring.cases import without_markers
-from ragd import Candidate
-from ragd.models.caching_embedder import CachingEmbedder
-from ragd.models.embedding import LocalEmbedder
-from ragd.text.chunking import split_sentences
-from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences
-from retrieval_app.answerers.protocol import Draft
-from tests.benchmarks.bench_answering import embed_passages, find
-from tests.benchmarks.scifact import SciFact, load_scifact
-from tests.benchmarks.server import need_data
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")  # nothing is read from one
+os.environ.setdefault("RAGD_SECRET_KEY", "benchmark")
+django.setup()
+
+from evaluation_app.measures import downstream  # noqa: E402
+from evaluation_app.measures.downstream import f1 as words_f1  # noqa: E402
+from evaluation_app.measures.scores import Score  # noqa: E402
+from evaluation_app.measures.statistics import kendall_tau  # noqa: E402
+from evaluation_app.scoring.cases import without_markers  # noqa: E402
+from ragd import Candidate  # noqa: E402
+from ragd.models.caching_embedder import CachingEmbedder  # noqa: E402
+from ragd.models.embedding import LocalEmbedder  # noqa: E402
+from ragd.text.chunking import split_sentences  # noqa: E402
+from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences  # noqa: E402
+from retrieval_app.answerers.protocol import Draft  # noqa: E402
+from tests.benchmarks.bench_answering import embed_passages, find  # noqa: E402
+from tests.benchmarks.scifact import SciFact, load_scifact  # noqa: E402
+from tests.benchmarks.server import need_data  # noqa: E402
 
 CLAIMS = 100
 OTHERS = 100

@@ -108,6 +108,12 @@ def predict(model: JudgeModel, rows: Sequence[LabelledRow], fitted: Sequence[Lab
     )
 
 
+def split_rows(rows: Sequence[LabelledRow], name: str) -> tuple[list[LabelledRow], list[LabelledRow]]:
+    """(those of the set, those of the others)."""
+    own, others = ([row for row in rows if (row.set_name == name) is inside] for inside in (True, False))
+    return own, others
+
+
 def judge_pairs(model: JudgeModel, edits: Sequence[MeasuredEdit]) -> Pairs:
     return Pairs(
         np.tile([False, True], len(edits)),
@@ -284,7 +290,7 @@ def main() -> int:
     sets, pairs = {}, []
     unseen = load_rows(given.vectors, (UNSEEN[0],), UNSEEN[1])
     for name in SETS:
-        own, others = ([row for row in rows if (row.set_name == name) is inside] for inside in (True, False))
+        own, others = split_rows(rows, name)
         model = fit_model(others, edits)
         sets[name] = predict(model, own, others)
         pairs.append(judge_pairs(model, [measured for measured in edits if measured.edit.set_name == name]))

@@ -219,15 +219,15 @@ def _sample_cases() -> Iterator[KnownCase]:
         expected = row.get("expected_answer", "")
         paths = [ROOT / doc_id for doc_id in row["expected_doc_ids"]]
         if expected:
-            told = set(list_stems(f"{row['question']} {expected}"))
-            context = tuple(_passage(path.read_text(encoding="utf-8"), told) for path in paths if path.exists())
+            wanted = set(list_stems(f"{row['question']} {expected}"))
+            context = tuple(_passage(path.read_text(encoding="utf-8"), wanted) for path in paths if path.exists())
             yield KnownCase("sample", row["question"], expected, "", context)
 
 
-def _passage(text: str, told: set[str]) -> str:
-    """The sentences of a page that share most words with what was told, in their order."""
+def _passage(text: str, wanted: set[str]) -> str:
+    """The sentences of a page that share most of the wanted words, in their order."""
     sentences = _sentences(text)
-    shares = [len(told & set(list_stems(sentence))) for sentence in sentences]
+    shares = [len(wanted & set(list_stems(sentence))) for sentence in sentences]
     best = sorted(range(len(sentences)), key=lambda index: (-shares[index], index))[:PASSAGE_SENTENCES]
     return " ".join(sentences[index] for index in sorted(best))
 

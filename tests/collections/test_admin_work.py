@@ -12,6 +12,7 @@ from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from collections_app.admin import uploading
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker.dispatch import run_job
@@ -88,6 +89,17 @@ def test_files_are_uploaded_and_their_page_tells_of_each(admin_client: Client, n
     assert IngestJob.objects.get(doc_id="c.xyz").error in html.unescape(page.content.decode())
     assert "hx-trigger" not in page.content.decode()
     assert Document.objects.get(doc_id="a.txt").tags == ["red", "blue"]
+
+
+def test_rejected_files_are_told_of_before_those_that_did_not_change(
+    admin_client: Client, notes: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "LINES_KEPT", 2)
+    upload = f"{ADMIN}/collection/{notes.pk}/upload/"
+    same = [(f"{number}.txt", b"text") for number in range(3)]
+    admin_client.post(upload, {"uploads": files(*same)})
+    page = admin_client.post(upload, {"uploads": files(*same, ("empty.txt", b""))}, follow=True)
+    assert rows_of(page, "outcome") == [("rejected", "empty.txt"), ("unchanged", "0.txt")]
 
 
 def test_files_are_uploaded_from_documents_too(admin_client: Client, notes: Collection) -> None:
@@ -167,6 +179,26 @@ def test_who_may_only_look_is_refused(client: Client, notes: Collection, django_
     assert page.status_code == 200 and "row_actions" not in page.context
     assert [words for words, _ in page.context["row_tools"]] == ["Open"]
     assert 'name="action"' not in reader.get(f"{ADMIN}/document/").content.decode()
+
+
+def test_whoever_may_change_documents_may_not_delete_them(
+    client: Client, notes: Collection, django_user_model: Any
+) -> None:
+    document = add(notes, "a", "text of a")
+
+    def delete(model: str, action: str, row: Any, *permissions: str) -> None:
+        user = staff(client, django_user_model, f"view_{model}", *permissions)
+        user.post(f"{ADMIN}/{model}/", {"action": action, "_selected_action": [row.pk]})
+
+    delete("document", "delete_documents", document, "change_document")
+    delete("collection", "delete_collections", notes, "change_collection")
+    assert Document.objects.exists() and Collection.objects.live().exists()
+    page = client.get(f"{ADMIN}/collection/{notes.pk}/change/")
+    actions = {name for name, _ in page.context["row_actions"].fields["action"].choices}
+    assert "reindex_all" in actions and "delete_collections" not in actions
+    delete("document", "delete_documents", document, "delete_document")
+    delete("collection", "delete_collections", notes, "delete_collection")
+    assert not Document.objects.exists() and not Collection.objects.exists()
 
 
 def test_who_may_add_documents_uploads_and_sees_the_batch_and_no_more(

@@ -8,10 +8,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob
+from collections_app.models import (
+    Chunk,
+    Collection,
+    Document,
+    Generation,
+    GenerationDocument,
+    IngestJob,
+    StateChange,
+)
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import (
@@ -225,7 +234,7 @@ def test_the_way_back_catches_up_first(filled: Collection, embeddings: OpenAISer
     check_whole(filled)
 
 
-def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection) -> None:
+def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection, admin_user: User) -> None:
     generation = start_generation(filled, OTHER, automatic=False)
     assert run(generation) == "succeeded"
     assert (states(filled), reload(filled).generation) == ({2: "ready", 1: "serving"}, 1)
@@ -233,8 +242,9 @@ def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection) -> None:
     with refuses("conflict", None, "generation 2", "ready"):
         start_generation(filled, {})
     ingest_text(filled, "late", "Came while it waited.")
-    assert run(activate_generation(generation)) == "succeeded"
+    assert run(activate_generation(generation, actor=admin_user)) == "succeeded"
     assert states(filled) == {2: "serving", 1: "retired"}
+    assert StateChange.objects.get(kind="serving").made_by == "admin", "not the one who built it"
     check_whole(filled)
     assert Chunk.objects.filter(doc_id="late").exists()
     with refuses("conflict", None, "generation 2", "serving"):

@@ -111,6 +111,8 @@ def test_a_regression_against_the_baseline_ends_with_1(house, tmp_path):
     assert answer["verdict"]["reasons"][0].startswith("hit@3 is worse by -0.8")
     suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
     assert suites["house questions.regressions"].get("failures") == "1"
+    unscored = run_json(*SEARCH, "--no-regressions", "--only", "hit@9", status=1)
+    assert len(unscored["verdict"]["reasons"]) == 1, "a metric that no run scored is not held"
     decided = run_json(*worse, "--no-regressions", status=1)
     assert decided["comparison"]["conclusion"]["kind"] == "worse"
     assert decided["verdict"]["reasons"] == [decided["comparison"]["conclusion"]["sentence"]]
@@ -128,6 +130,10 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[0]["run"]["id"] == done["id"] and len(lines) == 4
     stopped = lifecycle.cancel_run(lifecycle.start_run(house, plan=_plan(done), send=False), None)
+    with pytest.raises(CommandError, match="has no baseline"):
+        run("evaluate", "--resume", str(stopped.pk), "--no-regressions")
+    stopped.refresh_from_db()
+    assert stopped.state == "cancelled"
     answer = run_json("evaluate", "--resume", str(stopped.pk))
     assert (answer["done"], answer["judge"]) == (3, "embedded")
 
@@ -145,6 +151,8 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
         ((*SEARCH, "--plan", "unsaved"), "no saved plan"),
         ((*SEARCH, "--no-regressions"), "has no baseline"),
         ((*SEARCH, "--only", "hit@3"), "--no-regressions"),
+        ((*SEARCH, "--baseline", "set"), "has no baseline"),
+        ((*SEARCH, "--no-regressions", "--only", "loudness"), "no measure"),
         ((*SEARCH, "--baseline", "7"), "no evaluation run"),
         (("evaluate", "--resume", "7"), "no evaluation run"),
     ],
@@ -153,7 +161,7 @@ def test_a_wrong_command_line_ends_with_2_and_asks_nothing(arguments, words):
     with pytest.raises(CommandError, match=words) as caught:
         run(*arguments)
     assert caught.value.returncode == 2
-    assert not EvaluationRun.objects.filter(done__gt=0).exists()
+    assert not EvaluationRun.objects.exists(), "nothing waits for a worker"
 
 
 def _plan(answer):

@@ -260,10 +260,13 @@ def test_the_api_finds_it_for_who_may_see_both_runs(
 def test_the_page_finds_it_and_takes_it_back(
     client: Client, house: Collection, broken: tuple[EvaluationItem, EvaluationItem], django_user_model: type[User]
 ) -> None:
-    _, bad = broken
+    good_item, bad = broken
     client.force_login(django_user_model.objects.create_user("ada"))
+    first = client.get(f"/evaluation/runs/{good_item.run_id}/items/0/changes/")
+    assert first.context["runs"] == []
     address = f"/evaluation/runs/{bad.run_id}/items/0/changes/"
-    assert client.get(address).context["stored"] is None
+    opened = client.get(address).context
+    assert (opened["stored"], opened["runs"]) == (None, [good_item.run])
     for good in ("no run", "x" * 36, str(uuid4())):
         assert client.post(f"{address}start/", {"good": good}).status_code == 302
     assert not StoredBisection.objects.exists()

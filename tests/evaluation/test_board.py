@@ -78,6 +78,11 @@ def placed(run: EvaluationRun, **filters: Any) -> dict[str, list[int]]:
     return {column.mode.key: [entry.item.position for entry in column.entries] for column in board.columns}
 
 
+def test_failure_modes_come_before_diagnostics(make: Make) -> None:
+    board = read_board(make({0: ["low_completeness"], 1: ["wrong_answer"], 2: ["chunk_miss"]}))
+    assert [column.mode.kind for column in board.columns] == ["failure", "diagnostic", "diagnostic"]
+
+
 def test_failing_questions_stand_under_each_of_their_modes_the_worst_first(make: Make) -> None:
     board = read_board(make())
     assert [(column.mode.key, column.total) for column in board.columns] == [

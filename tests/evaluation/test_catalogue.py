@@ -141,6 +141,7 @@ def test_bands_as_people_write_them():
         ({"f1": [True, 0]}, "f1"),
         ({"f1": ["1", 0]}, "f1"),
         ({"f1": [float("nan"), 0]}, "f1"),
+        ({"f1": [10**400, 0]}, "f1"),  # no float
         ({"f1": [0.4, 0.6]}, "f1 .*at least.* 0.4 and 0.6"),
         ({"noise_relevant": [0.6, 0.4]}, "noise_relevant .*at most.* 0.6 and 0.4"),
     ],

@@ -139,6 +139,15 @@ def test_a_model_decides_once_and_what_it_said_is_kept(openai_server: OpenAIServ
     assert decide(openai_server, cache, text="It is blue.").usage["calls"] == 1, "another answer is another question"
 
 
+def test_what_is_kept_and_cannot_be_read_any_more_is_asked_again(openai_server: OpenAIServer) -> None:
+    openai_server.chat_reply = lambda messages: '{"held_by": ["a", ""]}'
+    cache = MemoryCache()
+    decide(openai_server, cache)
+    cache.values = {key: {"held_by": ["gone"]} for key in cache.values}
+    again = decide(openai_server, cache)
+    assert (again.by, again.error, again.usage["calls"]) == (("a", ""), "", 1)
+
+
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [

@@ -1,4 +1,4 @@
-"""By what runs of a set are told better or worse."""
+"""How runs of a set are judged better or worse."""
 
 from __future__ import annotations
 

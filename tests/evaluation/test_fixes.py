@@ -8,7 +8,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
@@ -160,6 +162,35 @@ def test_trying_keeps_what_was_tried(make: Make) -> None:
     run = try_fix(make(), "wrong_answer", "rerank", send=False)
     kept = TriedFix.objects.get(run=run)
     assert (kept.mode, kept.fix, kept.outcome, kept.decided_at) == ("wrong_answer", "rerank", "open", None)
+
+
+def test_a_fix_that_cannot_be_kept_starts_no_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = make(modes={0: ["wrong_answer"]})
+
+    def refuse(**_: Any) -> None:
+        raise OperationalError
+
+    monkeypatch.setattr(TriedFix.objects, "create", refuse)
+    with pytest.raises(OperationalError):
+        try_fix(base, "wrong_answer", "double_k", send=False)
+    assert list(EvaluationRun.objects.all()) == [base]
+
+
+def test_every_trial_of_a_run_is_a_look_for_each_of_them(make: Make) -> None:
+    base = make(modes={0: ["wrong_answer"]})
+    for place in range(9):
+        make(place, base_run=base, purpose="fix", plan=RetrievePlan(k=40 + place))
+    trials = suggest_fixes(base, {"wrong_answer": {0}}).others
+    assert [trial.against.verdict.looks for trial in trials if trial.against] == [9] * 9
+
+
+def test_an_outcome_that_is_kept_reads_no_question_again(make: Make) -> None:
+    base = make(modes={0: ["wrong_answer"]})
+    run = make(2, base_run=base, purpose="fix", plan=RetrievePlan(k=40))
+    first = read_outcome(run)
+    with CaptureQueriesContext(connection) as captured:
+        assert read_outcome(run) == first
+    assert not [query for query in captured if "evaluation_items" in query["sql"]]
 
 
 def test_the_outcome_of_a_fix_is_one_table(make: Make) -> None:

@@ -39,6 +39,12 @@ def modes_of(golden: Golden | None = GOLDEN, **scores: float) -> list[str]:
     return find_modes(Answer(named), golden, bands_for())
 
 
+def test_a_bound_of_a_rubric_holds_where_nothing_is_expected_too() -> None:
+    answer = Answer({"rubric:polite": scored(0.2)}, outcome="abstained")
+    for golden in (NOTHING, GOLDEN):
+        assert "below_threshold" in find_modes(answer, golden, {"rubric:polite": (0.9, 0.5)})
+
+
 @pytest.mark.parametrize(
     ("measure", "failing", "passing", "mode"),
     [

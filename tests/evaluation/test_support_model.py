@@ -119,10 +119,11 @@ def test_a_long_context_is_read_in_windows_and_one_that_supports_is_enough(tmp_p
 
 
 @pytest.mark.parametrize("architecture", [TOKENS, PAIR])
+@pytest.mark.parametrize(("window", "answer"), [(130, "The sea is blue. " * 12), (256, "blue " * 300)])
 def test_no_window_is_longer_than_the_model_reads(
-    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, architecture: str, window: int, answer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = SupportModel(make_folder(tmp_path / "tiny", architecture, max_position_embeddings=130))
+    model = SupportModel(make_folder(tmp_path / "tiny", architecture, max_position_embeddings=window))
     lengths: list[int] = []
     run = model._run
 
@@ -131,22 +132,22 @@ def test_no_window_is_longer_than_the_model_reads(
         return run(session, encoding)
 
     monkeypatch.setattr(model, "_run", measure)
-    model.doubt(Case.of("What is red? " * 20, ["The sea is red. " * 100] * 3, "The sea is blue. " * 12))
-    assert len(lengths) > 10 and max(lengths) <= 130
+    model.doubt(Case.of("What is red? " * 20, ["The sea is red. " * 100] * 3, answer))
+    assert len(lengths) > 10 and max(lengths) <= window
 
 
 @pytest.mark.parametrize("name", ["factcg-dbt", "hhemv2-onnx", "minicheck-roberta-large"])
 def test_models_with_a_prompt_of_their_own_get_it(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = SupportModel(make_folder(tmp_path / name, PAIR))
     texts: list[str] = []
-    tokenizer, session = model.files.open(lambda tokenizer: None)
+    tokenizer, session = model.files.open()
 
     class Listening:
         def encode(self, *given: Any, **options: Any) -> Any:
             texts.append(given[0])
             return tokenizer.encode(*given, **options)
 
-    monkeypatch.setattr(model.files, "open", lambda prepare: (Listening(), session))
+    monkeypatch.setattr(model.files, "open", lambda: (Listening(), session))
     model.doubt(Case.of("?", ["The {claim} sea."], "The house is {context}."))
     prompt = texts[-1]
     assert prompt.index("The {claim} sea.") < prompt.index("The house is {context}.") and prompt != texts[0]
@@ -203,11 +204,19 @@ def test_what_is_no_such_folder_is_refused_with_its_path(tmp_path: Path) -> None
         (folder / "away").rename(folder / name)
 
 
-@pytest.mark.parametrize("damage", ["no graph", "other classes", "not per token"])
-def test_a_graph_that_does_not_fit_fails_the_scores_and_says_why(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["no graph", "other classes", "not per token", "not finite", "other tokens"])
+def test_a_graph_that_does_not_fit_fails_the_scores_and_says_why(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = make_folder(tmp_path / "tiny", TOKENS)
     if damage == "no graph":
         (folder / "model.onnx").write_bytes(b"no graph")
+    elif damage == "not finite":
+        monkeypatch.setitem(WEIGHTS, "red", float("nan"))
+        write_graph(folder / "model.onnx", per_token=True)
+    elif damage == "other tokens":
+        monkeypatch.setattr("tests.evaluation.test_support_model.WORDS", WORDS[:4])
+        write_graph(folder / "model.onnx", per_token=True)
     else:
         write_graph(folder / "model.onnx", per_token=damage == "other classes", classes=3 if "other" in damage else 2)
     judged = EmbeddedJudge(LocalEmbedder(), support=SupportModel(folder)).judge(Case.of("?", [RED], RED))

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from evaluation_app.analysis.comparison.presenters import show_usage
 from evaluation_app.analysis.comparison.stored_comparisons import Comparison, RunDifference, compare_runs
 from evaluation_app.measures.statistics import (
     Draws,
@@ -127,6 +128,20 @@ def test_a_gain_below_the_smallest_relevant_effect_is_not_better(db: None, golde
     found = against(base, tiny)
     assert found.verdict.decisive.primary.p < 0.001  # type: ignore[union-attr]
     assert (found.verdict.kind, found.changes[0].verdict) == ("not_better", "small")
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), [(1.0, 0.95, "not_better"), (1.0, 0.94, "worse")])
+def test_a_guardrail_may_fall_by_exactly_what_is_allowed(db: None, before: float, after: float, kind: str) -> None:
+    base = make_run([{**SAME, "recall@10": before}] * COUNT)
+    assert against(base, make_run([{**SAME, "recall@10": after}] * COUNT)).verdict.kind == kind
+
+
+@pytest.mark.parametrize(("before", "after", "kind"), [(0.8, 0.82, "better"), (0.82, 0.8, "worse")])
+def test_a_gain_of_exactly_the_relevant_effect_is_relevant(db: None, before: float, after: float, kind: str) -> None:
+    found = against(make_run([{"correctness": before}] * COUNT), make_run([{"correctness": after}] * COUNT))
+    assert (found.verdict.kind, found.changes[0].verdict) == (
+        kind, "improved" if kind == "better" else "regressed"
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -271,6 +286,8 @@ def test_time_tokens_and_cost_are_compared_by_question(db: None) -> None:
     }  # fmt: skip
     assert all(row.difference is not None and row.difference.count == 8 for row in found.values())
     assert found["latency_p50"].difference.mean == -200  # type: ignore[union-attr]
+    alike = show_usage(against(asked(300, 80, 0.25), asked(300, 80, 0.25)).usage)
+    assert {row.difference[:1] for row in alike}.isdisjoint("+\N{MINUS SIGN}"), "nothing has no sign"
     QueryRun.objects.all().delete()
     gone = {row.name: row.difference for row in against(make_run([SAME]), make_run([SAME])).usage}
     assert gone == dict.fromkeys(found, None)
@@ -298,6 +315,11 @@ def test_a_pair_is_computed_once_and_read_as_it_was(base: Any) -> None:
     assert again == first
     assert again.others[0].questions[0].moves == first.others[0].questions[0].moves
     assert RunComparison.objects.count() == 1
+
+
+def test_every_run_is_read_once(base: Any) -> None:
+    computed = readings(base, *(other_of(place, {"hit@10": 1.0}) for place in (1, 2, 3)))[1]
+    assert len(computed) == 2 * 4, "its items, and what the collection held"
 
 
 def test_a_run_that_changes_is_computed_anew(base: Any) -> None:

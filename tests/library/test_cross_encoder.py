@@ -94,6 +94,13 @@ def test_a_long_question_leaves_room_for_the_text(folder: Path) -> None:
     assert CrossEncoder(folder, window=16).score("red " * 50, ["sea", "oak"]) == [3.0, -2.0]
 
 
+def test_a_graph_that_cannot_read_its_tokens_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.library.test_cross_encoder.WORDS", WORDS[:4])
+    write_graph(folder / "model.onnx")
+    with pytest.raises(RerankerError):
+        CrossEncoder(folder).score("x", ["house"])
+
+
 def test_where_the_files_may_lie(folder: Path) -> None:
     for place in ("onnx/model.onnx", "other.onnx"):
         write_graph(folder / place)

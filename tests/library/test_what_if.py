@@ -222,6 +222,32 @@ def test_a_chunk_that_goes_after_the_pass_is_made_up_for(make_store: Any, monkey
     assert [each.key for each in now] == [each.key for each in retrieve(query, plan, store)]
 
 
+def test_a_question_is_prepared_as_it_is_written(make_store: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
+    store, chance = make_store(language="simple"), random.Random(14)
+    fill(store, chance)
+    plan, query = PLANS[1], f" {QUERIES[0]}\n"
+    assert store.embedder is not None
+    vector = store.embedder.embed_query(query)
+    prepared = WhatIf(store, Supposed())
+    prepared.prepare({query: vector}, plan)
+    monkeypatch.setattr(what_if, "vector_candidates", None)  # no scan
+    assert prepared.compare(query, plan, vector)[0]
+
+
+def test_vectors_and_scores_are_held_within_the_limit(make_store: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
+    store, chance = make_store(language="simple"), random.Random(15)
+    fill(store, chance)
+    prepared = WhatIf(store, Supposed())
+    vectors = {f"question {number}": [1.0] * store.collection.embed_dims for number in range(100)}
+    rows = prepared.state.chunk_count
+    for most, is_prepared in ((4 * rows * (store.collection.embed_dims + 100), True), (4 * rows * 100, False)):
+        monkeypatch.setattr(what_if, "PREPARED_BYTES_MAX", most)
+        prepared.prepare(vectors, PLANS[1])
+        assert (prepared.near is not None) == is_prepared
+
+
 def test_few_questions_are_not_prepared(make_store: Any) -> None:
     store, chance = make_store(language="simple"), random.Random(13)
     fill(store, chance)

@@ -3,6 +3,7 @@ chosen."""
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,8 @@ from opentelemetry.trace import SpanKind
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.pages.overview.figures import FigureFilter, consumption, period_until, stage_figures
+from evaluation_app.pages.overview.figures import FigureFilter, consumption, stage_figures
+from evaluation_app.pages.overview.periods import period_until
 from evaluation_app.pages.overview.rollups import OVER_ALL, roll_up
 from evaluation_app.pages.overview.trends import home_trends
 from evaluation_app.spans.store.columns import span_columns
@@ -176,14 +178,14 @@ def traffic(db: None) -> None:
 
 def test_home_traces_and_runs_show_the_same_number_of_queries(admin_client: Client, traffic: None) -> None:
     home = admin_client.get("/").content.decode()
-    told = re.search(
+    number = re.search(
         r'href="([^"]+)"><span class="name">Queries, 7 days</span>.*?class="value">(\d+)<', home, re.DOTALL
     )
     overview = admin_client.get("/traces/?period=7d").context["whole"].spans
-    assert told is not None
-    runs = admin_client.get(told[1]).context["page"].paginator.count
+    assert number is not None
+    runs = admin_client.get(number[1]).context["page"].paginator.count
     listed = len(admin_client.get("/traces/list/").context["rows"])
-    assert (int(told[2]), overview, runs, listed, home_trends().runs.now) == (3, 3, 3, 3, 3)
+    assert (int(number[2]), overview, runs, listed, home_trends().runs.now) == (3, 3, 3, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,32 @@ def test_lists_show_production_unless_another_is_chosen(
         response = admin_client.get(f"{address}?environment={environment}" if environment else address)
         rows = response.context["page"] if address == "/runs/" else response.context["rows"]
         assert len(rows) == count, environment
+
+
+@pytest.mark.parametrize(
+    ("address", "others"),
+    [
+        ("/runs/", {"Evaluation": 4, "Playground": 2}),
+        ("/traces/?period=24h", {"Evaluation": 4, "Playground": 2, "Interface": 1}),
+        ("/traces/list/", {"Evaluation": 4, "Playground": 2}),
+        ("/traces/spans/", {"Evaluation": 4, "Playground": 2, "Interface": 1}),
+        ("/traces/spans/?collection=shed", {}),
+    ],
+)
+def test_a_list_without_production_leads_to_the_environments_that_match(
+    admin_client: Client, traffic: None, address: str, others: dict[str, int]
+) -> None:
+    assert not admin_client.get(address).context.get("others") or "shed" in address
+    Span.objects.filter(environment="production").delete()
+    QueryRun.objects.of_production().delete()
+    response = admin_client.get(address)
+    assert {label: count for label, count, _ in response.context["others"]} == others
+    for _, count, href in response.context["others"]:
+        assert f'href="{html.escape(href)}"' in response.content.decode()
+        opened = admin_client.get(address.split("?")[0] + href).context
+        stages = sum(row.stage.spans for row in opened.get("stages", ()))
+        assert count == (stages or len(opened.get("rows") or opened["page"]))
+    assert not admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all").context.get("others")
 
 
 def test_a_run_or_a_trace_is_shown_whatever_its_environment(admin_client: Client, traffic: None) -> None:

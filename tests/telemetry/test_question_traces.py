@@ -19,6 +19,7 @@ from evaluation_app.pages.traces.waterfall import run_waterfall, trace_waterfall
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.spans.exports.formats import FORMATS
+from evaluation_app.spans.store import span_reads
 from evaluation_app.spans.store.exporter import COPY_SPANS, span_row
 from evaluation_app.spans.store.span_reads import run_spans, run_validity
 from ragd import telemetry
@@ -26,6 +27,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, make_collection
 from tests.telemetry.conftest import Recorder
+from tests.web.pages import has, tree
 
 COLUMNS = COPY_SPANS.partition("(")[2].partition(")")[0].replace("\n", " ").split(", ")
 JSON_COLUMNS = ("attributes", "events", "links")
@@ -147,6 +149,26 @@ def test_everything_that_shows_a_run_includes_its_later_evaluations(
     assert json.loads(out.getvalue())["spans"] == len(run_spans(run))
 
 
+def test_later_evaluations_are_counted_by_trace_the_newest_first(
+    db: None, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="q", door="api")
+    recorder.onward = Keeper()
+    traces = []
+    for _ in range(3):
+        with telemetry.evaluate_later_span("house", trace_id="a" * 32, span_id="b" * 16, run_id=str(run.pk)):
+            traces.append(telemetry.current_trace_id())
+            for _ in range(3):
+                with telemetry.chat_span("a", "b"):
+                    pass
+    monkeypatch.setattr(span_reads, "LATER_MAX", 2)
+    later = span_reads.later_spans([run.pk], run.trace_id)
+    assert (list(dict.fromkeys(span.trace_id for span in later)), len(later)) == (traces[1:], 8)
+    monkeypatch.setattr(span_reads, "LATER_MAX", 200)
+    waterfall = run_waterfall(run, words="chat")
+    assert (waterfall.span_count, [part.span_count for part in waterfall.evaluations]) == (0, [4, 4, 4])
+
+
 def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, recorder: Recorder) -> None:
     runs = [QueryRun.objects.create(kind="ask", collection_name="house", query=f"q{n}", door="worker") for n in (1, 2)]
     recorder.onward = Keeper()
@@ -158,5 +180,9 @@ def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, r
     whole = admin_client.get(f"/traces/{runs[0].trace_id}/").context["waterfall"]
     one = admin_client.get(f"/traces/{runs[0].trace_id}/?run={runs[1].pk}").context["waterfall"]
     assert (whole.span_count, one.span_count) == (3, 1) and one.rows[0].span.run_id == runs[1].pk
+    found = admin_client.get(f"/traces/{runs[0].trace_id}/?run={runs[1].pk}&q=nowhere")
+    (kept,) = tree(found).css("form.waterfall-tools input[name=run]")
+    assert kept.attributes["value"] == str(runs[1].pk), "the filter stays with the question"
+    assert has(found, f".wf-none a[href$='?run={runs[1].pk}']")
     for wrong in ("nonsense", "00000000-0000-0000-0000-000000000009"):
         assert admin_client.get(f"/traces/{runs[0].trace_id}/?run={wrong}").status_code == 404

@@ -17,6 +17,7 @@ from django.utils import timezone
 from collections_app.errors import ServiceError
 from collections_app.services.documents.documents import set_documents_enabled
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.pages import has, texts, tones
@@ -442,3 +443,14 @@ def test_the_page_of_a_run_begins_with_answer_and_sources(
     marks = ('aria-label="Answer"', 'id="results"', 'id="run-score"', 'id="waterfall"')
     places = [page.index(mark) for mark in marks]
     assert places == sorted(places) and "data-split" in page[places[2] :] and "data-pane" in page[places[3] :]
+
+
+def test_an_answer_whose_run_could_not_be_stored_is_shown(
+    visitor: Client, fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill()
+    monkeypatch.setattr(query_pipeline, "_store_run", lambda run: setattr(run, "pk", None))
+    page = visitor.post("/ask/", {"collection": "nature", "query": QUESTION, "do": "ask"})
+    assert page.status_code == 200 and has(page, "div.answer")
+    assert not has(page, "aside a[href^='/runs/']")
+    assert not QueryRun.objects.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.rubrics.definitions import Rubric
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.estimates import count_model_calls
 from evaluation_app.scoring.run_settings import RunSettings
@@ -120,14 +121,33 @@ def test_a_run_of_a_version_with_other_settings_has_no_estimate(admin_client, ho
     [
         (RunSettings(), False, 0),
         (RunSettings(), True, 10),
-        (RunSettings(judge="llm"), True, 20),
-        (RunSettings(judge="llm"), False, 10),
+        (RunSettings(judge="llm"), True, 10 + 10 + 4),
+        (RunSettings(judge="llm"), False, 10 + 4),
         (RunSettings(contributions=True), True, 10 * (1 + 3 + 1)),
         (RunSettings(answers=False, judge="none"), True, 0),
     ],
 )
-def test_model_calls_are_counted(settings, asks_model, calls):
-    assert count_model_calls(settings, RetrievePlan(k=3), 10, asks_model=asks_model) == calls
+def test_model_calls_are_counted(house, settings, asks_model, calls):
+    house.questions.all().delete()
+    fill(house, 10, expecting=4)
+    assert count_model_calls(house, RetrievePlan(k=3), settings, asks_model=asks_model) == calls
+
+
+def test_rubrics_in_words_ask_the_model_too(house, settings):
+    house.rubrics = [Rubric("polite", "prompt", "Polite.").as_dict(), Rubric("short", "regex", "^.{9}$").as_dict()]
+    assert count_model_calls(house, RetrievePlan(), RunSettings(), asks_model=False) == 0, "no chat model is set up"
+    settings.RAGD_LLM_BASE_URL = "http://127.0.0.1:1"
+    assert count_model_calls(house, RetrievePlan(), RunSettings(), asks_model=False) == 1
+    searching = RunSettings(answers=False, judge="none")
+    assert count_model_calls(house, RetrievePlan(), searching, asks_model=False) == 0
+
+
+def fill(golden_set, questions, *, expecting):
+    """Some with an expected answer, and a suggested one beside."""
+    for number in range(questions + 1):
+        answer = "In the cellar." if number < expecting else ""
+        is_suggested = number == questions
+        golden_set.questions.create(question=f"Where is {number}?", expected_answer=answer, suggested=is_suggested)
 
 
 def test_a_run_is_compared_with_the_base_that_was_chosen(admin_client, house):

@@ -123,7 +123,7 @@ def build_generation(collection: Collection, job: IngestJob, progress: JobProgre
     progress.enter(IngestJob.Stage.STORE)
     builder.complete()
     if builder.is_wanted():
-        builder.swap()
+        builder.swap(job.created_by)
     else:
         builder.keep_ready()
 
@@ -339,10 +339,10 @@ class Builder:
                 self._save(**values)
             self._finish()
 
-    def swap(self) -> None:
+    def swap(self, by: str) -> None:
         """Catch up until little is left, then with the writers waiting do that, and let the generation serve.
 
-        The gate is asked once, before, and may hold the generation back.
+        The gate is asked once, before, and may hold the generation back. by: who asked for it to serve.
         """
         if not may_serve(self.collection, self.generation, self._beat):
             self.keep_ready(automatic=False)
@@ -351,7 +351,7 @@ class Builder:
             self.catch_up()
             try:
                 with transaction.atomic():
-                    swap_in(self.collection, self.generation, before=self._settle)
+                    swap_in(self.collection, self.generation, by=by, before=self._settle)
                     self._finish()
                 break
             except NotSettledError:

@@ -104,12 +104,12 @@ def redefine_serving(collection: Collection) -> None:
     )
 
 
-def swap_in(collection: Collection, generation: Generation, *, before: Callable[[], None]) -> None:
+def swap_in(collection: Collection, generation: Generation, *, by: str, before: Callable[[], None]) -> None:
     """Let the generation serve; `before` runs when all writers of the collection wait. The caller's transaction.
 
     Everything heavy is done before the tables are exchanged, because whoever reads `chunks` waits from then on. The
-    generation that served is retired; an earlier retired one is dropped. Raises SwapBlocked, UnknownCollection and
-    what `before` raises.
+    generation that served is retired; an earlier retired one is dropped. by: who asked for it. Raises SwapBlocked,
+    UnknownCollection and what `before` raises.
     """
     rows = fetch_all(connection, LOCK_COLLECTION, {"collection_id": collection.pk})
     if not rows:
@@ -133,7 +133,7 @@ def swap_in(collection: Collection, generation: Generation, *, before: Callable[
     )
     swap_generation(connection, collection.pk, generation.number, spec_of(generation))
     Collection.objects.filter(pk=collection.pk).update(chunk_policy=generation.chunk_policy)
-    record_serving(collection, served.number, generation.created_by)
+    record_serving(collection, served.number, by)
     note_all_applied(collection.pk)
 
 

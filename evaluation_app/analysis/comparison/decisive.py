@@ -9,7 +9,7 @@ from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionCh
 from evaluation_app.analysis.comparison.yardsticks import Yardsticks
 from evaluation_app.golden.criteria import Criteria
 from evaluation_app.measures.catalogue import measure_of
-from evaluation_app.measures.statistics import Interval, sign_flip_p
+from evaluation_app.measures.statistics import SAME, Interval, sign_flip_p
 from evaluation_app.models import EvaluationRun
 
 
@@ -41,6 +41,16 @@ class Finding:
     def highest_gain(self) -> float:
         """The interval's end on the better side."""
         return self.difference.high if self.higher_is_better else -self.difference.low
+
+    @property
+    def is_relevant(self) -> bool:
+        """Whether the mean difference reaches what is allowed, either way; rounding does not count."""
+        return abs(self.gain) >= self.allowed - SAME
+
+    @property
+    def has_dropped(self) -> bool:
+        """Whether it fell by more than is allowed; rounding does not count."""
+        return -self.gain > self.allowed + SAME
 
     @property
     def moved(self) -> int:

@@ -46,7 +46,7 @@ def compare(request: PageRequest) -> HttpResponse:
     except ServiceError as error:
         return _choose(request, base, others, error)
     against = _chosen_against(comparison, request.GET.get("against", ""))
-    context = _context(request.GET, comparison, against)
+    context = _context(request.GET, comparison, against) | _figures(request.GET, comparison, against)
     rows, context["filters"] = presenters.choose_questions(
         against, shown=context["show"], measure=context["measure"], category=context["category"]
     )
@@ -87,6 +87,17 @@ def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -
         "runs": lettered,
         "against": against,
         "letter": next(each.letter for each in lettered if each.run is against.run),
+        "measure": measure if measure in comparison.measures else "",
+        "categories": categories,
+        "category": category if category in categories else "",
+        "show": show if show in presenters.SHOWN else "moved",
+        "own": [(name, value) for name in OWN for value in query.getlist(name)],
+        "unfinished": [each for each in lettered if each.run.is_active],
+    }
+
+
+def _figures(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
+    return {
         "verdict": presenters.show_verdict(against.verdict),
         "usage": presenters.show_usage(against.usage),
         "open_metrics": bool(query.get("metrics")),
@@ -95,12 +106,6 @@ def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -
         "reach": presenters.reach_of(against.changes),
         "matrix": presenters.show_matrix(comparison) if len(comparison.others) > 1 else None,
         "measures": [change for change in against.changes if not change.reason],
-        "measure": measure if measure in comparison.measures else "",
-        "categories": categories,
-        "category": category if category in categories else "",
-        "show": show if show in presenters.SHOWN else "moved",
-        "own": [(name, value) for name in OWN for value in query.getlist(name)],
-        "unfinished": [each for each in lettered if each.run.is_active],
     }
 
 

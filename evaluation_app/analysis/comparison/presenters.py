@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.domain.formats import dollars
@@ -43,14 +43,13 @@ STEPS = (  # the axis reaches at least to the first, so that tiny differences lo
     1.0,
 )
 
-Keep = Callable[[QuestionChange], bool]
-SHOWN: Mapping[str, tuple[str, Keep]] = {
-    "moved": ("Changed", lambda item: item.is_worse or item.is_better),
-    "worse": ("Worse", lambda item: item.is_worse),
-    "better": ("Better", lambda item: item.is_better),
-    "lost": ("Newly failed", lambda item: item.is_worse and item.lost),
-    "won": ("Newly passed", lambda item: item.won),
-    "all": ("All", lambda item: True),
+SHOWN = {  # filter of the questions -> its title
+    "moved": "Changed",
+    "worse": "Worse",
+    "better": "Better",
+    "lost": "Newly failed",
+    "won": "Newly passed",
+    "all": "All",
 }
 
 
@@ -196,7 +195,9 @@ def _amount(unit: Unit, value: float | None) -> str:
 
 
 def _signed_amount(unit: Unit, value: float) -> str:
-    return ("\N{MINUS SIGN}" if value < 0 else "+") + _amount(unit, abs(value))
+    """With its sign, which what shows as nothing has not."""
+    amount = _amount(unit, abs(value))
+    return amount if amount == _amount(unit, 0.0) else ("\N{MINUS SIGN}" if value < 0 else "+") + amount
 
 
 def show_change(change: MeasureChange, reach: float) -> ChangeRow:
@@ -263,20 +264,20 @@ def choose_questions(
             rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
         )
     chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
-    filters = [Filter(key, title, len(chosen[key])) for key, (title, _) in SHOWN.items()]
+    filters = [Filter(key, title, len(chosen[key])) for key, title in SHOWN.items()]
     return chosen[shown], filters
 
 
 def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:
     """Whether the filter leaves the question. measure: as in `choose_questions`."""
-    if not measure:
-        return SHOWN[key][1](item)
-    gain = item.gain_in(measure) or 0.0
-    worse = gain < 0 or item.broke
+    worse, better = item.is_worse, item.is_better
+    if measure:
+        gain = item.gain_in(measure) or 0.0
+        worse, better = gain < 0 or item.broke, gain > 0
     return {
-        "moved": worse or gain > 0,
+        "moved": worse or better,
         "worse": worse,
-        "better": gain > 0,
+        "better": better,
         "lost": worse and item.lost,
         "won": item.won,
         "all": True,

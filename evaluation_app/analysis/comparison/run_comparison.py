@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from collections_app.errors import ServiceError
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.decisive import Decisive, find_decisive
-from evaluation_app.analysis.comparison.run_reader import RunItem
+from evaluation_app.analysis.comparison.run_reader import HASH_SHOWN, RunItem
 from evaluation_app.analysis.comparison.usage import UsageChange, compare_usage
 from evaluation_app.analysis.comparison.yardsticks import Yardsticks
 from evaluation_app.golden.criteria import Criteria
@@ -16,8 +16,6 @@ from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.measures.statistics import SAME, Draws, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationRun
-
-HASH_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def _change(
         *means,
         difference=difference,
         verdict=judge_difference(
-            difference, better + worse, higher_is_better=measure.higher_is_better, relevant=relevant
+            difference, better + worse, higher_is_better=measure.higher_is_better, relevant=relevant - SAME
         ),
         better=better,
         worse=worse,

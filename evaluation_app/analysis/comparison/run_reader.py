@@ -34,7 +34,7 @@ HEADER_FIELDS: Mapping[str, str] = {
     "spec_version": "Specification",
     "code_version": "Code version",
 }
-MADE_ANEW = ("judge", "judge_model")  # of the settings: told by fields of the run itself
+SHOWN_APART = ("judge", "judge_model")  # of the settings: fields of the run itself say them
 HASH_SHOWN = 12
 
 
@@ -75,16 +75,24 @@ class RunItem:
         return self.asked.query_run
 
 
-def read_pair(base: EvaluationRun, other: EvaluationRun) -> tuple[dict[int, RunItem], dict[int, RunItem]]:
-    """Of each run position -> item of what is done so far. One query a run.
+def read_items(run: EvaluationRun) -> list[EvaluationItem]:
+    """What is done so far, without texts and contexts: one query."""
+    return list(run.items.only(*ITEM_FIELDS))
+
+
+def pair_items(
+    base: EvaluationRun, before: Sequence[EvaluationItem], after: Sequence[EvaluationItem]
+) -> tuple[dict[int, RunItem], dict[int, RunItem]]:
+    """Of each run position -> item. before: of the base.
 
     What passes is judged alike in both: by the base's thresholds, as far as both runs measured them.
     """
-    stored = [list(run.items.only(*ITEM_FIELDS)) for run in (base, other)]
-    measured = [{name for item in items for name in item.scores} for items in stored if items]
+    measured = [{name for item in items for name in item.scores} for items in (before, after) if items]
     shared = set.intersection(*measured) if measured else set()
-    before, after = ({item.position: _run_item(item, base.thresholds, shared) for item in items} for items in stored)
-    return before, after
+    old, new = (
+        {item.position: _run_item(item, base.thresholds, shared) for item in items} for items in (before, after)
+    )
+    return old, new
 
 
 def read_contents(run: EvaluationRun) -> str:
@@ -166,7 +174,7 @@ def _plan_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
 
 
 def _settings_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
-    flat = [{name: value for name, value in run.settings.items() if name not in MADE_ANEW} for run in runs]
+    flat = [{name: value for name, value in run.settings.items() if name not in SHOWN_APART} for run in runs]
     for name in _names(flat):
         values = [each.get(name) for each in flat]
         yield _row(f"settings.{name}", name.replace("_", " ").capitalize(), values)

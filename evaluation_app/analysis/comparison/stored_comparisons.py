@@ -19,7 +19,13 @@ from pydantic import TypeAdapter
 from collections_app.errors import ServiceError
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.run_comparison import PairFigures, check_comparable, compare_pair
-from evaluation_app.analysis.comparison.run_reader import HeaderRow, compare_headers, read_contents, read_pair
+from evaluation_app.analysis.comparison.run_reader import (
+    HeaderRow,
+    compare_headers,
+    pair_items,
+    read_contents,
+    read_items,
+)
 from evaluation_app.analysis.comparison.usage import UsageChange
 from evaluation_app.analysis.comparison.verdicts import RunVerdict, judge
 from evaluation_app.golden.criteria import Criteria
@@ -86,26 +92,36 @@ class Comparison:
 
 
 def compare_runs(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool = True) -> Comparison:
-    """Each of the other runs against the base, over the same questions. Finished pairs are kept.
+    """Each of the other runs against the base, over the same questions. keep: see `differences`.
 
-    Runs that are still going are compared as far as both have come. keep: False reads and writes nothing that is kept,
-    and each run is the only look. Raises ServiceError: 409 "not_comparable" for a run of other questions than the
-    base's, with the reason; 422 for no other run, too many, or one twice.
+    Raises ServiceError: 409 "not_comparable" for a run of other questions than the base's, with the reason; 422 for no
+    other run, too many, or one twice.
     """
     _check(base, others)
+    found = differences(base, others, keep=keep)
+    measures = sorted({change.name for item in found for change in item.changes}, key=order_of)
+    contents = [found[0].figures.contents[0], *(item.figures.contents[1] for item in found)]
+    return Comparison(base, found, tuple(measures), tuple(compare_headers([base, *others], contents)))
+
+
+def differences(
+    base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool = True
+) -> tuple[RunDifference, ...]:
+    """Each of the other runs, which asked the same questions, against the base, in the given order.
+
+    Runs that are still going are compared as far as both have come; finished pairs are kept, and all that are kept of
+    the base count as looks. keep: False reads and writes nothing that is kept, and these runs are the only looks.
+    """
     figures = _figures(base, others, keep=keep)
     looks = {pk: _p_of(pair) for pk, pair in figures.items()}
     if keep:
         looks = dict(RunComparison.objects.filter(base=base).values_list("other", "p")) | looks
     known = {pk: p for pk, p in looks.items() if p is not None}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
-    differences = tuple(
+    return tuple(
         RunDifference(run, pair, judge(pair.decisive, adjusted.get(run.pk), len(looks), pair.usage))
         for run, pair in ((run, figures[run.pk]) for run in others)
     )
-    measures = sorted({change.name for item in differences for change in item.changes}, key=order_of)
-    contents = [differences[0].figures.contents[0], *(item.figures.contents[1] for item in differences)]
-    return Comparison(base, differences, tuple(measures), tuple(compare_headers([base, *others], contents)))
 
 
 def forget_comparisons(run: EvaluationRun) -> None:
@@ -132,20 +148,19 @@ def _p_of(pair: PairFigures) -> float | None:
 def _figures(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool) -> dict[UUID, PairFigures]:
     """By the other run's id. What is not kept is computed, and kept where both runs are finished."""
     rows = RunComparison.objects.filter(base=base, other__in=others) if keep else ()
-    stored = {row.other_id: row for row in rows}
-    figures: dict[UUID, PairFigures] = {}
-    fresh, draws = [], Draws()
-    for run in others:
-        key, row = key_of(base, run), stored.get(run.pk)
-        if row is not None and row.key == key:
-            figures[run.pk] = FIGURES.validate_python(row.figures)
-            continue
-        before, after = read_pair(base, run)
-        contents = (read_contents(base), read_contents(run))
-        pair = figures[run.pk] = compare_pair(base, run, before, after, contents, draws)
+    keys = {run.pk: key_of(base, run) for run in others}
+    figures = {row.other_id: FIGURES.validate_python(row.figures) for row in rows if row.key == keys[row.other_id]}
+    missing = [run for run in others if run.pk not in figures]
+    if not missing:
+        return figures
+    items, content, draws = read_items(base), read_contents(base), Draws()
+    fresh = []
+    for run in missing:
+        before, after = pair_items(base, items, read_items(run))
+        pair = figures[run.pk] = compare_pair(base, run, before, after, (content, read_contents(run)), draws)
         if keep and not (base.is_active or run.is_active):
             values = FIGURES.dump_python(pair, mode="json")
-            fresh.append(RunComparison(base=base, other=run, key=key, p=_p_of(pair), figures=values))
+            fresh.append(RunComparison(base=base, other=run, key=keys[run.pk], p=_p_of(pair), figures=values))
     _keep(fresh)
     return figures
 

@@ -1,4 +1,4 @@
-"""One sentence on two runs: better, worse, not better, or that the questions do not tell.
+"""One sentence on two runs: better, worse, not better, or inconclusive.
 
 Better is said only with a correction for the number of looks: the runs that were compared with one base are a family,
 and their p-values are adjusted by Holm's method (`measures.statistics.holm`). Worse is said without it, so that looking
@@ -12,6 +12,7 @@ from typing import Literal
 
 from evaluation_app.analysis.comparison.decisive import Decisive, Finding
 from evaluation_app.analysis.comparison.usage import UsageChange
+from evaluation_app.measures.statistics import SAME
 
 Kind = Literal["better", "worse", "not_better", "inconclusive"]
 ALPHA = 0.05
@@ -21,7 +22,7 @@ WORDS: dict[Kind, str] = {
     "not_better": "Not better",
     "inconclusive": "Inconclusive",
 }
-SHOWN_MS = 1.0  # a smaller difference of latencies is not told
+SHOWN_MS = 1.0  # a smaller difference of latencies is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +52,24 @@ def judge(decisive: Decisive, p: float | None, looks: int, usage: Sequence[Usage
     and a guardrail fell; or it is the same, or could only rise by less than the relevant effect, or rose by
     construction. inconclusive: anything else.
     """
-    broken = tuple(item for item in decisive.guardrails if _has_dropped(item) and item.p <= ALPHA)
-    doubtful = tuple(item for item in decisive.guardrails if _has_dropped(item) and item not in broken)
+    fallen = [item for item in decisive.guardrails if item.has_dropped]
+    broken = tuple(item for item in fallen if item.p <= ALPHA)
+    doubtful = tuple(item for item in fallen if item.p > ALPHA)
     kind = _kind(decisive.primary, p, is_broken=bool(broken), is_doubtful=bool(doubtful))
     sentence = _say(kind, decisive, (*broken, *doubtful), usage)
     return RunVerdict(kind, decisive, p, looks, broken, doubtful, sentence)
 
 
-def _has_dropped(guardrail: Finding) -> bool:
-    return -guardrail.gain > guardrail.allowed
-
-
 def _kind(primary: Finding | None, p: float | None, *, is_broken: bool, is_doubtful: bool) -> Kind:
     if primary is None or p is None:
         return "worse" if is_broken else "inconclusive"
-    if primary.p <= ALPHA and primary.gain < 0 and -primary.gain >= primary.allowed:
+    if primary.p <= ALPHA and primary.gain < 0 and primary.is_relevant:
         return "worse"
-    if p <= ALPHA and primary.gain > 0 and primary.gain >= primary.allowed and not primary.by_construction:
+    if p <= ALPHA and primary.gain > 0 and primary.is_relevant and not primary.by_construction:
         return "not_better" if is_broken else "inconclusive" if is_doubtful else "better"
     if is_broken:
         return "worse"
-    is_settled = not primary.moved or primary.highest_gain < primary.allowed
+    is_settled = not primary.moved or primary.highest_gain < primary.allowed - SAME
     return "not_better" if is_settled or (primary.by_construction and primary.gain > 0) else "inconclusive"
 
 
@@ -105,4 +103,4 @@ def title_inside(title: str) -> str:
 
 
 def _signed(value: float, digits: int = 3) -> str:
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else f"{0:.{digits}f}"

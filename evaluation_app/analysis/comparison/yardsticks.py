@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collections_app.models import Generation
+from evaluation_app.analysis.figures import JUDGED_GROUPS
 from evaluation_app.golden.criteria import CORRECTNESS
 from evaluation_app.measures.catalogue import CHUNK, Measure
 from evaluation_app.models import EvaluationRun
@@ -17,7 +18,6 @@ CONTEXT_RATIOS = frozenset(
     {"context_relevance", "context_utilization", "completeness", "erag_precision", "erag_map", "erag_ndcg"}
 )
 CONTEXT_FIELDS = ("k", "compress", "token_budget")  # of the plan
-JUDGED_GROUPS = ("trace", "noise")
 MODEL_JUDGE = "llm"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from evaluation_app.analysis.comparison.run_reader import Asked
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
 from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
@@ -81,9 +82,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """columns: with failing questions, in the table's order. quiet: modes that no question of the run shows.
+    """columns: with failing questions, failures before diagnostics, each in the table's order.
 
-    failing: distinct questions in any mode, of which there are `ways`. question_count: those that are done.
+    quiet: modes that no question of the run shows. failing: distinct questions in any mode, of which there are
+    `ways`. question_count: those that are done.
     """
 
     run: EvaluationRun
@@ -144,7 +146,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
                 by_mode[mode.key].append(entry)
     columns = [
         _column(mode, by_mode[mode.key], away[mode.key], thresholds, per_column, len(items))
-        for mode in stored_table().modes.values()
+        for mode in sorted(stored_table().modes.values(), key=lambda mode: mode.kind != "failure")
         if (by_mode[mode.key] or away[mode.key]) and requested.mode in ("", mode.key)
     ]
     seen = {mode.key for _, modes in failing for mode in modes}
@@ -152,7 +154,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     return Board(run, tuple(columns), quiet, len(failing), len(seen), len(items), tuple(categories), bands)
 
 
-def modes_of(item: EvaluationItem) -> list[Mode]:
+def modes_of(item: EvaluationItem | Asked) -> list[Mode]:
     """The modes of an item that the table still has; an item that ended with an error is in that mode alone."""
     table = stored_table().modes
     keys = [ERROR_MODE] if item.outcome == EvaluationItem.Outcome.ERROR else item.modes

@@ -169,7 +169,7 @@ def try_fix(
 ) -> EvaluationRun:
     """A run of the set with the changed plan; the given one is its base run. Its thresholds are the base run's.
 
-    The base run's modes are found again, so that both are told by the bands of now.
+    The base run's modes are found again, so that both are by the thresholds of now.
 
     Raises InvalidInput for a mode or a fix that is not known, ServiceError 409: "set_gone" without the set,
     "set_changed" when it asks other questions now, so that the two could not be compared, "fix_unavailable" with the
@@ -187,18 +187,19 @@ def try_fix(
     golden_set = _same_set(run)
     if not run.is_active:
         refresh_modes(run, actor=actor)
-    tried = start_run(
-        golden_set,
-        plan=proposal.plan,
-        settings=proposal.settings,
-        name=f"{mode.title}: {proposal.fix.title}",
-        purpose=EvaluationRun.Purpose.FIX,
-        thresholds=run.thresholds,
-        base_run=run,
-        actor=actor,
-        send=send,
-    )
-    TriedFix.objects.create(run=tried, mode=mode_key, fix=fix_key)
+    with transaction.atomic():
+        tried = start_run(
+            golden_set,
+            plan=proposal.plan,
+            settings=proposal.settings,
+            name=f"{mode.title}: {proposal.fix.title}",
+            purpose=EvaluationRun.Purpose.FIX,
+            thresholds=run.thresholds,
+            base_run=run,
+            actor=actor,
+            send=send,
+        )
+        TriedFix.objects.create(run=tried, mode=mode_key, fix=fix_key)
     return tried
 
 

@@ -1,8 +1,8 @@
-"""What a tried fix did: the verdict, the measure of its mode, what an answer takes, the questions that fail."""
+"""What a tried fix did: the verdict, the measure of its mode, time and cost of an answer, the questions that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation_app.analysis.comparison.changes import MeasureChange
@@ -25,8 +25,14 @@ class Move:
     new: int
 
     @classmethod
-    def between(cls, before: Set[int], after: Set[int]) -> Move:
-        return cls(len(before), len(after), len(before - after), len(after - before))
+    def of(cls, pairs: Sequence[tuple[bool, bool]]) -> Move:
+        """pairs: per question whether it counts before, and after."""
+        return cls(
+            before=sum(was for was, _ in pairs),
+            after=sum(now for _, now in pairs),
+            cured=sum(was and not now for was, now in pairs),
+            new=sum(now and not was for was, now in pairs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +73,18 @@ def read_outcome(run: EvaluationRun) -> FixOutcome | None:
     against = compare_runs(base, [run]).others[0]
     tried = TriedFix.objects.filter(run=run).first()
     mode = stored_table().modes.get(tried.mode) if tried else None
-    before, after = _modes_by_place(base), _modes_by_place(run)
-    both = before.keys() & after.keys()
-    moves = []
-    for each in stored_table().modes.values():
-        was, now = ({place for place in both if each in known[place]} for known in (before, after))
-        if was or now:
-            moves.append((each, Move.between(was, now)))
+    pairs = [(modes_of(each.before), modes_of(each.after)) for each in against.questions]
+    moves = [
+        (each, Move.of([(each in was, each in now) for was, now in pairs])) for each in stored_table().modes.values()
+    ]
     return FixOutcome(
         changes=changed_fields(_asked_with(base), _asked_with(run)),
         against=against,
         mode=mode,
         measure=_measure_of(mode, against),
-        failing=Move.between(*({place for place in both if _fails(known[place])} for known in (before, after))),
-        moves=tuple(moves),
-        question_count=len(both),
+        failing=Move.of([(_fails(was), _fails(now)) for was, now in pairs]),
+        moves=tuple((each, move) for each, move in moves if move.before or move.after),
+        question_count=len(pairs),
         tried=tried,
     )
 
@@ -91,15 +94,9 @@ def _measure_of(mode: Mode | None, against: RunDifference) -> MeasureChange | No
     return next((change for change in against.changes if change.name.partition("@")[0] in wanted), None)
 
 
-def _fails(modes: tuple[Mode, ...]) -> bool:
+def _fails(modes: Sequence[Mode]) -> bool:
     return any(mode.kind == "failure" for mode in modes)
 
 
 def _asked_with(run: EvaluationRun) -> tuple[RetrievePlan, RunSettings]:
     return RetrievePlan.from_dict(run.plan), RunSettings.from_dict(run.settings)
-
-
-def _modes_by_place(run: EvaluationRun) -> dict[int, tuple[Mode, ...]]:
-    """Position -> modes. The same version of a set has the same question at the same place."""
-    rows = run.items.only("run", "position", "outcome", "modes")
-    return {item.position: tuple(modes_of(item)) for item in rows}

@@ -1,16 +1,16 @@
 """Which fixes a run is offered: those that were tried, by what they did to the primary measure, then untried ones.
 
-Each change of plan and settings stands once, for all modes that suggest it. Of two that go opposite ways for the same
+Each change of plan and settings is offered once, for all modes that suggest it. Of two that go opposite ways for one
 question one is offered: what was found better, else what is for the failures rather than diagnostics, and for more
 questions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from evaluation_app.analysis.comparison.decisive import Finding
-from evaluation_app.analysis.comparison.stored_comparisons import OTHERS_MAX, RunDifference, compare_runs
+from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, differences
 from evaluation_app.analysis.comparison.usage import UsageChange
 from evaluation_app.analysis.diagnosis.fixes import FixProposal, Workshop, context_change, propose_fixes
 from evaluation_app.models import EvaluationRun, TriedFix
@@ -18,7 +18,7 @@ from evaluation_app.scoring.modes.catalogue import Mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan, canonical_json
 
-TRIED_SHOWN = 2 * OTHERS_MAX
+TRIED_SHOWN = 14
 OPPOSITE = {"more_context": "less_context", "less_context": "more_context"}
 
 
@@ -130,18 +130,13 @@ def _trials(run: EvaluationRun) -> dict[str, list[Trial]]:
     rows = EvaluationRun.objects.filter(base_run=run, purpose=EvaluationRun.Purpose.FIX)
     runs = list(rows.select_related("tried_fix").order_by("-created_at")[:TRIED_SHOWN])
     comparable = [each for each in runs if not each.is_active and each.set_digest == run.set_digest]
-    known = {difference.run.pk: difference for difference in _compared(run, comparable)}
+    known = {difference.run.pk: difference for difference in differences(run, comparable)}
     trials: dict[str, list[Trial]] = {}
     for each in runs:
         key = _key(RetrievePlan.from_dict(each.plan), RunSettings.from_dict(each.settings))
         trial = Trial(each, known.get(each.pk), getattr(each, "tried_fix", None))
         trials.setdefault(key, []).append(trial)
     return trials
-
-
-def _compared(base: EvaluationRun, runs: Sequence[EvaluationRun]) -> Iterable[RunDifference]:
-    for first in range(0, len(runs), OTHERS_MAX):
-        yield from compare_runs(base, runs[first : first + OTHERS_MAX]).others
 
 
 def _key(plan: RetrievePlan, settings: RunSettings) -> str:

@@ -46,7 +46,7 @@ class GoldenSetChanges(Request):
     name: str | None = None
     description: str | None = None
     primary_measure: str | None = Field(
-        None, description='By which runs are told better or worse; "": correctness where scored, else hit at the cut'
+        None, description='Decides whether a run is better; "": correctness where scored, else hit at the cut'
     )
     guardrails: dict[str, float] | None = Field(None, description="Measure to the largest drop that is allowed")
     relevant_effect: float | None = Field(None, description="A smaller difference of the primary measure is none")

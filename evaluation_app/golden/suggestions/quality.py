@@ -11,7 +11,7 @@ import re
 from evaluation_app.golden.suggestions.rule_questions import AUXILIARY, POINTING, REFERRING, QuestionCandidate
 
 STEM = 5
-WORDS_TOLD = 3  # content words by which a definition tells its subject from others
+DEFINING_WORDS = 3  # content words by which a definition tells its subject from others
 WORDS_OF_A_CASE = 3
 FIRST_CLAUSE = re.compile(r"[,;:]")
 WORD = re.compile(r"[A-Za-z][\w'’-]*")
@@ -55,12 +55,12 @@ def _fault_of_definition(subject: str, answer: str) -> str:
     if len(words) == 1 and not IS_NAME.search(subject):
         return "asks for a bare word"
     clause = FIRST_CLAUSE.split(answer[len(subject) :].strip(), maxsplit=1)[0]
-    told = [word for word in _words(clause) if word not in SMALL]
+    defining = [word for word in _words(clause) if word not in SMALL]
     if BACK & set(_words(clause)):
         return "the definition points back"
     if len(_stems(subject)) == 1 and words[-1].isalpha() and _stems(subject) & _stems(clause):
         return "the definition is circular"
-    return "" if len(set(told)) >= WORDS_TOLD else "the definition tells too little"
+    return "" if len(set(defining)) >= DEFINING_WORDS else "the definition tells too little"
 
 
 def _fault_of_case(case: str, answer: str, headings: tuple[str, ...]) -> str:

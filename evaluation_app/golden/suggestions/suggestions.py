@@ -29,7 +29,7 @@ PER_DOCUMENT = 3
 CHUNKS_READ = 60  # of one document, spread over it
 DOCUMENTS_MAX = 400
 FOUND_WITHIN = 10
-NEAREST_TOLD = 3
+NEAREST_SHOWN = 3
 ALIKE = 0.92  # cosine from which two questions ask the same
 DEADLINE_S = 25.0
 METHODS = ("rules", "model")
@@ -85,8 +85,8 @@ def suggest_questions(
     Each is tried: it must make sense alone (`quality`), must not ask what the set asks already, and the collection's
     search must find its document among the first 10 for the question alone: so hit@10 of these is 1 by construction,
     which they say. include_unfound: those that the search does not find are kept too, and none is chosen by it. At most
-    3 of one document, the better rules first. Raises InvalidInput for a
-    count or method that is none, ServiceError 404 for a collection that is gone and 422 for a model that is not set up.
+    3 of one document, the better rules first. Raises InvalidInput for a count or method that is none, ServiceError 404
+    for a collection that is gone and 422 for a model that is not set up.
     """
     if not 1 <= count <= COUNT_MAX:
         raise InvalidInput(f"count must be from 1 to {COUNT_MAX}, not {count}", field="count")
@@ -168,7 +168,7 @@ def try_question(collection: Collection, derived: QuestionCandidate) -> TriedQue
         derived,
         documents.index(derived.doc_id) + 1 if derived.doc_id in documents else None,
         keys.index(position) + 1 if position in keys else None,
-        tuple(doc_id for doc_id in documents if doc_id != derived.doc_id)[:NEAREST_TOLD],
+        tuple(doc_id for doc_id in documents if doc_id != derived.doc_id)[:NEAREST_SHOWN],
     )
 
 

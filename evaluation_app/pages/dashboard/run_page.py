@@ -129,6 +129,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "base": base,
         "is_baseline": run.golden_set is not None and run.golden_set.baseline_id == run.pk,
         "headline": headline,
+        "headline_has_reference": any(figure.percentile is not None for figure in headline),
         "headline_rows": [("", _figure_rows(run, headline))] if headline else [],
         "other_rows": [(title, _figure_rows(run, members)) for title, members in grouped(others)],
         "others": len(others),

@@ -6,7 +6,7 @@ spans.
 
 An hour is added up once for every set of what is told apart: of all spans of a type, of each collection, of each key,
 of each collection and key, and for model calls the same by model. A page reads the one set that it shows. Environments
-are always told apart; who wants all of them adds them up.
+are always kept apart; whoever wants all of them adds them up.
 
 Durations are kept as counts per bucket. Bucket b holds durations from BASE ** b to BASE ** (b + 1) milliseconds and
 stands for their geometric middle, so a percentile is within 4.9 % of the span that it names.

@@ -117,13 +117,13 @@ def controls_of(span: Span) -> list[ControlRow]:
     """The controls that the normative table and those of its events name, in the order of their rows; [] for a span
     that none governs."""
     table = table_of(span)
-    told = [(row, bool(_values(span, row))) for row in (table.fields if table else ())]
+    named = [(row, bool(_values(span, row))) for row in (table.fields if table else ())]
     for event in TABLES.events:
         if table is not None and event.span_type == table.type:
             events = [each.get("attributes") or {} for each in span.events if each.get("name") == event.name]
-            told += [(row, any(row.name in values for values in events)) for row in event.fields]
+            named += [(row, any(row.name in values for values in events)) for row in event.fields]
     result: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
-    for row, is_recorded in told:
+    for row, is_recorded in named:
         for pair in controls_of_row(row):
             recorded, missing = result.setdefault(pair, ([], []))
             names = recorded if is_recorded else missing

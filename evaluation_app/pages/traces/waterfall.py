@@ -130,7 +130,7 @@ def run_waterfall(run: QueryRun, *, words: str = "", shown: str = "") -> Waterfa
     """Of the run alone, in however large a trace it stands, so that its axis is the time that the run took; its later
     evaluations follow. words and shown: see `build_waterfall`."""
     spans = question_spans(run, with_facts(Span.objects.all()))
-    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, run.trace_id))
+    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, [run.trace_id]))
     return replace(waterfall, evaluations=_evaluations([run.pk], run.trace_id, words, shown))
 
 
@@ -138,7 +138,7 @@ def trace_waterfall(trace_id: str, *, words: str = "", shown: str = "") -> Water
     """Of everything in the trace, as far as SPANS_READ reaches; the later evaluations of its runs follow. words and
     shown: see `build_waterfall`."""
     spans = list(with_facts(Span.objects.of_trace(trace_id))[:SPANS_READ])
-    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, trace_id))
+    waterfall = build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, [trace_id]))
     is_evaluation = any(span.type == EVALUATE_TYPE and not span.parent_span_id for span in spans)
     if is_evaluation:  # it is one of its run's later ones itself
         return waterfall
@@ -150,18 +150,16 @@ def _evaluations(runs: Sequence[UUID], trace_id: str, words: str, shown: str) ->
     traces: dict[str, list[Span]] = {}
     for span in later_spans(runs, trace_id, with_facts(Span.objects.all())):
         traces.setdefault(span.trace_id, []).append(span)
-    built = (
-        build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, spans[0].trace_id))
-        for spans in traces.values()
-    )
+    matches = _ids_with(words, list(traces))
+    built = (build_waterfall(spans, words=words, shown=shown, matches=matches) for spans in traces.values())
     return [waterfall for waterfall in built if waterfall.rows]
 
 
-def _ids_with(words: str, trace_id: str) -> frozenset[str]:
-    """The spans of a trace that carry the words in an attribute or event, whatever their case."""
+def _ids_with(words: str, traces: Sequence[str]) -> frozenset[str]:
+    """The spans of these traces that carry the words in an attribute or event, whatever their case."""
     if not words or not can_be_stored(words):
         return frozenset()
-    rows = Span.objects.of_trace(trace_id).holding(words).order_by()
+    rows = Span.objects.filter(trace_id__in=traces).exclude(trace_id="").holding(words)
     return frozenset(rows.values_list("span_id", flat=True)[:SPANS_READ])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
 from evaluation_app.judges.accuracy import accuracy_of
-from evaluation_app.measures.catalogue import CHUNK, MEASURES, Bands, by_construction, find
+from evaluation_app.measures.catalogue import CHUNK, Bands, by_construction, find
 from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
 from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
@@ -20,7 +20,7 @@ SUPPORT = ("adherence", "faithfulness")
 
 def weak_of(judge: str) -> frozenset[str]:
     """The measures of support of which the judge's verdict on a single answer was measured to be weak: they fail no
-    question. In such a judge's runs "stated" tells by rules whether the context supports an answer (`support`)."""
+    question. In such a judge's runs "stated" decides by rules whether the context supports an answer (`support`)."""
     known = {name: accuracy_of(judge, name) for name in SUPPORT}
     return frozenset(name for name, accuracy in known.items() if accuracy is not None and accuracy.is_weak)
 
@@ -55,7 +55,7 @@ def find_modes(
     question that ended with an error shows "run_error" alone. bands: measure -> (good, poor) that people set, None for
     those of the server; other measures are held against the thresholds of reference. A value below a poor threshold
     that a person set is "below_threshold" besides. answerer: what it cannot vary in shows no mode. judge: by name; of
-    what it tells badly of a single answer "doubtful_support" alone is said. Which modes fail: `failures`.
+    what is weak for a single answer (`weak_of`) "doubtful_support" alone is found. Which modes fail: `failures`.
     """
     own = bands if bands is not None else bands_for()
     constant = by_construction(answerer)
@@ -178,8 +178,8 @@ def _below_threshold(case: _Case, mode: Mode) -> bool:
     thresholds = case.golden.thresholds if case.golden is not None else {}
     if any(_falls_short(name, case.value(name), limit) for name, limit in thresholds.items()):
         return True
-    told = [name for name in case.own_bands if not (case.expects_nothing and MEASURES[name].group == "trace")]
-    return any(case.fails(name) for name in told)
+    held = [name for name in case.own_bands if not (case.expects_nothing and find(name).group == "trace")]
+    return any(case.fails(name) for name in held)
 
 
 def _falls_short(name: str, value: float | None, limit: float) -> bool:

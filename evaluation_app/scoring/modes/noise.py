@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.protocol import embed_texts
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, key_answer
-from evaluation_app.scoring.statements import embed_texts, states
+from evaluation_app.scoring.statements import states
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 
@@ -42,7 +43,7 @@ def noise_scores(
     """The two figures, 0 to 1, lower is better. Shapes as in EvaluationItem.
 
     holding: the keys of the answer's sentences that hold a component of the expected answer (`Correctness.holding`):
-    they are not wrong, whatever else they tell.
+    they are not wrong, whatever else they say.
 
     Unscorable without an expected answer, an answer, context or an annotation; an error of the kind "embedder" when
     that fails. The same input gives the same figures.

@@ -69,10 +69,10 @@ def _count(name: str, requested: Range, limit: int | None) -> EvidenceReport:
 def _read(values: Mapping[str, Any]) -> Tallies | None:
     """None where another version counted other rows."""
     rows = tally_rows()
-    told = values.get("rows", [])
-    if [[row.span_type, row.event, row.row.name] for row in rows] != [each[:3] for each in told]:
+    stored = values.get("rows", [])
+    if [[row.span_type, row.event, row.row.name] for row in rows] != [each[:3] for each in stored]:
         return None
-    for row, (_, _, _, spans, applies, recorded, hidden, missing) in zip(rows, told, strict=True):
+    for row, (_, _, _, spans, applies, recorded, hidden, missing) in zip(rows, stored, strict=True):
         row.spans, row.applies, row.recorded, row.hidden = spans, applies, recorded, hidden
         row.missing = [(trace_id, span_id) for trace_id, span_id in missing]
     return Tallies(rows, values["counts"], values["seen"], values["truncated"])

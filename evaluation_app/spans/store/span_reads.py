@@ -46,16 +46,21 @@ def question_spans(run: QueryRun, rows: SpanQuerySet) -> list[Span]:
     rows: the spans to read from, for instance without their content.
     """
     tree = _tree(run)
-    stored = rows.of_trace(run.trace_id) if tree else rows.of_run(run.pk).exclude(type=EVALUATE_TYPE)
-    return list(_chosen(stored, tree, _of_question(tree, run)))
+    if not tree:
+        return list(rows.of_run(run.pk).exclude(trace_id__in=_later_traces([run.pk], run.trace_id)))
+    return list(_chosen(rows.of_trace(run.trace_id), tree, _of_question(tree, run)))
 
 
 def later_spans(runs: Sequence[UUID], trace_id: str, rows: SpanQuerySet | None = None) -> list[Span]:
-    """The spans of all traces but this one that hold spans of these runs: their later evaluations, by start."""
-    of_runs = Span.objects.filter(run_id__in=list(runs)).exclude(trace_id=trace_id).order_by()
-    traces = set(of_runs.values_list("trace_id", flat=True)[:LATER_MAX])
+    """The spans of all traces but this one that evaluate these runs, by start; of the newest LATER_MAX."""
+    traces = _later_traces(runs, trace_id)
     stored = Span.objects.all() if rows is None else rows
     return list(stored.filter(trace_id__in=traces).order_by("started_at", "id")) if traces else []
+
+
+def _later_traces(runs: Sequence[UUID], trace_id: str) -> list[str]:
+    roots = Span.objects.filter(run_id__in=runs, type=EVALUATE_TYPE, parent_span_id=None).exclude(trace_id=trace_id)
+    return list(roots.order_by("-started_at", "-id").values_list("trace_id", flat=True)[:LATER_MAX])
 
 
 def runs_of_trace(trace_id: str) -> list[UUID]:
