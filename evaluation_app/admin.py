@@ -148,6 +148,10 @@ class GoldenSetAdmin(Base):
     readonly_fields = ("version", "digest", display_of(GoldenSet, "baseline"), display_of(GoldenSet, "rubrics"))
     inlines = (GoldenQuestionInline,)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Its questions expect documents of its collection, so that stays."""
+        return (*self.readonly_fields, "collection_name") if obj else self.readonly_fields
+
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).annotate(questions_total=Count("questions"))
 
@@ -186,6 +190,10 @@ class GoldenQuestionAdmin(Base):
     search_fields = ("question", "expected_answer")
     readonly_fields = ("source_run",)
     actions = ("accept", "discard")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """A question stays in its set, whose versions hold it."""
+        return (*self.readonly_fields, "golden_set") if obj else self.readonly_fields
 
     def save_model(self, request: HttpRequest, obj: GoldenQuestion, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

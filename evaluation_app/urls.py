@@ -49,6 +49,7 @@ urlpatterns = [
     path("traces/", overview_page.show_overview, name="traces"),
     path("traces/list/", explorer.traces, name="trace-list"),
     path("traces/spans/", explorer.spans, name="spans"),
+    path("traces/spans/completions/", explorer.completions, name="span-completions"),
     path("traces/evidence/", evidence_pages.evidence, name="evidence"),
     path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
     path("traces/export/", downloads.selection, name="spans-export"),

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS collections (
 -- a name is free again as soon as its collection is being deleted
 CREATE UNIQUE INDEX IF NOT EXISTS collections_name_key ON collections (name) WHERE deleted_at IS NULL;
 
--- The dimensions change with the generation only: its table holds the vectors (ragd/store/store.py, {partition}_dims).
+-- The dimensions change with the generation only: its table holds the vectors (ragd/store/tables.py, {partition}_dims).
 CREATE OR REPLACE FUNCTION ragd_keep_dims() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'collection % holds vectors of % dimensions, not %', OLD.name, OLD.embed_dims, NEW.embed_dims
@@ -66,7 +66,7 @@ CREATE INDEX IF NOT EXISTS documents_updated_idx ON documents (collection_id, up
 
 -- One table chunks_c<collection>_g<generation> per collection and generation, each with its own indexes. The one that
 -- serves is attached here; one that is being built, or is kept for the way back, is a detached table of the same shape
--- (ragd/generations.py). The library reads and writes a generation by its table's name, so that a search sees one whole.
+-- (ragd/store/generations.py). The library reads and writes a generation by its table's name, so that a search sees one whole.
 --   PRIMARY KEY, UNIQUE, CHECK (collection_id = ...): the same as here, so that attaching reads no row
 --   CHECK (vector_dims(embedding) = ...): the generation's dimensions. A type vector(N) would say the same, but a
 --               partition's columns have the type of chunks, which has partitions of many dimensions

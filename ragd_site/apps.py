@@ -20,6 +20,7 @@ class SiteConfig(AppConfig):
         "evaluation_app.transfer_parts",
         "evaluation_app.curation.expectations",
         "evaluation_app.curation.gate",
+        "evaluation_app.spans.search.scores",
     )
 
     def ready(self) -> None:

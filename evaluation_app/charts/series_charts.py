@@ -141,15 +141,21 @@ def draw_lines(
 
 
 def draw_bars(
-    title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell, counts: bool = False
+    title: str,
+    steps: Sequence[Step],
+    series: Sequence[Series],
+    *,
+    spell: Spell,
+    counts: bool = False,
+    height: int = HEIGHT,
 ) -> Picture:
     """Stacked bars, the first series lowest. More than six series: the smallest are drawn as one, "others".
 
-    counts: the values are whole numbers, and so are the ticks.
+    counts: the values are whole numbers, and so are the ticks. height: px of the plot.
     """
     shown = fold_series(series)
     totals = [sum(each.values[index] or 0.0 for each in shown) for index in range(len(steps))]
-    scale = _plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0)
+    scale = _plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0, height)
     width = 100 / max(len(steps), 1)
     blocks = []
     for index in range(len(steps)):
@@ -171,6 +177,7 @@ def draw_bars(
         head=tuple(each.name for each in shown),
         rows=_rows(steps, shown, spell),
         is_empty=not any(totals),
+        height=height,
     )
 
 
@@ -186,16 +193,16 @@ def fold_series(series: Sequence[Series]) -> list[Series]:
     return [*ordered[:SHOWN_SERIES], Series(f"{len(rest)} {OTHERS}", sums)]
 
 
-def _plain_scale(highest: float, least: float = 0.0) -> Scale:
+def _plain_scale(highest: float, least: float = 0.0, height: int = HEIGHT) -> Scale:
     """From 0 to the next round number, with three to five ticks that are at least `least` apart."""
     if highest <= 0:
-        return Scale(0.0, 1.0, (0.0,), HEIGHT, HEAD)
+        return Scale(0.0, 1.0, (0.0,), height, HEAD)
     rough = highest / 4
     power = 10.0 ** math.floor(math.log10(rough))
     factors = (1, 2, 5, 10) if least else (1, 2, 2.5, 5, 10)
     unit = max(next(factor * power for factor in factors if factor * power >= rough * 0.999), least)
     count = math.ceil(highest / unit - 1e-9)
-    return Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)), HEIGHT, HEAD)
+    return Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)), height, HEAD)
 
 
 def _log_scale(values: Sequence[float]) -> Scale:

@@ -20,6 +20,7 @@ from collections_app.http.auth import bearer_secret
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
 from evaluation_app.metrics.instruments import prometheus_name
+from evaluation_app.metrics.quality import quality_scores
 from ragd.store.store import execute
 from ragd.telemetry import metrics
 
@@ -38,7 +39,7 @@ def read_metrics() -> bytes:
 
 
 class DatabaseCollector:
-    """Jobs by state, the queue by lane, its oldest job, live workers."""
+    """Jobs by state, the queue by lane, its oldest job, live workers; the scores of the newest evaluations."""
 
     def describe(self) -> list[GaugeMetricFamily]:
         return []  # nothing is read before the first scrape
@@ -46,7 +47,7 @@ class DatabaseCollector:
     def collect(self) -> Iterable[GaugeMetricFamily]:
         with transaction.atomic():
             execute(connection, READ_BRIEFLY)
-            return _queue_gauges()
+            return [*_queue_gauges(), _family(metrics.EVALUATION_SCORE, quality_scores())]
 
 
 def _queue_gauges() -> list[GaugeMetricFamily]:

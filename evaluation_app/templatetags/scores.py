@@ -26,6 +26,7 @@ register = template.Library()
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
+EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
@@ -71,7 +72,7 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
 @register.filter
 def without_marks(text: str) -> str:
     """An answer without the marks of Markdown and of citations, for a list that has room for words alone."""
-    return " ".join(MARKS.sub("", text).split())
+    return " ".join(EMPHASIS.sub(r"\1", MARKS.sub("", text)).split())
 
 
 @register.filter

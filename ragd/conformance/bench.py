@@ -12,7 +12,8 @@ from ragd.conformance import corpus
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
 from ragd.store.schema import scratch_schema, undone
-from ragd.store.store import Connection, Store, create_collection, fetch_all
+from ragd.store.store import Connection, Store, fetch_all
+from ragd.store.tables import create_collection
 from ragd.types import Candidate, Chunk, RetrievePlan
 
 GOLDEN_COLLECTION = "conformance"

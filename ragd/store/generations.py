@@ -18,18 +18,13 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
-from ragd.store.store import (
+from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
+from ragd.store.tables import (
     ATTACH_PARTITION,
     DROP_PARTITION,
-    EXACT_THRESHOLD,
     INSERT_STATS,
     NEED_DOCUMENT,
-    Connection,
-    Store,
     create_partition,
-    execute,
-    fetch_all,
-    partition_name,
     run_statements,
 )
 from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
@@ -248,7 +243,7 @@ def _exchange(connection: Connection, collection_id: int, old: int, new: int, ti
             ((before, _),) = fetch_all(connection, SET_LOCK_TIMEOUT, {"timeout": f"{timeout_ms}ms"})
             run_statements(connection, DETACH_PARTITION, collection_id, old)
             run_statements(connection, ATTACH_PARTITION, collection_id, new)
-        except Exception as error:
+        except Exception as error:  # of psycopg or Django, by the connection
             execute(connection, ROLLBACK_TO)
             execute(connection, RELEASE)
             if sqlstate(error) != LOCK_NOT_AVAILABLE:

@@ -1,4 +1,4 @@
-"""The store: a connection, one collection and its embedder. Partitions and indexes; rows are written elsewhere."""
+"""The store: a connection, one collection and its embedder. Tables are made, and rows written, elsewhere."""
 
 from __future__ import annotations
 
@@ -12,63 +12,12 @@ from typing import Any, Protocol
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
-from ragd.types import ChunkPolicy, canonical_json
+from ragd.types import ChunkPolicy
 
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000
 EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
-
-LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
-
-INSERT_COLLECTION = """
-INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy)
-VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb)
-RETURNING id
-"""
-
-INSERT_STATS = """
-INSERT INTO chunk_stats (collection_id, generation, serving)
-VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
-"""
-
-NEED_DOCUMENT = """
-CREATE TRIGGER {partition}_document AFTER INSERT OR UPDATE OF collection_id, doc_id ON {partition}
-    FOR EACH ROW EXECUTE FUNCTION ragd_need_document();
-"""
-
-# The keys and the check are those that attaching asks for: it finds them there, and reads no row.
-MAKE_PARTITION = (
-    """
-CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
-    WITH (toast_tuple_target = 4080);
-ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collection_id, doc_id, chunk_index),
-    ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id}),
-    ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims}),
-    ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
-CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
-CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
-"""
-    + NEED_DOCUMENT
-)
-
-# A partition takes its ids from chunks; a detached table has a default of its own. Attaching takes a weaker lock on
-# chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
-ATTACH_PARTITION = """
-ALTER TABLE {partition} ALTER id DROP DEFAULT;
-ALTER TABLE chunks ATTACH PARTITION {partition} FOR VALUES IN ({collection_id});
-"""
-
-DROP_PARTITION = "DROP TABLE IF EXISTS {partition}"
-
-GENERATIONS = "SELECT generation FROM chunk_stats WHERE collection_id = %(collection_id)s ORDER BY generation"
-
-COUNT_COLLECTION = """
-SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s),
-       (SELECT count(*) FROM chunks WHERE collection_id = %(collection_id)s)
-"""
-
-DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 
 COLLECTION_BY_NAME = """
 SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text
@@ -187,80 +136,6 @@ def execute(connection: Connection, sql: str, params: dict[str, Any] | None = No
     with cursor(connection) as open_cursor:
         open_cursor.execute(sql, params)
         return int(open_cursor.rowcount)
-
-
-def languages(connection: Connection) -> list[str]:
-    """The text search configurations that the server has, by name."""
-    return [name for (name,) in fetch_all(connection, LANGUAGES)]
-
-
-def create_collection(
-    connection: Connection,
-    *,
-    name: str,
-    embed_model: str,
-    embed_dims: int,
-    hybrid_enabled: bool = True,
-    language: str = "english",
-    policy: ChunkPolicy | None = None,
-) -> int:
-    """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
-
-    A taken name raises the driver's unique violation. The caller owns the transaction.
-    """
-    if not 1 <= embed_dims <= HALFVEC_INDEX_DIMS:
-        raise InvalidInput(
-            f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS} (what an HNSW index can hold), not {embed_dims}",
-            field="embed_dims",
-        )
-    known = languages(connection)
-    if language not in known:
-        raise InvalidInput(f"language must be one of {', '.join(known)}, not {language!r}", field="language")
-    values = {
-        "name": name,
-        "embed_model": embed_model,
-        "embed_dims": embed_dims,
-        "hybrid_enabled": hybrid_enabled,
-        "language": language,
-        "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
-    }
-    ((collection_id,),) = fetch_all(connection, INSERT_COLLECTION, values)
-    create_partition(connection, collection_id, 1, embed_dims)
-    attach_partition(connection, collection_id, 1)
-    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": 1, "serving": True})
-    return int(collection_id)
-
-
-def create_partition(connection: Connection, collection_id: int, generation: int, embed_dims: int) -> None:
-    """Make the detached table of a generation, with its keys, its checks and the tag and full-text indexes.
-
-    It takes vectors of embed_dims dimensions and chunks of documents that are there, and no others.
-    """
-    run_statements(connection, MAKE_PARTITION, collection_id, generation, embed_dims)
-
-
-def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
-    """Let the generation's table be the one that `chunks` shows for the collection; no other may be attached."""
-    run_statements(connection, ATTACH_PARTITION, collection_id, generation)
-
-
-def run_statements(connection: Connection, statements: str, collection_id: int, generation: int, dims: int = 0) -> None:
-    """Run statements over one generation's {partition} of {dims}; each ends with a semicolon at a line's end."""
-    partition = partition_name(collection_id, generation)
-    names = {"partition": partition, "collection_id": f"{collection_id:d}", "dims": f"{dims:d}"}
-    for statement in statements.split(";\n"):
-        if statement.strip():
-            execute(connection, statement.format(**names))
-
-
-def drop_collection(connection: Connection, collection_id: int) -> dict[str, int]:
-    """Remove a collection with all its rows, indexes and generations; returns how many documents and chunks went."""
-    params = {"collection_id": collection_id}
-    ((documents, chunks),) = fetch_all(connection, COUNT_COLLECTION, params)
-    for (generation,) in fetch_all(connection, GENERATIONS, params):
-        execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, generation)))
-    execute(connection, DELETE_COLLECTION, params)
-    return {"documents": int(documents), "chunks": int(chunks)}
 
 
 def bake_length(mean: float) -> float:

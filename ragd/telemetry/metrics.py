@@ -40,6 +40,8 @@ LANE = "lane"
 STAGE = "ragd.stage"
 STATUS = "ragd.status"
 SIGNAL = "signal"
+GOLDEN_SET = "ragd.golden_set"
+MEASURE = "ragd.measure"
 OVERFLOW = "otel.metric.overflow"  # the value of every label of the one series that takes what is too many
 
 MODEL = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL, names.ENVIRONMENT)
@@ -121,3 +123,7 @@ JOBS = _gauge("ragd.jobs", "{job}", "Jobs by state; ended ones until their rows 
 QUEUE_DEPTH = _gauge("ragd.queue.depth", "{job}", "Queued jobs", LANE)
 QUEUE_OLDEST = _gauge("ragd.queue.oldest", "s", "Age of the oldest queued job, in seconds")
 WORKERS = _gauge("ragd.workers", "{worker}", "Workers with a recent heartbeat")
+EVALUATION_SCORE = _gauge(
+    "ragd.evaluation.score", "1", "Mean of a headline metric in the newest finished evaluation of what serves",
+    names.COLLECTION, GOLDEN_SET, MEASURE,
+)  # fmt: skip

@@ -18,6 +18,7 @@ from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
+from retrieval_app.runs.score_filter import scored
 
 USUAL = ("", "Default")
 PLANS_LISTED = 500
@@ -131,3 +132,23 @@ class RunFilterForm(forms.Form):
     max_cost = forms.FloatField(label="Max cost ($)", required=False, min_value=0)
     since = forms.DateTimeField(label="Since (UTC)", required=False)
     until = forms.DateTimeField(label="Until (UTC)", required=False)
+    measure = forms.CharField(label="Metric", required=False)
+    score_below = forms.FloatField(label="Score below", required=False)
+    score_above = forms.FloatField(label="Score above", required=False)
+
+    def clean_measure(self) -> str:
+        measure: str = self.cleaned_data["measure"]
+        if measure:
+            try:
+                scored(measure)
+            except InvalidInput as error:
+                raise forms.ValidationError(error.message) from None
+        return measure
+
+    def clean(self) -> dict[str, Any]:
+        """A bound without a metric says nothing: it is left out and told."""
+        data = dict(super().clean() or {})
+        for name in ("score_below", "score_above"):
+            if data.get(name) is not None and not data.get("measure"):
+                self.add_error(name, "choose a metric")
+        return data

@@ -34,9 +34,11 @@ from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.replay import Replayed, search_again
 from retrieval_app.runs.run_log import RunLog, send_log
+from retrieval_app.runs.score_filter import offered_measures, scored
 
 RUNS_PER_PAGE = 50
-SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until")
+SCORE_FILTERS = ("measure", "score_below", "score_above")
+SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 RECENT_QUESTIONS = 6
 STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
@@ -252,7 +254,10 @@ def _read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
 def _filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
     """The rows of a filter of the page: of production unless it names another environment, or all."""
     environment = values["environment"] or QueryRun.Environment.PRODUCTION
-    return QueryRun.objects.filtered(**{**values, "environment": None if environment == ALL else environment})
+    by_column = {name: value for name, value in values.items() if name not in SCORE_FILTERS}
+    runs = QueryRun.objects.filtered(**{**by_column, "environment": None if environment == ALL else environment})
+    measure, below, above = (values[name] for name in SCORE_FILTERS)
+    return runs.filter(scored(measure, below, above)) if measure else runs
 
 
 def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
@@ -278,6 +283,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "is_filtered": bool(address),
         "run_filter": address,
         "models": QueryRun.objects.recent_models(),
+        "measures": offered_measures(),
         "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
         "collections": Collection.objects.live().by_name(),
     }

@@ -17,7 +17,8 @@ from collections_app.services.transfer.import_writer import SET_REVISIONS, read_
 from collections_app.stores import embedder_for, open_rerankers
 from ragd.store.indexing import index
 from ragd.store.schema import scratch_schema
-from ragd.store.store import REBAKE, SET_BAKED, Store, create_collection, execute
+from ragd.store.store import REBAKE, SET_BAKED, Store, execute
+from ragd.store.tables import create_collection
 from ragd.types import Chunk, canonical_json
 
 DOCUMENTS_AT_ONCE = 200

@@ -125,8 +125,10 @@ def test_the_playground_debugs_the_ranking_of_then(
     keys = [row.row["key"] for row in response.context["shown"].columns[-1].rows]
     assert response.context["run"].as_of is not None
     assert keys == [f"{result['doc_id']}#{result['chunk_index']}" for result in changed["found"]["results"]]
-    row = client.get("/collections/house/playground/row/0/pump.md/", values)
-    assert row.status_code in (200, 404)
+    doc_id, _, index = keys[0].rpartition("#")
+    detail = client.get(f"/collections/house/playground/{index}/{doc_id}/", values)
+    assert (doc_id, detail.status_code) == ("pump.md", 200)
+    assert detail.context["explanation"]["columns"][-1]["rows"][0]["key"] == keys[0], "it is disabled now"
     refused = client.get("/collections/house/playground/", values | {"as_of": "2999-01-01T00:00:00"})
     assert (refused.status_code, list(refused.context["sides"][0].form.errors)) == (422, ["as_of"])
 

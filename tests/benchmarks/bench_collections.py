@@ -23,7 +23,8 @@ import psycopg
 
 from ragd import RetrievePlan, index, retrieve
 from ragd.store.schema import apply_schema
-from ragd.store.store import Store, create_collection, drop_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection, drop_collection
 from ragd.types import Chunk
 from ragd_site import embedded
 from tests.benchmarks.growth import BLOCK, MODEL, GivenEmbedder, block_texts, make_block, make_queries, make_vectors

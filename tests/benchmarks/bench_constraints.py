@@ -21,7 +21,8 @@ import psycopg
 
 from ragd import index
 from ragd.store.schema import apply_schema
-from ragd.store.store import Store, create_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection
 from ragd.types import Chunk
 from tests.benchmarks.bench_collections import database
 from tests.benchmarks.growth import CHUNKS_PER_DOCUMENT, MODEL, block_texts, make_block, make_vectors

@@ -26,7 +26,8 @@ import psycopg
 from ragd import RetrievePlan, index, retrieve
 from ragd.store.generations import GenerationSpec, SwapBlocked, create_generation, open_generation, swap_generation
 from ragd.store.schema import apply_schema
-from ragd.store.store import Store, create_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection
 from ragd.types import Chunk
 from tests.benchmarks.bench_collections import DIMS, database, make_chunks
 from tests.benchmarks.growth import MODEL, GivenEmbedder, make_queries

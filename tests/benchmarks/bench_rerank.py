@@ -32,7 +32,7 @@ from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
 from ragd.store.schema import apply_schema
-from ragd.store.store import create_collection
+from ragd.store.tables import create_collection
 from ragd.types import ChunkPolicy, RetrievePlan
 from ragd_site import embedded
 from tests.benchmarks.bench_scifact import check_with_trec_eval, ndcg

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk, set_chunk_enabled
 from collections_app.services.collections.collections import create_collection, get_collection, update_collection
@@ -127,8 +128,8 @@ def change_at_random(history: History) -> None:
     while True:
         try:
             chance.choice(changes)()
-        except Exception as error:  # an archived document, or a state that is there already: another change
-            if getattr(error, "status", 500) >= 500:
+        except ServiceError as error:  # an archived document, or a state that is there already: another change
+            if error.status >= 500:
                 raise
             continue
         return

@@ -21,7 +21,8 @@ import psycopg
 
 from ragd.store.postings import extend_postings
 from ragd.store.schema import apply_schema
-from ragd.store.store import Store, bake_length, create_collection, execute, fetch_all
+from ragd.store.store import Store, bake_length, execute, fetch_all
+from ragd.store.tables import create_collection
 
 VOCABULARY = 200_000
 RANK_OFFSET = 10

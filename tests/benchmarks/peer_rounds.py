@@ -18,7 +18,8 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from ragd import RetrievePlan, index, retrieve
-from ragd.store.store import Store, create_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection
 from ragd.types import Chunk
 from tests.benchmarks.bench_scifact import ndcg
 from tests.benchmarks.peers import PeerProcess

@@ -9,7 +9,8 @@ import numpy as np
 import psycopg
 
 from ragd import index
-from ragd.store.store import Store, create_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection
 from ragd.types import Chunk
 
 DIMS = 384

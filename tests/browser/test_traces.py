@@ -39,13 +39,13 @@ def test_a_chart_leads_to_its_spans_and_they_to_each_other(visit: Visit, nature:
     expect(chart.locator("tbody tr")).to_have_count(3)
     chart.locator("tbody tr a").first.click()
     expect(page).to_have_url(re.compile(r"/traces/spans/\?.*since="))
-    expect(page.locator("#spans tbody tr")).to_have_count(1)
+    expect(page.locator("#spans .explorer tbody tr")).to_have_count(1)
 
     page.get_by_role("link", name="Clear").click()
     page.locator("#id_min_ms").fill("50")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator(".conditions")).to_contain_text("at least 50 ms")
-    rows = page.locator("#spans tbody a[data-drawer]")
+    rows = page.locator("#spans .explorer tbody a[data-drawer]")
     names = rows.all_text_contents()
     assert names == ["rag.pipeline q0", "rag.pipeline q1", "rag.pipeline q2"]
     rows.first.click()
@@ -55,10 +55,37 @@ def test_a_chart_leads_to_its_spans_and_they_to_each_other(visit: Visit, nature:
     expect(drawer.locator("h1")).to_have_text("rag.pipeline q1")
     page.keyboard.press("Escape")
     expect(drawer).to_be_hidden()
-    expect(page.locator("#spans tbody tr")).to_have_count(3)
+    expect(page.locator("#spans .explorer tbody tr")).to_have_count(3)
     page.locator("#id_min_ms").fill("soon")
     page.get_by_role("button", name="Filter").click()
     expect(page.get_by_role("alert")).to_contain_text("Min_ms must be a number")
     expect(page.locator("#id_min_ms")).to_have_value("soon")
     assert all("422" in line for line in visit.complaints), visit.complaints
     visit.complaints.clear()
+
+
+def test_an_expression_is_completed_and_figures_are_read_again(visit: Visit, nature: Collection) -> None:
+    add_queries(2)
+    visit.look("light", 1280)
+    page = visit.go("/traces/spans/")
+    with page.expect_response(re.compile("completions")):
+        page.locator("#id_where").press_sequentially("latency_ms > 150 and sta")
+    expect(page.locator('#expressions option[value="latency_ms > 150 and status"]')).to_be_attached()
+    expect(page).to_have_url(re.compile("/traces/spans/$"))
+    page.locator("#id_where").fill("latency_ms > 150")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("#spans .explorer tbody tr")).to_have_count(1)
+    page.locator(".histograms figure").last.locator(".chart-plot a").first.click()
+    expect(page.locator(".conditions")).to_contain_text("at least 200 ms")
+    page.go_back()
+    expect(page.locator(".conditions")).not_to_contain_text("at least")
+
+    page = visit.go("/traces/?period=1h")
+    page.clock.install()
+    page.get_by_role("group", name="Auto-refresh").get_by_role("link", name="30 s").click()
+    value = page.locator(".number .value").first
+    expect(value).to_have_text("2")
+    add_queries(3)
+    with page.expect_response(re.compile("refresh=30")):
+        page.clock.fast_forward(31_000)
+    expect(value).to_have_text("5")

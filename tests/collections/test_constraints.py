@@ -11,7 +11,16 @@ from django.db import DatabaseError, connection, transaction
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.generations import start_generation
+from ragd.store.schema import scratch_schema
 
+FUNCTIONS = """
+SELECT proname, prosrc FROM pg_proc
+WHERE pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('chunks')) AND proname LIKE 'ragd%'
+"""
+TRIGGERS = """
+SELECT tgname, regexp_replace(pg_get_triggerdef(oid, true), ' ON (\\w+\\.)?', ' ON ') FROM pg_trigger
+WHERE tgrelid IN (to_regclass('chunks'), to_regclass('collections'), to_regclass('documents')) AND NOT tgisinternal
+"""
 MIGRATION = import_module("collections_app.migrations.0025_chunk_constraints")
 INSERT = """
 INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
@@ -43,6 +52,15 @@ def state(collection: Collection, generation: int) -> tuple[bool, bool]:
     ((validated,),) = run(f"SELECT convalidated FROM pg_constraint WHERE conname = '{table}_dims'")
     ((trigger,),) = run(f"SELECT count(*) FROM pg_trigger WHERE tgname = '{table}_document'")
     return validated, bool(trigger)
+
+
+def test_migrations_end_with_what_the_schema_makes(db: None) -> None:
+    """A migration keeps its own copy of a function, because what it did must not change."""
+    migrated = {name: dict(run(sql)) for name, sql in (("functions", FUNCTIONS), ("triggers", TRIGGERS))}
+    with transaction.atomic(), scratch_schema(connection):
+        assert migrated == {"functions": dict(run(FUNCTIONS)), "triggers": dict(run(TRIGGERS))}
+    assert {"ragd_need_document", "ragd_keep_dims", "ragd_bm25"} <= migrated["functions"].keys()
+    assert migrated["triggers"].keys() == {"collections_dims", "documents_chunks", "documents_name"}
 
 
 @pytest.fixture

@@ -338,6 +338,22 @@ def test_questions_in_the_admin_follow_the_rules_of_their_page(woods: GoldenSet,
     assert list(wide.chunk_marks) == ["oak#0"], "the text that was meant"
 
 
+def test_a_question_stays_in_its_set_and_a_set_in_its_collection(woods: GoldenSet, admin_client: Client) -> None:
+    create_collection(name="sea")
+    other, question = create_set("fish", "sea"), woods.questions.get(position=0)
+    moved = in_admin(woods, collection_name="sea")
+    assert admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/change/", moved).status_code == 302
+    values = {
+        "golden_set": other.pk, "position": 1, "question": question.question, "expected_doc_ids": "oak",
+        "category": "factual", "weight": 1, "match": "any",
+    }  # fmt: skip
+    address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
+    assert admin_client.post(address, values).status_code == 302
+    woods.refresh_from_db()
+    question.refresh_from_db()
+    assert (woods.collection_name, question.golden_set) == ("woods", woods)
+
+
 def test_an_import_that_expects_other_documents_is_no_longer_by_construction(woods: GoldenSet) -> None:
     woods.questions.update(by_construction=True)
     text = '{"question": "How tall?", "expected_doc_ids": ["elm"]}\n{"question": "How old?", "notes": "seen"}'

@@ -9,7 +9,8 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from ragd.store.store import Store, create_collection
+from ragd.store.store import Store
+from ragd.store.tables import create_collection
 from tests.builders import WordEmbedder
 
 

@@ -11,7 +11,8 @@ import pytest
 from ragd.errors import DimensionMismatch
 from ragd.store.generations import GenerationSpec, create_generation, open_generation, sqlstate, swap_generation
 from ragd.store.indexing import index
-from ragd.store.store import Store, drop_collection, execute, fetch_all
+from ragd.store.store import Store, execute, fetch_all
+from ragd.store.tables import drop_collection
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
 

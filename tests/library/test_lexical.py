@@ -19,7 +19,8 @@ from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store import postings
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.postings import build_postings, read_segments, refresh_weights
-from ragd.store.store import Store, bake_length, drop_collection, execute, fetch_all, languages
+from ragd.store.store import Store, bake_length, execute, fetch_all
+from ragd.store.tables import drop_collection, languages
 from ragd.types import Candidate, Filters, RetrievePlan
 from tests.builders import make_chunks
 

@@ -14,7 +14,7 @@ from collections_app.models import ApiKey, Collection
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.governance.api_keys import create_key
-from ragd.store.store import drop_collection
+from ragd.store.tables import drop_collection
 
 DOCUMENTS: Mapping[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "pump.md": (

@@ -57,7 +57,7 @@ def test_a_receipt_says_what_was_asked_found_and_answered(run: QueryRun) -> None
     receipt = make_receipt(run)["receipt"]
     assert (receipt["run_id"], receipt["question"], receipt["answer"]) == (str(run.pk), QUESTION, run.answer)
     assert (receipt["plan"], receipt["plan_hash"], receipt["citations"]) == (run.plan, run.plan_hash, run.citations)
-    assert (receipt["generation"]["number"], len(receipt["generation"]["hash"] or "x" * 64)) == (1, 64)
+    assert receipt["generation"] == {"number": 1, "hash": None}
     assert [f"{row['doc_id']}#{row['chunk_index']}" for row in receipt["retrieved"]] == run.retrieved_ids
     assert {len(row["content_sha256"]) for row in receipt["retrieved"]} == {64}
     assert receipt["repeatable"] is True

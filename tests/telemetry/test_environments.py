@@ -19,7 +19,8 @@ from opentelemetry.trace import SpanKind
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.pages.overview.figures import FigureFilter, consumption, period_until, stage_figures
+from evaluation_app.pages.overview.figures import FigureFilter, consumption, stage_figures
+from evaluation_app.pages.overview.periods import period_until
 from evaluation_app.pages.overview.rollups import OVER_ALL, roll_up
 from evaluation_app.pages.overview.trends import home_trends
 from evaluation_app.spans.store.columns import span_columns

@@ -200,6 +200,58 @@ def test_the_page(counts: Instruments, client: Client, settings: Any) -> None:
     assert client.post("/metrics").status_code == 405
 
 
+@pytest.mark.django_db
+def test_scores_of_what_serves_are_gauges(
+    counts: Instruments, client: Client, django_assert_max_num_queries: Any
+) -> None:
+    from collections_app.models import Collection
+    from evaluation_app.models import GoldenSet
+    from retrieval_app.runs.plans import default_plans
+    from tests.evaluation.made_runs import make_run
+    from tests.retrieval.corpus import make_collection
+
+    plan = default_plans([make_collection()])["house"].plan
+    generation = Collection.objects.get(name="house").generation
+    birds, trees = (GoldenSet.objects.create(name=name, collection_name="house") for name in ("birds", "trees"))
+    GoldenSet.objects.create(name="gone", collection_name="gone")
+    serving = {"collection_name": "house", "generation": generation}
+
+    def evaluate(golden_set: GoldenSet, correctness: float, **values: Any) -> Any:
+        scores: dict[str, float | None] = {
+            "correctness": correctness,
+            "hit@10": 1.0,
+            "f1": 0.3,
+            "mrr@10": None,
+            "adherence": 1.0,
+        }
+        return make_run([scores], golden_set=golden_set, plan=plan, **serving | values)
+
+    evaluate(birds, 0.2)
+    evaluate(birds, 0.75)
+    evaluate(birds, 0.1, purpose="fix")
+    evaluate(birds, 0.1, generation=generation + 1)
+    evaluate(birds, 0.1, state="failed")
+    evaluate(birds, 0.1, settings={"answers": True, "judge": "none", "cut": 10, "unit": "tokens", "llm_model": "m"})
+    quoting = evaluate(trees, 0.5, answerer="extractive")
+    quoting.summary["by_construction"] = ["adherence"]
+    quoting.save()
+    make_run([{"correctness": 0.1}], golden_set=None, plan=plan, **serving)
+    with django_assert_max_num_queries(14):
+        found = families(client.get("/metrics").content.decode())
+    family = found["ragd_evaluation_score"]
+    told = {tuple(each.labels.values()): each.value for each in family.samples}
+    assert family.type == "gauge" and [*family.samples[0].labels] == [
+        "ragd_collection",
+        "ragd_golden_set",
+        "ragd_measure",
+    ]
+    assert told == {
+        ("house", "birds", "correctness"): 0.75, ("house", "birds", "hit@10"): 1.0,
+        ("house", "birds", "adherence"): 1.0,
+        ("house", "trees", "correctness"): 0.5, ("house", "trees", "hit@10"): 1.0,
+    }, "quotations are supported by construction"  # fmt: skip
+
+
 @pytest.mark.django_db(transaction=True)
 def test_the_page_says_when_the_database_does_not_answer(
     counts: Instruments, client: Client, monkeypatch: pytest.MonkeyPatch

@@ -16,10 +16,11 @@ from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.pages.overview.figures import (
     FigureFilter,
     consumption,
-    period_until,
     slowest_queries,
     stage_figures,
 )
+from evaluation_app.pages.overview.periods import period_between, period_until
+from evaluation_app.pages.overview.previous import Change, changes_since_previous
 from evaluation_app.pages.overview.rollups import (
     BASE,
     ERROR_SHARE,
@@ -30,6 +31,7 @@ from evaluation_app.pages.overview.rollups import (
     roll_up,
     rolled_until,
 )
+from ragd.errors import InvalidInput
 
 pytestmark = pytest.mark.django_db
 CHAT = "gen_ai.inference"
@@ -153,6 +155,56 @@ def test_figures_are_the_same_from_spans_and_from_rollups(period: str) -> None:
     assert [row[:5] for row in rolled["model"]] == [row[:5] for row in raw["model"]]
     Span.objects.filter(started_at__lt=rolled_until()).delete()
     assert figures(wanted)["stages"] == raw["stages"], "what was rolled up outlives its spans"
+
+
+@pytest.mark.parametrize(
+    ("hours", "until_minutes", "step"),
+    [(1.4, 0, 2), (20, 75, 60), (200, 75, 360), (600, 75, 1440), (600, 24 * 60, 1440)],
+)
+def test_a_range_has_the_spans_that_began_in_it(hours: float, until_minutes: int, step: int) -> None:
+    fill()
+    now = timezone.now()
+    since, until = now - timedelta(hours=hours), now - timedelta(minutes=until_minutes)
+    period = period_between(since, until)
+    assert period.step == timedelta(minutes=step) and 1 <= period.count <= 63
+    assert period.since <= since and period.until == until <= period.begins()[-1] + period.step
+    wanted = FigureFilter(period)
+    queries = Span.objects.filter(type=PIPELINE_TYPE, started_at__gte=period.since, started_at__lt=until).count()
+    raw = figures(wanted)
+    assert raw["stages"][0][1] == queries
+    before = figures(wanted.previous())
+    roll_up()
+    assert figures(wanted)["stages"] == raw["stages"], "the hour in which it ends is read from the spans"
+    assert figures(wanted.previous())["stages"] == before["stages"]
+    assert wanted.previous().period.until - wanted.previous().period.since == until - period.since
+
+
+def test_a_range_that_cannot_be() -> None:
+    now = datetime(2026, 3, 4, 10, 31, tzinfo=UTC)
+    day = timedelta(days=1)
+    for since, until in ((None, now), (now, now), (now, now - day), (now + day, None), (now - 63 * day, now)):
+        with pytest.raises(InvalidInput) as caught:
+            period_between(since, until, now)
+        assert caught.value.field == "since"
+    assert period_between(now - day, now + day, now).until == now
+
+
+def test_figures_stand_beside_those_of_the_time_before() -> None:
+    now = timezone.now()
+    for minutes in (10, 20, 30, 70, 80):
+        add_span(now - timedelta(minutes=minutes), 200.0 if minutes < 60 else 100.0,
+                 status_code="ERROR" if minutes == 70 else "OK")  # fmt: skip
+        add_span(now - timedelta(minutes=minutes), 5.0, name="chat", type=CHAT, input_tokens=minutes)
+    wanted = FigureFilter(period_between(now - timedelta(hours=1), None))
+
+    def changes(wanted: FigureFilter) -> dict[str, Change]:
+        whole, parts = stage_figures(wanted)[PIPELINE_TYPE], consumption(wanted, "model")
+        return changes_since_previous(wanted, whole, parts, "model")
+
+    told = changes(wanted)
+    assert (told["queries"], told["errors"].before) == (Change("2", "+50 %"), "50 %")
+    assert told["tokens"] == Change("150", "-60 %") and told["latency"].change == "+95 %"
+    assert set(changes(FigureFilter(wanted.period, "elsewhere")).values()) == {Change("")}
 
 
 def test_figures_of_one_collection_and_key() -> None:

@@ -9,11 +9,15 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
+from evaluation_app.spans.search import histograms as span_histograms
 from evaluation_app.spans.search import search as span_stretches
+from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import forget_seen
+from evaluation_app.spans.search.histograms import BARS_MAX, STEPS, count_spans, step_of
 from evaluation_app.spans.search.search import (
     SlowSearch,
     SpanFilter,
@@ -267,6 +271,37 @@ def test_what_cannot_be_is_said(spans: None, given: dict[str, str], field: str, 
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("lat", ["latency_ms"]),
+        ("latency_ms >", ["latency_ms >="]),
+        ("kind == 'LLM' ", ["kind == 'LLM' and", "kind == 'LLM' or"]),
+        ("kind == 'R", ["kind == 'RETRIEVER'", "kind == 'RERANKER'"]),
+        ("status == ", ["status == 'OK'", "status == 'ERROR'", "status == 'UNSET'"]),
+        ("status == 'error' and not inp", [f"status == 'error' and not {name}" for name in ("input_tokens", "input")]),
+        ("score.corr", ["score.correctness"]),
+        ("gen_ai.request.top", ["gen_ai.request.top_k", "gen_ai.request.top_p"]),
+        ("kynd == 'LLM' and ", []),
+        ("latency_ms > 5 5", []),
+        ("'pump' in out", ["'pump' in output_tokens", "'pump' in output"]),
+    ],
+)
+def test_an_expression_is_completed(spans: None, text: str, offered: list[str]) -> None:
+    found = complete(text)
+    assert [each for each in found if "." not in each or "score." in each or "gen_ai." in each] == offered
+
+
+def test_every_completion_of_a_field_can_be_filtered_by(spans: None) -> None:
+    fields = [each for each in complete("") if each != "not"]
+    assert {"input", "output", "latency_ms", "score.correctness"} <= {*fields}
+    for field in fields:
+        if field != "text":
+            assert parse_filter({"where": f"{field} is not none"}).where
+    assert all(operator.startswith("score.hit@10 ") for operator in complete("score.hit@10 "))
+    assert "score.hit@10 contains" not in complete("score.hit@10 ") and "name contains" in complete("name ")
+
+
 def test_pages_hold_every_span_once(spans: None) -> None:
     for number in range(5):  # of one moment: told apart by their ids
         make_span(f"rag.fuse {number}", 7, 1)
@@ -317,6 +352,44 @@ def test_counts_by_value(spans: None) -> None:
     assert facets.by_field["kinds"] == [("CHAIN", 2), ("LLM", 2), ("RETRIEVER", 1)]  # what else could be chosen
 
 
+def test_spans_are_counted_by_time_and_latency(spans: None) -> None:
+    counts = count_spans(parse_filter({"since": NOON.isoformat(), "until": (NOON + timedelta(seconds=30)).isoformat()}))
+    assert counts.step == timedelta(seconds=1) and counts.begins[0] == NOON and len(counts.begins) == 30
+    assert (counts.total[NOON], counts.failed[NOON], counts.reached) == (6, 1, None)
+    # 3 ms; 100 ms twice, which begin their bucket; 600, 800 and 900 ms
+    assert dict(counts.durations) == {2: 1, 7: 2, 9: 3}
+    assert count_spans(parse_filter({"where": "kind == 'LLM'"})).total.total() == 2
+    everything = count_spans(SpanFilter())
+    assert 1 <= len(everything.begins) <= BARS_MAX
+    assert everything.begins[0] <= NOON < everything.begins[0] + everything.step
+    only = SpanFilter().only_of(CollectionScope({1: ("shed", datetime(2000, 1, 1, tzinfo=UTC))}))
+    assert count_spans(only).total.total() == 2, "a limited key counts its own"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"until": "0001-01-01T00:00:00Z"}, {"since": "9999-12-31T00:00:00Z"}, {"since": "1h", "until": "2h"}],
+)
+def test_nothing_is_counted_outside_of_what_is_stored(spans: None, given: dict[str, str]) -> None:
+    counts = count_spans(parse_filter(given))
+    assert counts.total.total() == 0 and len(counts.begins) <= BARS_MAX
+    calendar = count_spans(parse_filter({"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T00:00:00Z"}))
+    assert calendar.total.total() == 6
+
+
+@pytest.mark.parametrize("seconds", [0.1, 59, 61, 3600, 86_400, 30 * 86_400, 365 * 86_400])
+def test_steps_are_round_and_few(seconds: float) -> None:
+    length = timedelta(seconds=seconds)
+    step = step_of(length)
+    assert step in STEPS and length <= step * (BARS_MAX - 1)
+
+
+def test_counting_ends_in_time(spans: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(span_histograms, "BUDGET_S", 0.0)
+    counts = count_spans(SpanFilter())
+    assert counts.reached is not None and counts.total.total() == 0
+
+
 def test_the_slowest_and_one_span(spans: None) -> None:
     assert [span.duration_ms for span in slowest_spans(parse_filter({"kind": "LLM"}), 1)] == [100]
     assert [span.name for span in slowest_spans(SpanFilter(), 2)] == ["GET /v1", "rag.pipeline house"]
@@ -364,6 +437,17 @@ def test_a_statement_is_ended_in_time(db: None) -> None:
     with pytest.raises(TimeoutError, match="no answer within"):
         span_stretches.in_time(lambda: read(5), 0.1)
     assert read(0) == "0"
+
+
+def test_a_search_goes_no_further_back_than_it_must(spans: None) -> None:
+    make_span("chat gpt-4o", -400 * 86_400_000, 1)
+    since = {"since": (NOON - timedelta(hours=1)).isoformat(), "type": "rag.fuse"}
+    with CaptureQueriesContext(connection) as bounded:
+        assert not search_spans(parse_filter(since)).spans
+    with CaptureQueriesContext(connection) as unbounded:
+        assert not search_spans(parse_filter({"type": "rag.fuse"})).spans
+    reads = [sum("ORDER BY" in query["sql"] for query in taken) for taken in (bounded, unbounded)]
+    assert reads[0] == 1 < reads[1]
 
 
 def test_nothing_is_stored(db: None) -> None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
-FRAGMENTS = {"collections:switcher"}
+FRAGMENTS = {"collections:switcher", "evaluation:span-completions"}
 DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ONLY_POST = {
@@ -137,7 +137,7 @@ def test_a_request_for_a_part_that_a_page_does_not_have_gets_the_whole_page(
 
 def test_nobody_sees_a_page_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
     fill(documents=1)
-    for address in [*plain_addresses(), *NATURE, "/collection-switcher/"]:
+    for address in [*plain_addresses(), *NATURE, "/collection-switcher/", "/traces/spans/completions/"]:
         response = client.get(address)
         assert response.status_code == 302, address
         assert response["Location"].startswith("/accounts/login/?next=")

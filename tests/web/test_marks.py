@@ -60,7 +60,8 @@ def test_a_sentence_is_rendered_without_a_paragraph() -> None:
 
 
 def test_a_list_shows_the_words_of_an_answer_alone() -> None:
-    assert without_marks("## Plan\n[The **plan**](plan.md) sets `k`. [1][2]") == "Plan The plan sets k."
+    answer = "## Plan\n[The **plan**](plan.md) sets `k`, *not* A* or 2*3. [1][2]"
+    assert without_marks(answer) == "Plan The plan sets k, not A* or 2*3."
 
 
 def test_what_stands_for_a_citation_inside_is_dropped_from_foreign_text() -> None:

@@ -83,6 +83,33 @@ def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
     assert text(visitor.get("/traces/?period=never&by=moon&stage=x&collection=%00"), 422), "the rest is shown"
 
 
+def test_the_overview_shows_a_range_and_refreshes_when_asked(visitor: Client, spans: None) -> None:
+    now = timezone.now()
+    stated = {
+        "since": f"{now - timedelta(minutes=30):%Y-%m-%dT%H:%M}",
+        "until": f"{now - timedelta(minutes=11):%Y-%m-%dT%H:%M}",
+    }
+    page = text(visitor.get("/traces/", stated | {"refresh": "30"}))
+    for field, value in stated.items():
+        assert re.search(rf'name="{field}"[^>]* value="{value}"', page)
+    queries = int(re.findall(r'<span class="value">([^<]*)</span>', page)[0])
+    assert 0 < queries < 10
+    links = re.findall(r'class="number" href="(/traces/spans/[^"]+)"', page)
+    assert count_of(visitor, links[0]) == queries, "the figure opens what it counts"
+    assert "hx-trigger" not in page.split('id="figures"')[1].split(">")[0], "what has ended stays as it is"
+    assert re.search(
+        r"previous: [1-9]\d* <span[^>]*>\([+-]?\d+ %\)", text(visitor.get("/traces/", {"since": stated["until"]}))
+    )
+
+    figures = re.search(r'<div id="figures"[^>]*>', text(visitor.get("/traces/?period=1h&refresh=30")))
+    assert figures is not None
+    assert 'hx-get="/traces/?period=1h&refresh=30"' in figures[0] and 'hx-trigger="every 30s"' in figures[0]
+    assert "hx-get" not in re.search(r'<div id="figures"[^>]*>', text(visitor.get("/traces/")))[0]  # type: ignore[index]
+    for wrong in ("refresh=1", "until=24h", "since=soon", "since=1h&until=2h", "since=99d"):
+        page = text(visitor.get(f"/traces/?{wrong}"), 422)
+        assert page.count('role="alert"') == 1 and 'class="numbers"' in page, "the rest is shown"
+
+
 def count_of(visitor: Client, address: str) -> int:
     return text(visitor.get(address)).count("data-drawer>")
 
@@ -165,12 +192,12 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     add_span(3, "SELECT", attributes=statement | {"ragd.environment": "evaluation"})
     page = text(visitor.get("/traces/spans/?environment=all"))
     cells = cells_of(page, "rag.pipeline nature")
-    assert cells[1].startswith("How long may a lease be? x") and len(cells[1]) <= 200 and cells[2] == "A year."
-    assert cells[5:7] == ["production", f"{1:032x}"[:8]]
+    assert cells[3].startswith("How long may a lease be? x") and len(cells[3]) <= 200 and cells[4] == "A year."
+    assert cells[5:7] == [f"{1:032x}"[:8], "production"]
     assert f'href="/traces/{1:032x}/"' in page
-    assert cells_of(page, "chat gpt-4o")[1:3] == ["–", "–"], "what the content switch kept out is not shown"
+    assert cells_of(page, "chat gpt-4o")[3:5] == ["–", "–"], "what the content switch kept out is not shown"
     assert "a" * 64 not in page
-    assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[5] == "evaluation"
+    assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[6] == "evaluation"
     with CaptureQueriesContext(connection) as few:
         visitor.get("/traces/spans/?environment=all")
     for number in range(4, 40):
@@ -178,6 +205,60 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     with CaptureQueriesContext(connection) as many:
         visitor.get("/traces/spans/?environment=all")
     assert len(many) == len(few)
+
+
+def test_the_expression_is_in_sight_and_completed(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/"))
+    assert page.index('id="id_where"') < page.index("more-filters"), "in no fold"
+    listed = re.search(r'<datalist id="expressions">(.*?)</datalist>', page, re.DOTALL)
+    assert listed is not None and '<option value="latency_ms">' in listed[1], "also without a script"
+    options = text(visitor.get("/traces/spans/completions/", {"where": "kind == 'LLM' and late"}))
+    assert re.findall('value="([^"]+)"', options) == ["kind == 'LLM' and latency_ms"]
+    assert is_bare(text(visitor.get("/traces/spans/completions/", {"where": "kind =\x00= 5 '"})))
+
+
+def is_bare(part: str) -> bool:
+    return "<option" not in part and "<html" not in part
+
+
+def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
+    from evaluation_app.models import EvaluationItem, Span
+    from tests.evaluation.made_runs import make_run
+
+    runs = list(Span.objects.exclude(run_id=None).order_by("started_at").values_list("run_id", flat=True))
+    made = make_run([{"correctness": 0.2}, {"correctness": 0.9}, {"correctness": None}])
+    for item, run in zip(EvaluationItem.objects.filter(run=made).order_by("position"), runs, strict=False):
+        EvaluationItem.objects.filter(pk=item.pk).update(query_run=run)
+    assert count_of(visitor, "/traces/spans/?where=score.correctness+<+0.5") == 1
+    assert count_of(visitor, "/traces/spans/?where=score.correctness+>=+0.2") == 2
+    by_fields = "/traces/spans/?measure=correctness&score_below=0.5"
+    assert count_of(visitor, by_fields) == 1 and count_of(visitor, f"{by_fields}&score_above=0.3") == 0
+    assert count_of(visitor, f"{by_fields}&where=kind+==+'LLM'+or+latency_ms+>+1") == 1
+    assert count_of(visitor, "/traces/spans/?measure=correctness") == 2
+    assert 'value="score.correctness < 0.5"' in text(visitor.get(by_fields)), "the expression says it"
+    for wrong in ("score_below=0.5", "measure=correctness&score_below=low", "measure=corectness"):
+        assert 'id="spans-error"' in text(visitor.get(f"/traces/spans/?{wrong}"), 422)
+    Span.objects.filter(run_id=runs[1]).update(environment="evaluation")
+    nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.5"))
+    assert re.search(r'href="\?[^"]*environment=evaluation[^"]*">', nothing), (
+        "golden questions are of another environment"
+    )
+    assert "there is no measure" in text(visitor.get("/traces/spans/?where=score.corect+<+1"), 422).lower()
+
+
+def test_bars_open_their_range(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/?type=chat&type=rag.pipeline&since=1h&min_ms=50"))
+    volume, latency = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    for chart, names in ((volume, {"since", "until"}), (latency, {"min_ms", "max_ms"})):
+        rows = re.findall(r'<th scope="row"><a href="([^"]+)">.*?</th>(.*?)</tr>', chart, re.DOTALL)
+        told = [sum(map(int, re.findall(r">(\d+)<", cells))) for _, cells in rows]
+        assert sum(told) == 20
+        for (link, _), count in zip(rows, told, strict=True):
+            asked = parse_qs(link[1:])
+            assert names <= asked.keys() and asked["type"] == ["gen_ai.inference", "aitf.rag.pipeline"]
+            assert count_of(visitor, f"/traces/spans/{link}") == count
+    assert re.search(r">failed</th>", volume) and "Counting timed out" not in page
+    assert "<figure" not in text(visitor.get("/traces/spans/?collection=elsewhere"))
 
 
 def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
@@ -279,3 +360,39 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
     page = text(visitor.get("/runs/?max_cost=0.002"))
     assert "$0.001" in page and re.search(r'<details class="quiet more-filters" open>', page)
     assert is_empty(visitor.get("/runs/?min_ms=99999"))
+
+
+def test_runs_are_found_by_score(visitor: Client) -> None:
+    from evaluation_app.models import EvaluationItem, RunScore
+    from retrieval_app.models import QueryRun
+    from tests.evaluation.made_runs import make_run
+
+    runs = [
+        QueryRun.objects.create(kind="ask", collection_name="nature", query=f"Question {number}?", door="api")
+        for number in range(5)
+    ]
+    made = make_run([{"correctness": 0.2, "recall@10": 1.0}, {"correctness": 0.5}, {"correctness": None}])
+    for item, run in zip(EvaluationItem.objects.filter(run=made).order_by("position"), runs, strict=False):
+        EvaluationItem.objects.filter(pk=item.pk).update(query_run=run.pk)
+    RunScore.objects.create(
+        query_run=runs[3].pk, collection_name="nature", question_text="q", judge="embedded", outcome="answered",
+        scores={"adherence": {"state": "scored", "value": 0.0}}, asked_at=timezone.now(),
+    )  # fmt: skip
+
+    def found(query: str) -> str:
+        return "".join(sorted(re.findall(r">Question (\d)\?<", text(visitor.get(f"/runs/?{query}")))))
+
+    assert found("measure=correctness") == "01", "a score that could not be told is none"
+    assert found("measure=correctness&score_below=0.5") == "0" and found("measure=correctness&score_above=0.2") == "1"
+    assert found("measure=correctness&score_above=0.1&score_below=0.4") == "0"
+    assert found("measure=recall@10&score_above=0.99") == "0" and found("measure=recall@5") == ""
+    assert found("measure=adherence&score_below=0.5") == "3"
+    for wrong in ("measure=corectness", "score_below=0.5", "measure=correctness&score_below=low"):
+        page = text(visitor.get(f"/runs/?{wrong}"))
+        assert "is ignored:" in page and re.search(r'<details class="quiet more-filters" open>', page)
+    assert found("measure=corectness") == found("score_below=0.5") == "01234"
+    page = text(visitor.get("/runs/?measure=correctness&score_below=0.5"))
+    assert f'href="/runs/{runs[0].pk}/?measure=correctness&score_below=0.5"' in page, "the filter goes along"
+    with CaptureQueriesContext(connection) as taken:
+        visitor.get("/runs/?measure=correctness&score_below=0.5")
+    assert len(taken) <= 10

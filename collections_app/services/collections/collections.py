@@ -26,8 +26,8 @@ from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.normalization import normalize
-from ragd.store.store import create_collection as create_rows
-from ragd.store.store import languages
+from ragd.store.tables import create_collection as create_rows
+from ragd.store.tables import languages
 
 CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000

@@ -33,7 +33,8 @@ from collections_app.services.collections.snapshots import READER_NAME
 from collections_app.services.governance import audit
 from collections_app.work.leases import cancel
 from ragd.errors import UnknownCollection
-from ragd.store.store import drop_collection, execute, fetch_all
+from ragd.store.store import execute, fetch_all
+from ragd.store.tables import drop_collection
 
 log = logging.getLogger(__name__)
 

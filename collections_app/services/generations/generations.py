@@ -22,7 +22,8 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.store.generations import GenerationSpec, create_generation
-from ragd.store.store import fetch_all, languages
+from ragd.store.store import fetch_all
+from ragd.store.tables import languages
 from ragd.types import SPEC_VERSION
 
 State = Generation.State

@@ -31,7 +31,8 @@ from collections_app.services.transfer.import_writer import FENCE, FIRST, Import
 from collections_app.work.leases import Lease
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 from ragd.store.generations import GenerationSpec
-from ragd.store.store import INSERT_STATS, create_partition, execute, languages
+from ragd.store.store import execute
+from ragd.store.tables import INSERT_STATS, create_partition, languages
 from ragd.types import ChunkPolicy
 
 PART_BYTES = 1_000_000

@@ -39,7 +39,8 @@ from collections_app.services.transfer.import_rows import check_row
 from ragd.errors import UnknownCollection
 from ragd.store.generations import GenerationSpec, open_generation
 from ragd.store.postings import POSTINGS_MIN, build_postings, drop_postings
-from ragd.store.store import REBAKE, SET_BAKED, attach_partition, execute, fetch_all, partition_name
+from ragd.store.store import REBAKE, SET_BAKED, execute, fetch_all, partition_name
+from ragd.store.tables import attach_partition
 from ragd.types import Chunk
 
 FENCE = timedelta(minutes=10)

@@ -10,7 +10,7 @@ from django.db import connection
 
 from collections_app.http.page_requests import field_of
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
-from ragd.store.store import languages
+from ragd.store.tables import languages
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
+from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
+from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
+from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
+from evaluation_app.spans.search.language import LENGTH_MAX
+from evaluation_app.spans.search.scores import OFFERED, PREFIX
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -36,7 +42,7 @@ from ragd.telemetry import names
 from retrieval_app.models import QueryRun
 
 PER_PAGE = 50
-OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value")  # of the address, beside the filter's
+OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above")
 FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name", "environment")
 FACETS_SHOWN = 8
 AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
@@ -96,8 +102,9 @@ class Row:
 
 @require_GET
 def spans(request: PageRequest) -> HttpResponse:
-    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
-    condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
+    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= and measure=,
+    score_below=, score_above= add one more condition each, for the form. 422 with the form as it was for a filter that
+    says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
     context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
     status = 200
@@ -114,9 +121,17 @@ def spans(request: PageRequest) -> HttpResponse:
         status = 503
     context["environment"] = shown_environment(query)
     context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
+    context["completions"] = complete(str(query.get("where", ""))[:LENGTH_MAX])
     context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}
     parts = {"spans": "evaluation/parts/spans.html"}
     return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
+
+
+@require_GET
+def completions(request: PageRequest) -> HttpResponse:
+    """What may stand next in where=, as the options of the expression's field."""
+    words = complete(request.GET.get("where", "").replace("\x00", "")[:LENGTH_MAX])
+    return render(request, "evaluation/parts/expression_options.html", {"completions": words})
 
 
 def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
@@ -124,10 +139,12 @@ def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
     page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
     counts, texts = facet_counts(span_filter), read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
+    histograms = draw_histograms(span_filter, partial(_address, query))
     older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     return {
         "wanted": span_filter,
         "page": page,
+        "histograms": histograms,
         "rows": [
             Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
             for span in page.spans
@@ -181,16 +198,27 @@ def shown_environment(query: QueryDict) -> str:
 
 
 def with_condition(query: QueryDict) -> QueryDict:
-    """The parameters of the address; the three fields of the form for one attribute are put together into attr."""
+    """The parameters of the address; the three fields of the form for one attribute are put together into attr, those
+    for a score into where."""
     provided = query.copy()
     name = provided.get("attr_name", "").strip()
     op = provided.get("attr_op", "eq")
     if name:
         value = provided.get("attr_value", "")
         provided.appendlist("attr", f"{name}:{op}" if op in ("exists", "missing") else f"{name}:{op}:{value}")
-    for field in ("attr_name", "attr_op", "attr_value"):
+    if words := _score_words(*(provided.get(field, "").strip() for field in ("measure", "score_below", "score_above"))):
+        where = provided.get("where", "").strip()
+        provided["where"] = f"({where}) and {words}" if where else words
+    for field in ("attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above"):
         provided.pop(field, None)
     return provided
+
+
+def _score_words(measure: str, below: str, above: str) -> str:
+    """The condition of a score as an expression; a bound without a measure is one that the language refuses."""
+    name = f"{PREFIX}{measure}" if measure else PREFIX.rstrip(".")
+    bounds = [f"{name} {sign} {bound}" for sign, bound in (("<", below), (">", above)) if bound]
+    return " and ".join(bounds) or (f"{name} is not none" if measure else "")
 
 
 def _spelled_out(span_filter: SpanFilter, params: QueryDict) -> QueryDict:
@@ -287,6 +315,7 @@ def _choices() -> dict[str, Any]:
         "ages": AGES,
         "operators": [(op, OPERATOR_WORDS[op]) for op in OPERATORS],
         "environments": ENVIRONMENT_CHOICES,
+        "measures": OFFERED,
     }
 
 

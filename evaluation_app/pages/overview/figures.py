@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.utils import timezone
 
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS
+from evaluation_app.pages.overview.periods import DAY, HOUR, Period, floor_to
 from evaluation_app.pages.overview.rollups import (
     BUCKET_SQL,
     MODEL_TYPES,
@@ -23,7 +23,6 @@ from evaluation_app.pages.overview.rollups import (
 )  # fmt: skip
 from ragd.telemetry import PRODUCTION
 
-DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 SLOWEST = 10
 # what consumption is told apart by: the word in the address -> (column, words)
@@ -84,44 +83,6 @@ WHERE started_at >= %(since)s AND started_at < %(until)s AND duration_ms >= %(at
   AND {PART}
 ORDER BY duration_ms DESC, trace_id, span_id LIMIT %(limit)s
 """  # noqa: S608  (constants)
-
-
-@dataclass(frozen=True, slots=True)
-class Period:
-    """A time up to now in equal steps, which begin at round times. The last step is not over yet."""
-
-    name: str
-    words: str
-    step: timedelta
-    count: int
-    since: datetime
-    until: datetime
-
-    def begins(self) -> list[datetime]:
-        return [self.since + number * self.step for number in range(self.count)]
-
-    @property
-    def is_rolled(self) -> bool:
-        """Whether whole hours are enough for its steps."""
-        return self.step >= timedelta(hours=1)
-
-
-PERIODS: dict[str, tuple[str, timedelta, int]] = {
-    "1h": ("Last hour", timedelta(minutes=2), 30),
-    "24h": ("24 hours", timedelta(hours=1), 24),
-    "7d": ("7 days", timedelta(hours=6), 28),
-    "30d": ("30 days", timedelta(days=1), 30),
-}
-USUAL_PERIOD = "24h"
-
-
-def period_until(name: str, now: datetime | None = None) -> Period:
-    """The named period up to now. Raises KeyError for a name that is none."""
-    words, step, count = PERIODS[name]
-    until = (now or timezone.now()).astimezone(UTC)
-    epoch = datetime(2000, 1, 1, tzinfo=UTC)
-    last = epoch + (until - epoch) // step * step
-    return Period(name, words, step, count, last - (count - 1) * step, until)
 
 
 @dataclass(slots=True)
@@ -214,26 +175,47 @@ class SlowQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Rolled:
+    """What began before these moments is read from the rollups, by the hour and by the day; None: nothing is."""
+
+    hours: datetime | None = None
+    days: datetime | None = None
+
+
+def read_rolled(period: Period) -> Rolled:
+    """As far as the steps of the period allow; two queries at most."""
+    return Rolled(
+        hours=rolled_until() if period.is_rolled else None, days=rolled_until(24) if period.step >= DAY else None
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FigureFilter:
-    """The part of all spans that is looked at; "" for all collections, all keys, all environments."""
+    """The part of all spans that is looked at; "" for all collections, all keys, all environments. rolled: None: each
+    statement asks for it again."""
 
     period: Period
     collection: str = ""
     key: str = ""
     environment: str = PRODUCTION
+    rolled: Rolled | None = None
+
+    def previous(self) -> FigureFilter:
+        return replace(self, period=self.period.previous())
 
     def values(self, *told_apart: str) -> dict[str, Any]:
         """Of a statement that tells apart by these columns."""
         columns = [*told_apart, *(["collection"] if self.collection else []), *(["api_key"] if self.key else [])]
-        since, days = self.period.since, self.period.step >= DAY
-        edge = (rolled_until() or since) if self.period.is_rolled else since
-        day_edge = (rolled_until(24) or since) if days else since
+        since, until = self.period.since, self.period.until
+        rolled = self.rolled or read_rolled(self.period)
+        edge = min(rolled.hours or since, floor_to(until, HOUR))
+        day_edge = min(rolled.days or since, floor_to(edge, DAY))
         return {
             "since": since,
-            "until": self.period.until,
+            "until": until,
             "step": self.period.step,
             "edge": edge,
-            "day_edge": max(since, min(day_edge, edge)),
+            "day_edge": max(since, day_edge),
             "summed_over": summed_over(columns),
             "collection": self.collection,
             "key": self.key,

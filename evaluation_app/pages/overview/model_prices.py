@@ -16,7 +16,8 @@ from collections_app.models import Collection, ModelPrice
 from collections_app.services.governance.prices import entered, find_cost, table_version
 from collections_app.stores import embedder_for
 from evaluation_app.models import Span
-from evaluation_app.pages.overview.figures import Consumption, FigureFilter, consumption, period_until
+from evaluation_app.pages.overview.figures import Consumption, FigureFilter, consumption
+from evaluation_app.pages.overview.periods import period_until
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from ragd import telemetry
 from ragd.models.openai_client import OPENAI_URL

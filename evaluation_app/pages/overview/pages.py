@@ -19,16 +19,12 @@ from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars
 from evaluation_app.pages.explorer.pages import ENVIRONMENT_CHOICES
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
 from evaluation_app.pages.overview import figures as overview
-from evaluation_app.pages.overview.figures import (
-    DIMENSIONS,
-    PERIODS,
-    USUAL_PERIOD,
-    FigureFilter,
-    Period,
-    StageFigures,
-)  # fmt: skip
+from evaluation_app.pages.overview.figures import DIMENSIONS, FigureFilter, StageFigures
+from evaluation_app.pages.overview.periods import PERIODS, USUAL_PERIOD, Period, period_between, period_until
+from evaluation_app.pages.overview.previous import changes_since_previous, count_tokens, spell_percent
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
-from evaluation_app.spans.search.filters import ALL
+from evaluation_app.spans.search.filters import ALL, parse_moment
+from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun
 
@@ -41,7 +37,9 @@ CLOSED = {
     "period": (USUAL_PERIOD, *(name for name in PERIODS if name != USUAL_PERIOD)),
     "environment": (*ENVIRONMENTS, ALL),
     "by": tuple(DIMENSIONS),
+    "refresh": ("off", "30", "60"),
 }
+REFRESH_WORDS = {"off": "Off", "30": "30 s", "60": "60 s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +61,22 @@ class SlowRow:
 
 @require_GET
 def show_overview(request: PageRequest) -> HttpResponse:
-    """period=1h, 24h, 7d or 30d; environment=, collection=, key=; stage= whose times are drawn; by= what tokens are
-    grouped by. 422 with what is wrong in the address, and the rest is shown."""
+    """period=1h, 24h, 7d or 30d, or since= and until= instead; environment=, collection=, key=; stage= whose times are
+    drawn; by= what tokens are grouped by; refresh= the figures after so many seconds, unless they end with until=.
+    422 with what is wrong in the address, and the rest is shown."""
     params = {name: str(value).replace("\x00", "") for name, value in request.GET.items() if value}
     wrong = wrong_parameters(params)
     chosen = {name: next(iter(known)) for name, known in CLOSED.items()} | {
         name: value for name, value in params.items() if name not in wrong
     }
-    period = overview.period_until(chosen["period"])
+    period = _read_period(params, chosen["period"], wrong)
     environment = "" if chosen["environment"] == ALL else chosen["environment"]
     figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""), environment)
     context: dict[str, Any] = {
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
+        "refresh": chosen["refresh"] if not params.get("until") else "off",
+        "refreshes": REFRESH_WORDS.items(),
         "wanted": figure_filter,
         "environment": chosen["environment"],
         "environments": ENVIRONMENT_CHOICES,
@@ -92,9 +93,8 @@ def show_overview(request: PageRequest) -> HttpResponse:
     status = 422 if wrong else 200
     try:
         with read_briefly():
-            context |= _figures(figure_filter, params.get("stage", "")) | _consumption_context(
-                figure_filter, chosen["by"]
-            )
+            figure_filter = replace(figure_filter, rolled=overview.read_rolled(period))
+            context |= _all_figures(figure_filter, params.get("stage", ""), chosen["by"])
             if not context["stages"]:
                 context["others"] = _other_environments(figure_filter, params)
     except OperationalError:
@@ -102,9 +102,19 @@ def show_overview(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/overview.html", context, status=status)
 
 
+def _read_period(params: Mapping[str, str], name: str, wrong: dict[str, str]) -> Period:
+    """Between since and until where one of them is given, else the named one. What is wrong with them goes to wrong."""
+    try:
+        since, until = (parse_moment(field, params.get(field, "")) for field in ("since", "until"))
+        return period_between(since, until) if since or until else period_until(name)
+    except InvalidInput as error:
+        wrong[error.field or "since"] = f"{error.message}: {PERIODS[name][0]} is shown."
+        return period_until(name)
+
+
 def wrong_parameters(params: Mapping[str, str]) -> dict[str, str]:
     """name -> what is wrong with it, of those that the page does not know or whose value is none of the known ones."""
-    known = (*CLOSED, "collection", "key", "stage")
+    known = (*CLOSED, "since", "until", "collection", "key", "stage")
     wrong = {}
     for name, value in params.items():
         if name not in known:
@@ -121,8 +131,17 @@ def _with_wanted(names: Iterable[str], requested: str) -> list[str]:
     return known if not requested or requested in known else [*known, requested]
 
 
-def _figures(figure_filter: FigureFilter, chosen: str) -> dict[str, Any]:
-    stages = overview.stage_figures(figure_filter)
+def _all_figures(figure_filter: FigureFilter, stage: str, by: str) -> dict[str, Any]:
+    stages, parts = overview.stage_figures(figure_filter), overview.consumption(figure_filter, by)
+    return {
+        **_figures(figure_filter, stages, stage),
+        **_consumption_context(figure_filter, parts, by),
+        "previous": figure_filter.period.previous(),
+        "changes": changes_since_previous(figure_filter, stages[PIPELINE_TYPE], parts, by),
+    }
+
+
+def _figures(figure_filter: FigureFilter, stages: Mapping[str, StageFigures], chosen: str) -> dict[str, Any]:
     whole = stages[PIPELINE_TYPE]
     shown = stages.get(chosen, whole)
     return {
@@ -242,8 +261,7 @@ def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow
     return [SlowRow(query, questions.get(query.run_id, "")[:FIRST_LETTERS]) for query in slow]
 
 
-def _consumption_context(figure_filter: FigureFilter, by: str) -> dict[str, Any]:
-    parts = overview.consumption(figure_filter, by)
+def _consumption_context(figure_filter: FigureFilter, parts: Sequence[overview.Consumption], by: str) -> dict[str, Any]:
     rows = [
         (part, part.name or UNNAMED[by], _consumption_address(figure_filter, by, part.name))
         for part in parts
@@ -264,7 +282,7 @@ def _consumption_context(figure_filter: FigureFilter, by: str) -> dict[str, Any]
         "total": {
             "calls": sum(part.calls for part in parts),
             "priced": sum(part.priced for part in parts),
-            "tokens": sum(part.input_tokens + part.output_tokens for part in parts),
+            "tokens": count_tokens(parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
         "tokens": _bars(figure_filter, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
@@ -287,10 +305,6 @@ def _bars(
 ) -> Picture:
     series = [Series(name, tuple(values), address) for name, address, values in rows]
     return draw_bars(title, _steps(figure_filter, type=MODEL_TYPES), series, spell=spell)
-
-
-def spell_percent(value: float) -> str:
-    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
 def spell_count(value: float) -> str:

@@ -12,7 +12,7 @@ from django.db.models.functions import Cast, TruncDate
 from django.utils import timezone
 
 from collections_app.models import Document
-from evaluation_app.pages.overview.figures import period_until
+from evaluation_app.pages.overview.periods import period_until
 from retrieval_app.models import QueryRun
 
 DAYS = 14

@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from evaluation_app.measures.catalogue import CUTS, HEADLINE, MEASURES, find
 from evaluation_app.models import EvaluationItem, RunScore
+from retrieval_app.runs.score_filter import register_scores
 
 PREFIX = "score."
 LOOKUPS = {"==": "", ">": "__gt", ">=": "__gte", "<": "__lt", "<=": "__lte"}
@@ -33,3 +34,14 @@ def score_condition(column: str, measure: str, op: str = "exists", value: float 
     judged = RunScore.objects.filter(condition).order_by()
     runs = items.values_list("query_run").union(judged.values_list("query_run"), all=True)
     return Q(**{f"{column}__in": runs})
+
+
+def _of_runs(measure: str, below: float | None, above: float | None) -> Q:
+    bounds = [(op, bound) for op, bound in (("<", below), (">", above)) if bound is not None]
+    condition = Q() if bounds else score_condition("pk", measure)
+    for op, bound in bounds:
+        condition &= score_condition("pk", measure, op, bound)
+    return condition
+
+
+register_scores("evaluations", OFFERED, _of_runs)

@@ -55,13 +55,15 @@ class SlowSearch(OperationalError):
 
 @dataclass(slots=True)
 class TimeWindows:
-    """A walk through `rows` from `start` (None: the newest span) back in time, or forward.
+    """A walk through `rows` from `start` (None: the newest span) back in time to `end` (None: the oldest), or forward
+    to the newest. The rows are those after `end` already.
 
     reached: None when the walk came to the end or found enough; else how far it came when its time was over.
     """
 
     rows: SpanQuerySet
     start: datetime | None = None
+    end: datetime | None = None
     forward: bool = False
     budget_s: float = BUDGET_S
     reached: datetime | None = None
@@ -74,6 +76,7 @@ class TimeWindows:
         founds: list[Found] = []
         until = time.monotonic() + self.budget_s
         first, last = first_and_last()
+        first = max(first, self.end or first)
         at, near, step = self.start or last, None, FIRST_STEP
         while True:
             try:
@@ -180,7 +183,7 @@ def search_spans(
     if cursor:
         position = _decode(cursor)
         rows, start = rows.filter(_behind(*position)), position[0]
-    stretches = TimeWindows(rows, start)
+    stretches = TimeWindows(rows, start, span_filter.since)
     result = stretches.walk(limit + 1, _read)
     if stretches.reached is not None:
         return SpanPage(result, _encode(stretches.reached, 0), stretches.reached)
@@ -202,7 +205,7 @@ def neighbours(span_filter: SpanFilter, span: Span) -> Neighbours:
     rows, position = matching(span_filter), _place(span)
     after = rows.filter(_before(*position)).order_by("started_at", "id")
     newer = TimeWindows(after, span.started_at, forward=True).walk(1, _read)
-    older = TimeWindows(_newest(rows.filter(_behind(*position))), span.started_at).walk(1, _read)
+    older = TimeWindows(_newest(rows.filter(_behind(*position))), span.started_at, span_filter.since).walk(1, _read)
     return Neighbours(newer[0] if newer else None, older[0] if older else None)
 
 
@@ -271,7 +274,7 @@ def _count_values(
                     counts[column][value] += spans
         return [None] * total
 
-    stretches = TimeWindows(_newest(matching(span_filter)), span_filter.until, budget_s=budget_s)
+    stretches = TimeWindows(_newest(matching(span_filter)), span_filter.until, span_filter.since, budget_s=budget_s)
     try:
         result = len(stretches.walk(FACET_ROWS, count))
     except SlowSearch:
