@@ -141,13 +141,13 @@ def run_figures(run: EvaluationRun, bands: Bands, base: EvaluationRun | None = N
         make_figure(name, means.get(name, {}), bands, run.thresholds.get(name), bases.get(name)) for name in names
     )
     return [
-        replace(figure, by_construction=figure.name in constant, judge=judge_of(figure.measure, run.judge))
+        replace(figure, by_construction=figure.name in constant, judge=judge_of(figure.measure, run.judge_identity))
         for figure in figures
     ]
 
 
 def judge_of(measure: Measure, judge: str) -> str:
-    """The judge that the measure rests on, "" for one that rests on none."""
+    """The judge that the measure rests on, as in `accuracy_of`; "" for one that rests on none."""
     return judge if measure.group in JUDGED_GROUPS and judge != "none" else ""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FILE = Path(__file__).with_name("accuracy.json")
+SUPPORT = ("adherence", "faithfulness")
 AUROC_MIN = 0.75
 EXPLAINED_MIN = 0.5
 
@@ -44,8 +45,13 @@ class Accuracy:
 
 
 def accuracy_of(judge: str, measure: str) -> Accuracy | None:
-    """judge: its name ("embedded", ...). None for what nobody measured: another judge, another measure."""
-    return _stored().get((judge, measure))
+    """judge: its name ("embedded", ...), with its version behind where that is known ("embedded 3-tokens").
+
+    None for what nobody measured: another judge, another measure, and support where the version names a model from a
+    folder (RAGD_JUDGE_PATH), which tells what is supported then.
+    """
+    name, _, version = judge.partition(" ")
+    return None if " " in version and measure in SUPPORT else _stored().get((name, measure))
 
 
 @cache

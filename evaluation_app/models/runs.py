@@ -110,6 +110,11 @@ class EvaluationRun(LeasedWork):
         return reverse("evaluation:evaluation-run", args=[self.pk])
 
     @property
+    def judge_identity(self) -> str:
+        """Name and version of the judge, "none" without one."""
+        return f"{self.judge} {self.judge_version}".rstrip()
+
+    @property
     def is_active(self) -> bool:
         return self.state in (self.State.QUEUED, self.State.RUNNING)
 
@@ -289,6 +294,11 @@ class RunScore(models.Model):
 
     def __str__(self) -> str:
         return self.question_text
+
+    @property
+    def judge_identity(self) -> str:
+        """Name and version of the judge, "none" without one."""
+        return f"{self.judge} {self.judge_version}".rstrip()
 
 
 class Sampling(LeasedWork):

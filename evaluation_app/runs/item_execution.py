@@ -170,7 +170,7 @@ class ItemExecutor:
         item.details = scored.details | {"store_state": query_run.store_state}
         item.judge_usage = scored.judge_usage
         golden = replace(golden, thresholds={**self.run.thresholds, **golden.thresholds})
-        item.modes = find_modes(scored, golden, self.bands, answerer=self.run.answerer, judge=self.run.judge)
+        item.modes = find_modes(scored, golden, self.bands, answerer=self.run.answerer, judge=self.run.judge_identity)
 
 
 def query_run_id(run: EvaluationRun, position: int, retry: int = 0) -> UUID:

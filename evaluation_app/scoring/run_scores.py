@@ -71,7 +71,7 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
             "took_ms": round((time.perf_counter() - began) * 1000, 3),
             "asked_at": run.created_at,
             "created_at": timezone.now(),
-            **_fields(result, run.answerer, scorer.settings.judge),
+            **_fields(result, run.answerer, scorer.judge_identity),
         },
     )
     return stored

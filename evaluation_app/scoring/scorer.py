@@ -108,7 +108,12 @@ class Scorer:
 
     @property
     def _is_weak(self) -> bool:
-        return self.judge is not None and bool(weak_of(self.judge.name))
+        return self.judge is not None and bool(weak_of(self.judge_identity))
+
+    @property
+    def judge_identity(self) -> str:
+        """Name and version of the judge; "none" without one."""
+        return f"{self.settings.judge} {self.judge_version}".rstrip()
 
     @property
     def judge_version(self) -> str:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation_app.analysis.figures import question_bands
 from evaluation_app.judges.accuracy import FILE as ACCURACY_FILE
 from evaluation_app.judges.accuracy import Accuracy, Statistic, accuracy_of
 from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
@@ -50,6 +51,7 @@ from evaluation_app.measures.trace import (
     letters,
     trace_scores,
 )
+from evaluation_app.scoring.modes.detection import weak_of
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from tests.builders import WordEmbedder
@@ -193,6 +195,17 @@ def test_a_weak_judge_gives_no_verdict_per_question(
     statistic: Statistic, accuracy: float, beside: float, expected: bool
 ) -> None:
     assert Accuracy(statistic, accuracy, accuracy, accuracy, 100, beside).is_weak is expected
+
+
+def test_what_a_folders_model_decides_has_no_measured_accuracy() -> None:
+    own = EmbeddedJudge(LocalEmbedder())
+    folder = f"{own.name} {own.version} lettucedetect 0123456789ab"
+    assert accuracy_of(f"{own.name} {own.version}", "adherence") == accuracy_of("embedded", "adherence") is not None
+    assert accuracy_of(folder, "adherence") is accuracy_of(folder, "faithfulness") is None
+    assert accuracy_of(folder, "context_relevance") == accuracy_of("embedded", "context_relevance")
+    assert weak_of(f"{own.name} {own.version}") and not weak_of(folder)
+    bands = {"adherence": (0.9, 0.5), "context_relevance": (0.9, 0.5)}
+    assert set(question_bands(folder, bands)) == {"adherence"}
 
 
 def test_logistic_regression_finds_the_least_loss() -> None:

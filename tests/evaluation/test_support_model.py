@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
 from collections_app.errors import ServiceError
+from evaluation_app.judges.accuracy import accuracy_of
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.protocol import MEASURES, Case
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
@@ -228,6 +229,7 @@ def test_the_setting_opens_the_folder_and_a_wrong_one_is_refused(tmp_path: Path,
     settings.RAGD_JUDGE_PATH = str(make_folder(tmp_path / "tiny", TOKENS))
     judge = open_judge(RunSettings())
     assert judge is not None and " tiny " in judge.version
+    assert accuracy_of(f"{judge.name} {judge.version}", "adherence") is None
     settings.RAGD_JUDGE_PATH = str(tmp_path / "nothing")
     with pytest.raises(ServiceError) as caught:
         open_judge(RunSettings())

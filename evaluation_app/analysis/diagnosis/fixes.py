@@ -71,7 +71,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     for item in locked.items.only("run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
         golden = Golden.from_dict(item.golden)
         golden = replace(golden, thresholds={**locked.thresholds, **golden.thresholds})
-        modes = find_modes(_read(item), golden, bands, answerer=locked.answerer, judge=locked.judge)
+        modes = find_modes(_read(item), golden, bands, answerer=locked.answerer, judge=locked.judge_identity)
         for mode in modes:
             counts[mode] = counts.get(mode, 0) + 1
         if modes != item.modes:

@@ -145,7 +145,7 @@ def _trace_address(item: EvaluationItem) -> str:
 def score_rows(item: EvaluationItem, row: ItemRow, earlier: Sequence[EarlierItem], bands: Bands) -> list[ScoreRow]:
     """Every measure of the question in the catalogue's order."""
     means = {figure.name: figure for figure in run_figures(item.run, bands)}
-    of_one = question_bands(item.run.judge, bands)
+    of_one = question_bands(item.run.judge_identity, bands)
     bounds = {**item.run.thresholds, **(item.golden.get("thresholds") or {})}
     missed = {miss.measure for miss in row.misses or ()}
     estimates: Mapping[str, Mapping[str, float]] = item.details.get("estimates") or {}

@@ -239,7 +239,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     columns = first_names(names, COLUMNS, run.answerer)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     columns += [name for name in names if name in requested and name not in columns]
-    bands = question_bands(run.judge, bands_for(run.golden_set))
+    bands = question_bands(run.judge_identity, bands_for(run.golden_set))
     return {
         "listed": listed,
         "query_times": times_of([row.query_run for row in page if row.query_run is not None]),

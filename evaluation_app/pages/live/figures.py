@@ -149,4 +149,4 @@ def figure_of(name: str, rows: Sequence[LiveRow], bands: Bands, *, resamples: in
     if interval is not None and interval.count > 1:
         values |= {"low": interval.low, "high": interval.high}
     figure = make_figure(name, values, bands)
-    return replace(figure, judge=judge_of(figure.measure, rows[-1].judge.partition(" ")[0])) if rows else figure
+    return replace(figure, judge=judge_of(figure.measure, rows[-1].judge)) if rows else figure

@@ -48,7 +48,7 @@ class MeasuredScore:
 
 def shown_scores(results: RunScore | EvaluationItem) -> list[MeasuredScore]:
     """Stored scores in the catalogue's order, with the server's bands for single answers."""
-    bands = question_bands(judge_name(results), bands_for())
+    bands = question_bands(judge_identity(results), bands_for())
     estimates: Mapping[str, Mapping[str, float]] = results.details.get("estimates") or {}
     return [
         MeasuredScore(measure_of(name, bands), Score.from_dict(results.scores[name]), estimates.get(name))
@@ -71,7 +71,7 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
         "scores": shown_scores(result) if result is not None else [],
         "modes": [_mode(key) for key in modes if key in failing],
         "diagnostics": [_mode(key) for key in modes if key not in failing],
-        "judge": judge_words(result) if result is not None else "",
+        "judge": judge_identity(result) if result is not None else "",
         "can_judge": run.status in (QueryRun.Status.OK, QueryRun.Status.ABSTAINED),
         "judge_model": judge_model() if has_judge_model() else "",
         "item_href": _item_address(item) if item is not None else "",
@@ -80,10 +80,6 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
 
 def _mode(key: str) -> tuple[str, Mode | None]:
     return mode_title(key), stored_table().modes.get(key)
-
-
-def judge_name(results: RunScore | EvaluationItem) -> str:
-    return results.judge if isinstance(results, RunScore) else results.run.judge
 
 
 def describe_marks(score: RunScore) -> dict[str, Any]:
@@ -105,14 +101,8 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
     }
 
 
-def judge_words(results: RunScore | EvaluationItem) -> str:
-    """Who judged, in words: "embedded 3-tokens"."""
-    judge, version = (
-        (results.judge, results.judge_version)
-        if isinstance(results, RunScore)
-        else (results.run.judge, results.run.judge_version)
-    )
-    return f"{judge} {version}".strip()
+def judge_identity(results: RunScore | EvaluationItem) -> str:
+    return results.judge_identity if isinstance(results, RunScore) else results.run.judge_identity
 
 
 def _item_address(item: EvaluationItem) -> str:

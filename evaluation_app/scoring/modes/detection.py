@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
-from evaluation_app.judges.accuracy import accuracy_of
+from evaluation_app.judges.accuracy import SUPPORT, accuracy_of
 from evaluation_app.measures.catalogue import CHUNK, Bands, by_construction, find
 from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
@@ -15,12 +15,12 @@ from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
 from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
-SUPPORT = ("adherence", "faithfulness")
 
 
 def weak_of(judge: str) -> frozenset[str]:
     """The measures of support of which the judge's verdict on a single answer was measured to be weak: they fail no
-    question. In such a judge's runs "stated" decides by rules whether the context supports an answer (`support`)."""
+    question. In such a judge's runs "stated" decides by rules whether the context supports an answer (`support`).
+    judge: as in `accuracy_of`."""
     known = {name: accuracy_of(judge, name) for name in SUPPORT}
     return frozenset(name for name, accuracy in known.items() if accuracy is not None and accuracy.is_weak)
 
@@ -54,8 +54,9 @@ def find_modes(
     expectation. Where nothing is expected, what the context is like is no failure: nothing could be relevant. A
     question that ended with an error shows "run_error" alone. bands: measure -> (good, poor) that people set, None for
     those of the server; other measures are held against the thresholds of reference. A value below a poor threshold
-    that a person set is "below_threshold" besides. answerer: what it cannot vary in shows no mode. judge: by name; of
-    what is weak for a single answer (`weak_of`) "doubtful_support" alone is found. Which modes fail: `failures`.
+    that a person set is "below_threshold" besides. answerer: what it cannot vary in shows no mode. judge: as in
+    `accuracy_of`; of what is weak for a single answer (`weak_of`) "doubtful_support" alone is found. Which modes fail:
+    `failures`.
     """
     own = bands if bands is not None else bands_for()
     constant = by_construction(answerer)
