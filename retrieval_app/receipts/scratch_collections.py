@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
-from collections_app.services.collections.export_parts import CHUNKS, DOCUMENTS
+from collections_app.services.collections.export_parts import CHUNKS, DOCUMENTS, invalid_export
 from collections_app.services.transfer.export_reader import Archive
+from collections_app.services.transfer.import_rows import check_row
 from collections_app.services.transfer.import_stage import read_spec
-from collections_app.services.transfer.import_writer import SET_REVISIONS, read_chunk
+from collections_app.services.transfer.import_writer import SET_REVISIONS, read_chunks
 from collections_app.stores import embedder_for, open_rerankers
 from ragd.store.indexing import index
 from ragd.store.schema import scratch_schema
@@ -49,18 +50,22 @@ def open_export(archive: Archive) -> Iterator[Store]:
             policy=spec.policy,
         )
         store = Store(connection, pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD, rerankers=open_rerankers())
-        _fill(store, archive)
+        try:
+            _fill(store, archive)
+        except IntegrityError as error:
+            raise invalid_export(f"its rows contradict each other: {str(error).splitlines()[0]}") from None
         store.use_embedder(embedder_for(spec.embed_model, spec.embed_dims))
         yield store
 
 
 def _fill(store: Store, archive: Archive) -> None:
-    rows = [{name: row[name] for name in ("doc_id", "revision", "enabled")} for row in archive.rows(DOCUMENTS.member)]
+    rows = []
+    for row in archive.rows(DOCUMENTS.member):
+        check_row(DOCUMENTS.member, row)
+        rows.append({name: row[name] for name in ("doc_id", "revision", "enabled")})
     execute(connection, INSERT_DOCUMENTS, {"collection": store.collection.id, "rows": canonical_json(rows)})
     waiting: list[tuple[Chunk, int]] = []
-    pairs = zip(archive.rows(CHUNKS.member), archive.vectors(), strict=True)
-    read = ((read_chunk(row, vector), int(row["revision"])) for row, vector in pairs)
-    for number, (_, chunks) in enumerate(groupby(read, key=lambda pair: pair[0].doc_id), 1):
+    for number, (_, chunks) in enumerate(groupby(read_chunks(archive), key=lambda pair: pair[0].doc_id), 1):
         waiting += chunks
         if number % DOCUMENTS_AT_ONCE == 0:
             _index(store, waiting)

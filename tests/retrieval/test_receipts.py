@@ -27,6 +27,7 @@ from retrieval_app.receipts.receipts import make_receipt
 from retrieval_app.receipts.signing import KEY_FILE, PublicKey, own_key, read_key
 from retrieval_app.receipts.verification import Verification, check_form, verify
 from retrieval_app.runs import query_pipeline
+from tests.collections.test_travelling import pack, row_with, sealed
 from tests.commands.conftest import run_json
 from tests.retrieval.corpus import bearer, get, kept, make_collection
 
@@ -173,6 +174,31 @@ def test_an_export_gives_the_retrieval_again(exported: tuple[Collection, dict[st
         for name in old.namelist():
             new.writestr(name, old.read(name).replace(b"400 litres", b"900 litres"))
     assert kinds(verify(receipt, own_key(), swapped)) == ["export"]
+
+
+def doubled(members: dict[str, bytes]) -> None:
+    """The first document stands twice."""
+    first, rest = members["documents.jsonl"].split(b"\n", 1)
+    members["documents.jsonl"] = first + b"\n" + first + b"\n" + rest
+    manifest = json.loads(members["manifest.json"])
+    manifest["members"]["documents.jsonl"]["rows"] += 1
+    manifest["counts"]["documents"] += 1
+    members["manifest.json"] = json.dumps(manifest).encode()
+    sealed(members)
+
+
+def test_rows_that_no_collection_holds_are_a_problem_of_the_export(
+    exported: tuple[Collection, dict[str, Any], Path],
+) -> None:
+    _, receipt, export = exported
+    changed = export.with_name("changed.zip")
+    changes = (
+        row_with("documents.jsonl", enabled="perhaps"), row_with("documents.jsonl", revision="x"),
+        row_with("chunks.jsonl", tags="abc"), row_with("chunks.jsonl", start_char=None), doubled,
+    )  # fmt: skip
+    for change in changes:
+        changed.write_bytes(pack(export, change).read())
+        assert kinds(verify(receipt, own_key(), changed)) == ["export"]
 
 
 def test_what_an_export_of_another_state_gives_otherwise_is_told(

@@ -166,7 +166,7 @@ class ImportWriter:
     def _chunks(self) -> None:
         store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
         total, done = self.manifest.members[CHUNKS.member].rows, 0
-        for batch, revisions in _whole_documents(self._read_chunks()):
+        for batch, revisions in _whole_documents(read_chunks(self.archive)):
             written = self._revisions_of(batch)
             with transaction.atomic():
                 ragd.index(batch, store)
@@ -174,12 +174,6 @@ class ImportWriter:
             done += len(batch)
             self._beat("chunks", done, total)
         self.counts["chunks"] = done
-
-    def _read_chunks(self) -> Iterator[tuple[Chunk, int]]:
-        """Each chunk with its vector, and the revision that it is of."""
-        for row, vector in zip(self.archive.rows(CHUNKS.member), self.archive.vectors(), strict=True):
-            check_row(CHUNKS.member, row)
-            yield read_chunk(row, vector), int(row["revision"])
 
     def _revisions_of(self, batch: Sequence[Chunk]) -> dict[str, int]:
         """doc_id -> the revision of its document; all of them are there by now."""
@@ -274,8 +268,14 @@ class ImportWriter:
         return before
 
 
-def read_chunk(row: Row, vector: Any) -> Chunk:
-    """A line of chunks.jsonl as the library's chunk. Raises KeyError, TypeError or ValueError for what is none."""
+def read_chunks(archive: Archive) -> Iterator[tuple[Chunk, int]]:
+    """Each chunk with its vector, and the revision that it is of. Raises ServiceError 422 for what is none."""
+    for row, vector in zip(archive.rows(CHUNKS.member), archive.vectors(), strict=True):
+        check_row(CHUNKS.member, row)
+        yield _read_chunk(row, vector), int(row["revision"])
+
+
+def _read_chunk(row: Row, vector: Any) -> Chunk:
     return Chunk(
         doc_id=_text(row, "doc_id"),
         chunk_index=int(row["chunk_index"]),
