@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
-from collections_app.services.collections.export_parts import CHUNKS, DOCUMENTS, invalid_export
+from collections_app.services.collections.export_parts import DOCUMENTS, invalid_export
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
 from collections_app.services.transfer.import_stage import read_spec
