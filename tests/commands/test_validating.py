@@ -18,6 +18,7 @@ from evaluation_app.models import Span
 from evaluation_app.spans.exports.formats import write_openinference
 from evaluation_app.spans.exports.otlp import write_otlp, write_otlp_lines
 from evaluation_app.spans.exports.records import make_record
+from evaluation_app.spans.store.columns import span_type
 from evaluation_app.spans.store.span_reads import run_validity, spans_validity, trace_validity
 from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
@@ -49,6 +50,7 @@ def keep(span: ReadableSpan) -> Span:
         status_code=told["status"]["code"],
         status_description=told["status"]["description"],
         run_id=told["attributes"].get("ragd.run.id"),
+        type=span_type(span.name),
         attributes=json.loads(json.dumps(told["attributes"])),
         events=json.loads(json.dumps(events)),
     )

@@ -55,9 +55,10 @@ SELECT DISTINCT date_trunc('day', started_at, 'UTC') FROM spans_default
 WHERE started_at >= %(since)s AND started_at < %(until)s ORDER BY 1
 """
 DELETE_FROM_DEFAULT = """
-DELETE FROM spans_default WHERE (started_at, id) IN (
+WITH old AS MATERIALIZED (
     SELECT started_at, id FROM spans_default WHERE started_at < %(before)s
     ORDER BY started_at, id LIMIT %(batch)s FOR UPDATE SKIP LOCKED)
+DELETE FROM spans_default AS s USING old WHERE s.started_at = old.started_at AND s.id = old.id
 """
 SET_LOCK_WAIT = "SELECT set_config('lock_timeout', %(wait)s, true)"
 
