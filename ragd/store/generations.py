@@ -27,7 +27,7 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
-from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
+from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
 SWAP_ATTEMPTS = 3
@@ -85,7 +85,7 @@ SERVE = """
 UPDATE collections
 SET generation = %(new)s, embed_model = %(embed_model)s, embed_dims = %(embed_dims)s,
     hybrid_enabled = %(hybrid_enabled)s, language = %(language)s, chunk_policy = %(chunk_policy)s::jsonb,
-    updated_at = now()
+    vector_type = %(vector_type)s, updated_at = now()
 WHERE id = %(collection_id)s
 """
 
@@ -114,10 +114,15 @@ class GenerationSpec:
     hybrid_enabled: bool
     language: str
     policy: ChunkPolicy
+    vector_type: VectorType = "vector"
 
     def as_dict(self) -> dict[str, Any]:
-        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights."""
-        return {
+        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
+
+        What was added later is in it where it is not the default, so that earlier hashes stay.
+        """
+        later = {"vector_type": self.vector_type} if self.vector_type != "vector" else {}
+        return later | {
             "spec_version": SPEC_VERSION,
             "embed_model": self.embed_model,
             "embed_dims": self.embed_dims,

@@ -211,6 +211,7 @@ def read_spec(manifest: Manifest) -> GenerationSpec:
             bool(exported["hybrid_enabled"]),
             str(exported["language"]),
             policy,
+            "halfvec" if exported.get("vector_type") == "halfvec" else "vector",
         )
     except (InvalidInput, TypeError, ValueError) as error:
         raise invalid_export(f"the manifest's generation is not one: {error}") from None
