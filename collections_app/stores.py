@@ -17,12 +17,14 @@ from ragd.errors import EmbedderError, RerankerError
 from ragd.models.cross_encoder import CrossEncoder
 from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.models.late_interaction import LateInteraction
+from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
 from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
+LOCAL_MODELS = {LOCAL_MODEL: LOCAL_DIMS, MultilingualE5Embedder.model: MultilingualE5Embedder.dims}  # in this process
 WORKER_RETRIES = 1
 BUILTIN, ENDPOINT, CROSS_ENCODER = "builtin", "endpoint", "cross-encoder"
 RESERVED_NAMES = frozenset((BUILTIN, ENDPOINT, CROSS_ENCODER))  # of rerankers
@@ -44,12 +46,14 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
 
 
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: the local model by its own, anything else at the endpoint that serves it.
+    """The embedder of that name: a model of this process by its own, any other at the endpoint that serves it.
 
     Without an endpoint it is an AbsentEmbedder: no text leaves a machine unasked.
     """
     if model == LOCAL_MODEL:
         return _local_embedder()
+    if model == MultilingualE5Embedder.model:
+        return MultilingualE5Embedder(threads=_local_threads())
     endpoint = embedding_endpoint(model)
     if endpoint is None or endpoint.problem:
         return AbsentEmbedder(model, dims, problem=endpoint.problem if endpoint else "")

@@ -6,8 +6,6 @@ So what an administrator saves holds at once in that process and within REFRESH_
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,6 @@ from ragd.models.openai_client import OPENAI_URL
 
 REFRESH_S = 2.0
 ENVIRONMENT, DATABASE = "environment", "database"
-IDENTITY_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +65,6 @@ class ModelEndpoint:
     def model_for(self, named: str) -> str:
         """What the provider is asked for: a model that a request names, else the endpoint's own."""
         return self.model if named in ("", self.name, self.model) else named
-
-
-def identity_of(model: str, query_prompt: str, passage_prompt: str) -> str:
-    """The name that decides an embedding model's vectors: its own, and a hash of the prompts where there are any."""
-    if not (query_prompt or passage_prompt):
-        return model
-    canonical = json.dumps([query_prompt, passage_prompt], ensure_ascii=False)
-    return f"{model}+{hashlib.sha256(canonical.encode()).hexdigest()[:IDENTITY_CHARS]}"
 
 
 class StoredEndpoints:

@@ -12,6 +12,7 @@ from collections_app.models.curation import (
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
+from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.model_settings import ModelSetting
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
@@ -47,6 +48,7 @@ __all__ = [
     "Provider",
     "Report",
     "StateChange",
+    "StoredPage",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from collections_app.model_endpoints.endpoints import embedding_endpoint
 from collections_app.models import Collection, Provider
-from collections_app.stores import LOCAL_MODEL, embedder_for
+from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
@@ -106,8 +106,8 @@ class ProviderState:
 
 
 def provider_name(model: str) -> str:
-    """The key of the endpoint that serves a model; "" for the local one."""
-    if model == LOCAL_MODEL:
+    """The key of the endpoint that serves a model; "" for one of this process."""
+    if model in LOCAL_MODELS:
         return ""
     endpoint = embedding_endpoint(model)
     return f"{endpoint.address if endpoint else OPENAI_URL} {model}"[:300]

@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0027_file_metadata'),
+        ('collections_app', '0028_page_layouts'),
     ]
 
     operations = [
