@@ -71,8 +71,8 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     no longer has are removed. Documents that are not named are untouched; an empty list does nothing.
 
     Returns {"written", "unchanged", "deleted", "embedded"} in chunks; "written" counts changed tags, metadata,
-    attributes and offsets too. Runs in the caller's transaction, so a failure leaves the previous version whole. Call `embed_chunks`
-    before, outside of it, where embedding takes long.
+    attributes and offsets too. Runs in the caller's transaction, so a failure leaves the previous version whole. Call
+    `embed_chunks` before, outside of it, where embedding takes long.
 
     Raises InvalidInput (unbound, duplicate or missing index), EmptyContent, DimensionMismatch, EmbedderError.
     """

@@ -66,7 +66,9 @@ ADDED = (
     ),
     (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
     (
-        re.compile(r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"),
+        re.compile(
+            r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
+        ),
         frozenset({"attributes"}),
     ),
 )

@@ -246,9 +246,18 @@ class Builder:
         rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
         return [
             Chunk(
-                document.doc_id, index, content, start, end, tuple(tags), json.loads(metadata), context, None, enabled,
+                document.doc_id,
+                index,
+                content,
+                start,
+                end,
+                tuple(tags),
+                json.loads(metadata),
+                context,
+                None,
+                enabled,
                 json.loads(attributes),
-            )  # fmt: skip
+            )
             for index, content, start, end, tags, metadata, context, enabled, attributes in rows
         ]
 
