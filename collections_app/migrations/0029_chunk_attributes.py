@@ -26,7 +26,7 @@ END $$;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0027_file_metadata")]
+    dependencies = [("collections_app", "0028_page_layouts")]
 
     operations = [
         migrations.RunSQL(
