@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0028_page_layouts'),
+        ('collections_app', '0029_chunk_attributes'),
     ]
 
     operations = [
