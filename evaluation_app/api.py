@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from collections_app.http.auth import BearerAuth
+from evaluation_app.bake_offs.api import router as bake_offs_router
 from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.analysis.sweeps.api import router as sweeps_router
 from evaluation_app.curation.api import router as curation_router
@@ -33,6 +34,7 @@ for part in (
     scoring_router,
     reviews_router,
     history_router,
+    bake_offs_router,
 ):
     router.add_router("", part)
 

@@ -108,4 +108,4 @@ def winner_of(standings: Sequence[Standing]) -> Standing | None:
 
 
 def _interval(found: Interval | None) -> dict[str, float] | None:
-    return {"mean": found.mean, "low": found.low, "high": found.high} if found else None
+    return {"mean": found.mean, "low": found.low, "high": found.high, "count": found.count} if found else None

@@ -128,7 +128,7 @@ def try_candidate(
         round(embed_s, 3),
         round(1000 * embed_s / max(len(chunks), 1), 3),
         tokens,
-        cost.usd if cost else None,
+        cost.total if cost else None,
         round(bytes_per_chunk, 1),
         round(1000 * float(np.median(took)), 2),
         ndcg,
