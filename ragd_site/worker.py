@@ -165,7 +165,7 @@ def sweep_until_stopped() -> None:
 
 
 def sweep_jobs() -> None:
-    """Send jobs that were lost, evaluation runs, bake-offs and conformance runs that wait, and live traffic to score."""
+    """Send jobs that were lost, evaluations, bake-offs and conformance runs that wait, and live traffic to score."""
     sweep()
     send_waiting()
     sweep_conformance()

@@ -8,13 +8,14 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
+from ninja.params import functions as param
 from pydantic import StrictInt
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, Cursor, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.bake_offs.lifecycle import K, cancel_bake_off, start_bake_off, visible_bake_offs
 from evaluation_app.bake_offs.sample import SAMPLE_CHUNKS
 from evaluation_app.bake_offs.standings import rank, winner_of
@@ -26,6 +27,7 @@ from ragd.types import Mode, VectorType
 router = Router(auth=BearerAuth(), tags=["models"])
 ALL = "/collections/{collection}/bake-offs"
 ONE = "/bake-offs/{bake_off_id}"
+Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 class CandidateIn(Request):
@@ -106,9 +108,7 @@ def create_bake_off(request: HttpRequest, collection: str, payload: BakeOffReque
 
     def produce() -> dict[str, Any]:
         models = [model.model_dump(exclude_none=True) for model in payload.models]
-        started = start_bake_off(
-            found, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
-        )
+        started = start_bake_off(found, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key)
         return _shown(started)
 
     return answer(request, produce, BakeOffOut, status=202)

@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from django.conf import settings
+
 from collections_app.models import Collection
 from collections_app.services.generations.generations import Target, check_embedder, resolve_target
+from collections_app.stores import LOCAL_MODELS
 from ragd.errors import InvalidInput
+from ragd.models import multilingual_e5
 
 CANDIDATES_MAX = 8
 
@@ -38,6 +42,12 @@ class Candidate:
 def current_candidate(collection: Collection) -> Candidate:
     """The one that serves."""
     return Candidate(collection.embed_model, collection.embed_dims, collection.vector_type)
+
+
+def known_models() -> list[str]:
+    """The embedding models that need nothing more than their name: installed, and endpoints with their dimensions."""
+    names = [name for name in LOCAL_MODELS if name != multilingual_e5.MODEL or multilingual_e5.find_model()]
+    return list(dict.fromkeys([*names, settings.RAGD_EMBED_MODEL]))
 
 
 def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]]) -> list[Candidate]:

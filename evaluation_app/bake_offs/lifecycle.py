@@ -84,7 +84,7 @@ def start_bake_off(
 
 
 def process_bake_off(pk: str | UUID) -> None:
-    """The worker's side. One that somebody has, or that has ended, is left alone; finished candidates are not repeated."""
+    """The worker's side. One that somebody has, or that has ended, is left alone. Finished candidates are kept."""
     lease = claim(BakeOff, pk, worker_name(), "finished_at IS NULL")
     if lease is None:
         return
@@ -135,8 +135,8 @@ def _give_up(bake_off: BakeOff) -> None:
         finished_at=timezone.now(),
         lease_until=None,
         error_type="worker_lost",
-        error=f"given up after {bake_off.tries} attempts: its worker ended while it tried {bake_off.stage}; look at the "
-        "worker's log",
+        error=f"given up after {bake_off.tries} attempts: its worker ended while it tried {bake_off.stage}; look at "
+        "the worker's log",
     )
 
 

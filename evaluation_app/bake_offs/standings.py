@@ -22,7 +22,8 @@ GAIN_MIN = 0.01  # a smaller gain is not worth another index
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One candidate among the others. ndcg, recall: of the bake-off's mode, with 95 % intervals over the questions.
+    """One candidate among the others. number: its place among the bake-off's candidates. ndcg, recall: of the
+    bake-off's mode, with 95 % intervals over the questions.
 
     gain: nDCG less that of the collection's own model over the same questions, None for that one. p: of the gain,
     corrected for the number of candidates (Holm). by_mode: mode -> mean nDCG. index_bytes and embed_s: what the whole
@@ -30,6 +31,7 @@ class Standing:
     """
 
     candidate: Candidate
+    number: int
     is_current: bool
     ndcg: Interval
     recall: Interval
@@ -86,6 +88,7 @@ def rank(bake_off: BakeOff) -> list[Standing]:
         standings.append(
             Standing(
                 candidate=Candidate(**bake_off.candidates[number]),
+                number=number,
                 is_current=number == 0,
                 ndcg=ndcg,
                 recall=recall,

@@ -183,13 +183,11 @@ def _measure_size(store: Store) -> float:
         "ops": info.vector_ops,
         "most": INDEXED_ROWS,
     }
-    ((table_bytes, rows),) = fetch_all(
-        store.connection, TABLE_BYTES.format(**names), {"partition": info.partition}
-    )
+    ((table_bytes, rows),) = fetch_all(store.connection, TABLE_BYTES.format(**names), {"partition": info.partition})
     execute(store.connection, COPY_VECTORS.format(**names))
     execute(store.connection, INDEX_VECTORS.format(**names))
     ((index_bytes, indexed),) = fetch_all(store.connection, INDEX_BYTES.format(**names))
-    return table_bytes / max(rows, 1) + index_bytes / max(indexed, 1)
+    return float(table_bytes / max(rows, 1) + index_bytes / max(indexed, 1))
 
 
 def _search(

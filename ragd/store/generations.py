@@ -181,6 +181,7 @@ def open_generation(
         embed_model=spec.embed_model,
         embed_dims=spec.embed_dims,
         hybrid_enabled=spec.hybrid_enabled,
+        vector_type=spec.vector_type,
         language=spec.language,
         policy=spec.policy,
     )
@@ -221,6 +222,7 @@ def swap_generation(
     _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
+    values["vector_type"] = spec.vector_type
     execute(connection, SERVE, params | values | {"chunk_policy": canonical_json(spec.policy.as_dict())})
     return old
 

@@ -218,7 +218,15 @@ class Store:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
         (made, name, model, dims, hybrid, language, generation, policy, vector_type) = rows[0]
         return CollectionInfo(
-            made, name, model, dims, hybrid, language, generation, ChunkPolicy.from_dict(json.loads(policy)), vector_type
+            made,
+            name,
+            model,
+            dims,
+            hybrid,
+            language,
+            generation,
+            ChunkPolicy.from_dict(json.loads(policy)),
+            vector_type,
         )
 
     def _check_embedder(self, embedder: Embedder) -> None:
