@@ -95,6 +95,15 @@ def is_auto(store: Store) -> bool:
     return store.collection.language == AUTO
 
 
+def same_analysis(attributes: Mapping[str, Any], others: Mapping[str, Any], store: Store) -> bool:
+    """Whether an equal text of a chunk with these attributes has equal lexemes in one with the others."""
+    return not is_auto(store) or _configuration(attributes) == _configuration(others)
+
+
+def _configuration(attributes: Mapping[str, Any]) -> str:
+    return configuration_of(str(attributes.get("language", "")))
+
+
 def read_question(text: str, store: Store, moved: Mapping[int, int] | None = None) -> Question:
     """The query by every configuration that the store's chunks were parsed by; moved: as for read_query()."""
     if not is_auto(store):
@@ -133,7 +142,7 @@ def parse_params(chunks: Sequence[Chunk], store: Store) -> dict[str, str]:
     pairs = [""] * len(chunks)
     names = [store.collection.language] * len(chunks)
     if is_auto(store):
-        names = [configuration_of(str(chunk.attributes.get("language", ""))) for chunk in chunks]
+        names = [_configuration(chunk.attributes) for chunk in chunks]
         parts = [_parts(text) for text in texts]
         texts = [rest for rest, _ in parts]
         pairs = [f"{its} '{MARKER.format(name)}'" for (_, its), name in zip(parts, names, strict=True)]
