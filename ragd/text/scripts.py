@@ -48,7 +48,7 @@ def is_unspaced(word: str) -> bool:
 def run_units(run: str) -> list[str]:
     """What a reader takes for the characters of a run, in compatibility form: half-width kana are the wide ones."""
     run = unicodedata.normalize("NFKC", _INVISIBLE.sub("", run))
-    return regex.findall(r"\X", run) if _CLUSTERED.search(run) else list(run)
+    return list(map(str, regex.findall(r"\X", run))) if _CLUSTERED.search(run) else list(run)
 
 
 def pairs_of(run: str) -> list[str]:
@@ -66,7 +66,7 @@ def indexed_pairs(run: str) -> list[str]:
 def word_terms(text: str) -> list[str]:
     """The case-folded words of a text in any script, in order; runs without spaces as pairs, behind the words."""
     rest, runs = split_runs(text.casefold())
-    words = _WORD.findall(rest)
+    words = [str(word) for word in _WORD.findall(rest)]
     for run in runs:
         words += pairs_of(run)
     return words
