@@ -11,12 +11,14 @@ from django.conf import settings
 from django.db import connections
 
 import ragd
+from collections_app.model_folders import folder_for, is_folder_model, prompts_with
 from collections_app.models import Collection
 from ragd.errors import EmbedderError
 from ragd.models.cross_encoder import CrossEncoder
 from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
+from ragd.models.prompts import PromptedEmbedder, split_identity
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
 from ragd.types import Vector
@@ -42,12 +44,32 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
     return store
 
 
-@lru_cache(maxsize=16)
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: a model of this process by its own, any other at the OpenAI-compatible endpoint.
+    """The embedder of that name: a model of this process by its own, one with a checksum from its folder, any other at
+    the OpenAI-compatible endpoint, with the prompts whose digest its name ends with.
 
-    Without an address and a key it is an AbsentEmbedder: no text leaves a machine unasked.
+    Without an address and a key it is an AbsentEmbedder: no text leaves a machine unasked. Never fails: what is not
+    there says so when it is asked for a vector.
     """
+    if is_folder_model(model):
+        return folder_for(model, dims, _local_threads())
+    name, digest = split_identity(model)
+    prompts = prompts_with(digest)
+    if prompts is None:
+        return AbsentEmbedder(
+            model,
+            dims,
+            problem=f"the collection was made with {name!r} and other prompts than this server knows; state them again"
+            " in RAGD_EMBED_QUERY_PROMPT and RAGD_EMBED_PASSAGE_PROMPT, or build a new generation",
+        )
+    inner = _named_embedder(name, dims)
+    if not prompts:
+        return inner
+    return AbsentEmbedder(model, dims) if isinstance(inner, AbsentEmbedder) else PromptedEmbedder(inner, prompts)
+
+
+@lru_cache(maxsize=16)
+def _named_embedder(model: str, dims: int) -> Embedder:
     if model == LOCAL_MODEL:
         return LocalEmbedder(threads=_local_threads())
     if model == MultilingualE5Embedder.model:
@@ -80,12 +102,14 @@ class AbsentEmbedder:
     dims: int
     window: int | None = OPENAI_WINDOW
     system: str = "openai"
+    problem: str = ""
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         if not texts:
             return []
         raise EmbedderError(
-            f"the model {self.model!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
+            self.problem
+            or f"the model {self.model!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
             f" EMBED_API_KEY and start again, or build a new generation with {LOCAL_MODEL}, which runs here",
             kind="not_configured",
             retryable=False,

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.model_folders import is_folder_model
 from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
@@ -106,7 +107,7 @@ class ProviderState:
 
 def provider_name(model: str) -> str:
     """The key of the endpoint that serves a model; "" for one of this process."""
-    if model in LOCAL_MODELS:
+    if model in LOCAL_MODELS or is_folder_model(model):
         return ""
     return f"{settings.RAGD_EMBED_BASE_URL or OPENAI_URL} {model}"[:300]
 
