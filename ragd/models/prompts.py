@@ -163,9 +163,10 @@ class PromptedEmbedder:
     A text that does not fit the window with its prompt is embedded in pieces with the prompt before each.
     """
 
-    def __init__(self, inner: Embedder, prompts: Prompts) -> None:
+    def __init__(self, inner: Embedder, prompts: Prompts, model: str = "") -> None:
+        """model: the name that collections keep; "": the inner one's with the digest of the prompts."""
         self.inner, self.prompts = inner, prompts
-        self.model = prompts.identity(inner.model)
+        self.model = model or prompts.identity(inner.model)
         self.dims, self.window, self.system = inner.dims, inner.window, inner.system
         self.server_address = getattr(inner, "server_address", None)
         self.server_port = getattr(inner, "server_port", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from collections_app.domain.identity import UNSEEN
+from collections_app.model_endpoints.endpoints import embedding_endpoint, stored
 from collections_app.model_folders import first_folder, resolve_folder, stated_prompts
 from collections_app.stores import LOCAL_MODEL, LOCAL_MODELS
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
@@ -40,30 +41,42 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
                 field="embed_model",
             )
         return chosen, known
-    if (folder := _folder_model(chosen, dims)) is not None:
+    folder = _folder_model(chosen, dims)
+    if folder is not None:
         return folder
-    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
+    stored.read()  # another process may have added it a moment ago
+    endpoint = embedding_endpoint(chosen)
+    if endpoint is None:  # no text leaves a machine unasked
         raise InvalidInput(
-            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
-            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            f"the model {chosen!r} needs an embedding endpoint, and none is set up: add it on the page Models, set"
+            f" EMBED_BASE_URL or EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
             field="embed_model",
         )
+    if endpoint.setting_id is not None and endpoint.dims is not None:
+        if dims not in (None, endpoint.dims):
+            raise DimensionMismatch(
+                f"{chosen} is set up with {endpoint.dims} dimensions, not {dims}; leave embed_dims out",
+                field="embed_dims",
+            )
+        return chosen, endpoint.dims
+    is_stated = endpoint.setting_id is not None or split_identity(chosen)[1]
+    identity = chosen if is_stated else stated_prompts().identity(chosen)
     if dims is not None:
         if not 1 <= dims <= HALFVEC_INDEX_DIMS:
             raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
-        return _with_prompts(chosen), dims
+        return identity, dims
     if chosen != settings.RAGD_EMBED_MODEL:
         raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
-    return _with_prompts(chosen), int(settings.RAGD_EMBED_DIMS)
+    return identity, int(settings.RAGD_EMBED_DIMS)
 
 
 def default_model() -> tuple[str, int]:
     """What new collections get, as a form shows it: a folder by its name with checksum, anything else as it is set."""
+    model, dims = settings.RAGD_EMBED_MODEL, int(settings.RAGD_EMBED_DIMS)
     try:
-        folder = _folder_model(settings.RAGD_EMBED_MODEL, None)
+        return (None if model in LOCAL_MODELS else _folder_model(model, None)) or (model, dims)
     except InvalidInput:
-        folder = None
-    return folder or (settings.RAGD_EMBED_MODEL, int(settings.RAGD_EMBED_DIMS))
+        return model, dims
 
 
 def _folder_model(model: str, dims: int | None) -> tuple[str, int] | None:
@@ -79,8 +92,3 @@ def _folder_model(model: str, dims: int | None) -> tuple[str, int] | None:
             field="embed_dims",
         )
     return found
-
-
-def _with_prompts(model: str) -> str:
-    """A name that states its prompts keeps them; any other gets those that the settings state."""
-    return model if split_identity(model)[1] else stated_prompts().identity(model)
