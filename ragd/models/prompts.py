@@ -195,7 +195,7 @@ class PromptedEmbedder:
         if window is None:
             return [prompt + text]
         pieces = halve_text(text, lambda piece: self.inner.count_tokens(prompt + piece) <= window)
-        return [prompt + piece for piece in pieces]
+        return [prompt + (piece.strip() if len(pieces) > 1 else piece) for piece in pieces]
 
     def _mean(self, vectors: list[Vector], pieces: list[str]) -> Vector:
         if len(vectors) == 1:
