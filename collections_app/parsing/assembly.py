@@ -207,7 +207,7 @@ Reader = Callable[[Source, Assembly], None]
 
 # Every module has `read(source, assembly)`: it adds the text and raises ParseError where there is a reason to.
 READER_MODULES: dict[str, str] = {
-    types.PDF: "pdf",
+    types.PDF: "pdf.reader",
     types.DOCX: "office.word",
     types.FLAT_OPC: "office.word",
     types.WORDML: "office.word",

@@ -6,7 +6,8 @@ import zlib
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse, pdf
+from collections_app.parsing import ParseError, ParseLimits, parse
+from collections_app.parsing.pdf import reader
 from tests.parsing.builders import deflated_zeros, make_pdf
 
 
@@ -77,7 +78,7 @@ def test_ligatures_with_a_wrong_name_are_corrected(shown: str, text: str) -> Non
         def get_text_range(self) -> str:
             return shown
 
-    assert pdf._named_glyphs(Page()) == text  # type: ignore[arg-type]
+    assert reader._named_glyphs(Page()) == text  # type: ignore[arg-type]
 
 
 def test_only_scanned_pages_are_an_error() -> None:

@@ -1,0 +1,1 @@
+"""PDF over pdfium: its text, its words with their boxes, its columns and tables."""
