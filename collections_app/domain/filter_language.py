@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
@@ -17,7 +17,7 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 from ragd.conditions import FIELDS, METADATA, AllOf, AnyOf, Comparison, Condition, Negation, parse_condition
 from ragd.errors import InvalidInput
 
-LENGTH_MAX = 2000
+LENGTH_MAX = 10_000
 DEPTH_MAX = 40
 SIGNS = {"=": "eq", "==": "eq", "!=": "ne", "<>": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 WRITTEN_SIGNS = {op: sign for sign, op in reversed(SIGNS.items())}
@@ -28,7 +28,7 @@ GRAMMAR = r"""
     ?conjunction: negation | conjunction AND negation -> all_of
     ?negation: NOT negation -> negated | LPAR expression RPAR -> grouped | comparison
     ?comparison: name SIGN value -> compared
-        | name [NOT] IN LPAR values RPAR -> one_of
+        | name [NOT] IN LPAR [values] RPAR -> one_of
         | name STARTS [WITH] value -> begins
         | name STARTS [WITH] LPAR values RPAR -> begins_with_all
         | name IS [NOT] (NONE | NULL) -> missing
@@ -55,15 +55,18 @@ LABELS = {
     **{word.upper(): word for word in sorted(KEYWORDS - {"null"})}, "$END": "the end",
 }  # fmt: skip
 EXAMPLES = (
-    "page >= 3", "language = de", "tags in (manual, draft)", "section = 'Installation'", "media_type starts with 'text/'",
-    "created_at >= 2024-01-31", "metadata.price < 10", "metadata.author is not none", "not title starts with 'Draft'",
+    "page >= 3", "language = de", "tags in (manual, draft)", "section = 'Installation'",
+    "media_type starts with 'text/'", "created_at >= 2024-01-31", "metadata.price < 10", "metadata.author is not none",
+    "not title starts with 'Draft'",
 )  # fmt: skip
 _WORD = re.compile(r"[^\W\d][\w.\-]*\Z")
 
 
 def read_filter(text: str) -> dict[str, Any]:
-    """The JSON of the filter, {} for an empty text. Raises InvalidInput (field "filter") that says what was expected and
-    at which character, counted from 1."""
+    """The JSON of the filter, {} for an empty text.
+
+    Raises InvalidInput (field "filter") that says what was expected and at which character, counted from 1.
+    """
     if not text.strip():
         return {}
     if len(text) > LENGTH_MAX:
@@ -154,10 +157,10 @@ class _JsonBuilder(Transformer[Token, Json]):
         return values
 
     def any_of(self, left: Json, _or: Token, right: Json) -> Json:
-        return {"or": [*(left["or"] if "or" in left else [left]), right]}
+        return {"or": [*left.get("or", [left]), right]}
 
     def all_of(self, left: Json, _and: Token, right: Json) -> Json:
-        return {"and": [*(left["and"] if "and" in left else [left]), right]}
+        return {"and": [*left.get("and", [left]), right]}
 
     def negated(self, _not: Token, values: Json) -> Json:
         return {"not": values}
@@ -169,7 +172,7 @@ class _JsonBuilder(Transformer[Token, Json]):
         return _comparison(name, SIGNS[sign], value)
 
     def one_of(self, name: Token, negation: Token | None, _in: Token, _open: Token, values: Any, _end: Token) -> Json:
-        return _comparison(name, "nin" if negation else "in", values)
+        return _comparison(name, "nin" if negation else "in", values or [])
 
     def begins(self, name: Token, _starts: Token, _with: Token | None, value: Any) -> Json:
         return _comparison(name, "prefix", value)

@@ -260,7 +260,7 @@ def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
         if name == "weights":
             flat |= {f"weight of {part}": weight for part, weight in value.items()}
         elif name == "filters":
-            flat |= value
+            flat |= {part: write_json(held) if part == "where" else held for part, held in value.items()}
         else:
             flat[name] = value
     return flat

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collections_app.domain.filter_language import EXAMPLES, LENGTH_MAX, read_filter, write_filter
+from collections_app.domain.filter_language import EXAMPLES, read_filter, write_filter
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 from tests.typed_filters import random_filter
@@ -55,8 +55,6 @@ def test_what_is_written_is_read_as_the_same() -> None:
         condition = parse_condition(random_filter(chance))
         assert condition is not None
         text = write_filter(condition)
-        if "()" in text or len(text) > LENGTH_MAX:  # a list without values has no form
-            continue
         assert parse_condition(read_filter(text)) == condition, text
         texts.add(text)
     assert len(texts) > 300
@@ -66,7 +64,7 @@ def test_what_is_written_is_read_as_the_same() -> None:
     ("text", "position"),
     [
         ("page >=", 8), ("page ? 3", 6), ("page = 3 and", 13), ("page 3", 6), ("prise = 3", 1),
-        ("page = 1 and page = x", 14), ("(page = 1", 10), ("page in ()", 10), ("created_at > 2024-02-30", 1),
+        ("page = 1 and page = x", 14), ("(page = 1", 10), ("created_at > 2024-02-30", 1),
     ],
 )  # fmt: skip
 def test_an_error_says_where(text: str, position: int) -> None:
@@ -76,7 +74,7 @@ def test_an_error_says_where(text: str, position: int) -> None:
     assert f"position {position}" in refusal.value.message
 
 
-@pytest.mark.parametrize("text", ["(" * 60, "not " * 60 + "page = 1", "page = 1 or " * 300])
+@pytest.mark.parametrize("text", ["(" * 60, "not " * 60 + "page = 1", "page = 1 or " * 1000])
 def test_a_filter_that_is_too_large_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         read_filter(text)
