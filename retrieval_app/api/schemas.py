@@ -32,7 +32,7 @@ class PlanFields(Schema):
         None,
         description='A typed filter: {"field": "page", "op": "gte", "value": 3}, {"and": [...]}, {"or": [...]}, '
         f"{{\"not\": {{...}}}}; op is one of {', '.join(OPS)}; field is metadata.KEY, {', '.join(FIELDS)}",
-        examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "manual"}]}],
+        examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
     )
     candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
     rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
