@@ -16,12 +16,14 @@ from ragd.errors import EmbedderError
 from ragd.models.cross_encoder import CrossEncoder
 from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.models.late_interaction import LateInteraction
+from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
 from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
+LOCAL_MODELS = {LOCAL_MODEL: LOCAL_DIMS, MultilingualE5Embedder.model: MultilingualE5Embedder.dims}  # in this process
 WORKER_RETRIES = 1
 
 
@@ -42,12 +44,14 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
 
 @lru_cache(maxsize=16)
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: the local model by its own, anything else at the OpenAI-compatible endpoint.
+    """The embedder of that name: a model of this process by its own, any other at the OpenAI-compatible endpoint.
 
     Without an address and a key it is an AbsentEmbedder: no text leaves a machine unasked.
     """
     if model == LOCAL_MODEL:
         return LocalEmbedder(threads=_local_threads())
+    if model == MultilingualE5Embedder.model:
+        return MultilingualE5Embedder(threads=_local_threads())
     if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):
         return AbsentEmbedder(model, dims)
     return OpenAIEmbedder(

@@ -186,6 +186,7 @@ MIDDLEWARE = [
     "collections_app.http.middleware.CacheMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -270,8 +271,12 @@ DATA_UPLOAD_MAX_NUMBER_FIELDS = 3000  # every file may come with an id of its ow
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024  # of each of up to a thousand files in one request
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+LOCALE_PATHS = [BASE_DIR / "ragd_site" / "locale"]
+FORMAT_MODULE_PATH = "ragd_site.formats"
+LANGUAGE_COOKIE_AGE = 365 * 86_400
+LANGUAGE_COOKIE_SAMESITE = "Lax"
 TIME_ZONE = "UTC"
-USE_I18N = False
 USE_TZ = True
 
 CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = describe_broker(environment.CELERY_BROKER_URL, DATABASE_URL)

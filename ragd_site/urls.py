@@ -6,6 +6,8 @@ from django.contrib import admin
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
+from django.views.decorators.cache import cache_control
+from django.views.i18n import JavaScriptCatalog, set_language
 
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
@@ -24,6 +26,12 @@ urlpatterns = [
     path("accounts/logout/", auth_views.LogoutView.as_view(), name="logout"),
     path("accounts/password/", auth_views.PasswordChangeView.as_view(), name="password_change"),
     path("accounts/password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
+    path("language/", login_not_required(set_language), name="set_language"),
+    path(
+        "language/texts.js",
+        cache_control(private=True, max_age=3600)(login_not_required(JavaScriptCatalog.as_view())),
+        name="language-texts",
+    ),
     path("v1/", api_urls()),
     path("metrics", metrics_page, name="metrics"),
     path("mcp", login_not_required(mcp_view), name="mcp"),

@@ -12,6 +12,7 @@ from collections_app.models.curation import (
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
+from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
 from collections_app.models.pricing import ModelPrice
@@ -45,6 +46,7 @@ __all__ = [
     "Provider",
     "Report",
     "StateChange",
+    "StoredPage",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any
 
 from django import template
@@ -15,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, gettext, gettext_noop
 
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
@@ -28,67 +31,89 @@ THEMES = ("system", "light", "dark")
 
 # state -> (tone, icon, word)
 STATES: dict[str, tuple[str, str, str]] = {
-    "queued": ("neutral", "clock", "Queued"),
-    "running": ("accent", "refresh", "Running"),
-    "succeeded": ("good", "check", "Succeeded"),
-    "failed": ("bad", "cross", "Failed"),
-    "quarantined": ("bad", "alert", "Quarantined"),
-    "waiting": ("neutral", "clock", "Pending"),
-    "interrupted": ("watch", "alert", "Interrupted"),
-    "completed": ("good", "check", "Completed"),
-    "completed_with_errors": ("watch", "alert", "Completed with errors"),
-    "stuck": ("bad", "alert", "Stuck"),
-    "closed": ("good", "check", "Available"),
-    "open": ("bad", "alert", "Paused"),
-    "half-open": ("watch", "clock", "Retrying"),
-    "passed": ("good", "check", "Passed"),
-    "cancelled": ("neutral", "minus", "Cancelled"),
-    "ok": ("good", "check", "OK"),
-    "answered": ("good", "check", "Answered"),
-    "searched": ("neutral", "search", "Search"),
-    "abstained": ("watch", "minus", "No answer"),
-    "refused": ("watch", "cross", "Blocked"),
-    "error": ("bad", "cross", "Error"),
-    "enabled": ("good", "check", "Active"),
-    "disabled": ("neutral", "minus", "Disabled"),
-    "archived": ("neutral", "clock", "Archived"),
-    "ready": ("good", "check", "Ready"),
-    "ingesting": ("accent", "refresh", "Ingesting"),
-    "empty": ("neutral", "minus", "Empty"),
-    "alive": ("good", "check", "Alive"),
-    "silent": ("bad", "alert", "No heartbeat"),
-    "live": ("good", "check", "Live"),
-    "expired": ("neutral", "clock", "Expired"),
-    "revoked": ("bad", "cross", "Revoked"),
-    "unset": ("neutral", "minus", "Unset"),
-    "building": ("accent", "refresh", "Building"),
-    "serving": ("good", "check", "Active"),
-    "retired": ("neutral", "clock", "Inactive"),
-    "dropped": ("neutral", "minus", "Deleted"),
-    "complete": ("good", "check", "Complete"),
-    "partly": ("watch", "alert", "Partial"),
-    "missing": ("bad", "cross", "Missing"),
-    "idle": ("neutral", "minus", "Not applicable"),
+    "queued": ("neutral", "clock", gettext_noop("Queued")),
+    "running": ("accent", "refresh", gettext_noop("Running")),
+    "succeeded": ("good", "check", gettext_noop("Succeeded")),
+    "failed": ("bad", "cross", gettext_noop("Failed")),
+    "quarantined": ("bad", "alert", gettext_noop("Quarantined")),
+    "waiting": ("neutral", "clock", gettext_noop("Pending")),
+    "interrupted": ("watch", "alert", gettext_noop("Interrupted")),
+    "completed": ("good", "check", gettext_noop("Completed")),
+    "completed_with_errors": ("watch", "alert", gettext_noop("Completed with errors")),
+    "stuck": ("bad", "alert", gettext_noop("Stuck")),
+    "closed": ("good", "check", gettext_noop("Available")),
+    "open": ("bad", "alert", gettext_noop("Paused")),
+    "half-open": ("watch", "clock", gettext_noop("Retrying")),
+    "passed": ("good", "check", gettext_noop("Passed")),
+    "cancelled": ("neutral", "minus", gettext_noop("Cancelled")),
+    "ok": ("good", "check", gettext_noop("OK")),
+    "answered": ("good", "check", gettext_noop("Answered")),
+    "searched": ("neutral", "search", gettext_noop("Search")),
+    "abstained": ("watch", "minus", gettext_noop("No answer")),
+    "refused": ("watch", "cross", gettext_noop("Blocked")),
+    "error": ("bad", "cross", gettext_noop("Error")),
+    "enabled": ("good", "check", gettext_noop("Active")),
+    "disabled": ("neutral", "minus", gettext_noop("Disabled")),
+    "archived": ("neutral", "clock", gettext_noop("Archived")),
+    "ready": ("good", "check", gettext_noop("Ready")),
+    "ingesting": ("accent", "refresh", gettext_noop("Ingesting")),
+    "empty": ("neutral", "minus", gettext_noop("Empty")),
+    "alive": ("good", "check", gettext_noop("Alive")),
+    "silent": ("bad", "alert", gettext_noop("No heartbeat")),
+    "live": ("good", "check", gettext_noop("Live")),
+    "expired": ("neutral", "clock", gettext_noop("Expired")),
+    "revoked": ("bad", "cross", gettext_noop("Revoked")),
+    "unset": ("neutral", "minus", gettext_noop("Unset")),
+    "building": ("accent", "refresh", gettext_noop("Building")),
+    "serving": ("good", "check", gettext_noop("Active")),
+    "retired": ("neutral", "clock", gettext_noop("Inactive")),
+    "dropped": ("neutral", "minus", gettext_noop("Deleted")),
+    "complete": ("good", "check", gettext_noop("Complete")),
+    "partly": ("watch", "alert", gettext_noop("Partial")),
+    "missing": ("bad", "cross", gettext_noop("Missing")),
+    "idle": ("neutral", "minus", gettext_noop("Not applicable")),
 }
 PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload page (static/js/upload.js)
-    "new": ("good", "New"),
-    "changed": ("watch", "Replace"),
-    "renamed": ("accent", "Keep both"),
-    "refetch": ("accent", "Check for changes"),
-    "skipped": ("", "Skip"),
-    "unchanged": ("", "Unchanged"),
-    "rejected": ("bad", "Rejected"),
-    "deleted": ("bad", "Delete"),
-    "would_delete": ("bad", "Delete"),
+    "new": ("good", gettext_noop("New")),
+    "changed": ("watch", gettext_noop("Replace")),
+    "renamed": ("accent", gettext_noop("Keep both")),
+    "refetch": ("accent", gettext_noop("Check for changes")),
+    "skipped": ("", gettext_noop("Skip")),
+    "unchanged": ("", gettext_noop("Unchanged")),
+    "rejected": ("bad", gettext_noop("Rejected")),
+    "deleted": ("bad", gettext_noop("Delete")),
+    "would_delete": ("bad", gettext_noop("Delete")),
 }
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
 
 for written in (
-    formats.amount, formats.counted, formats.dollars, duration, formats.exactly, formats.file_type, formats.number,
-    formats.page_label, formats.percent, formats.pretty, formats.score, formats.seconds, formats.shown, formats.size,
-    formats.strategy, formats.words,
+    formats.exactly, formats.file_type, formats.page_label, formats.pretty, formats.shown, formats.strategy,
+    formats.words,
 ):  # fmt: skip
     register.filter(written)
+
+SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
+SWAPPED = {".": ",", ",": "."}
+
+
+def localized(written: Callable[..., str]) -> Callable[..., str]:
+    """The filter with the separators of numbers as the language of the page has them."""
+
+    @wraps(written)
+    def write(*values: Any) -> str:
+        text = written(*values)
+        if get_language() == "en":
+            return text
+        return SEPARATOR.sub(lambda found: SWAPPED[found[0]], text)
+
+    return write
+
+
+for figure in (
+    formats.amount, formats.counted, formats.dollars, duration, formats.number, formats.percent, formats.score,
+    formats.seconds, formats.size,
+):  # fmt: skip
+    register.filter(figure.__name__, localized(figure))
 
 
 @register.simple_tag
@@ -114,6 +139,7 @@ def theme(context: Context) -> str:
 def state(name: str) -> SafeString:
     """A state as icon and word, coloured by its meaning."""
     tone, symbol, word = STATES.get(name, ("neutral", "minus", name.replace("_", " ").capitalize()))
+    word = gettext(word)
     spin = "spin" if name in ("running", "ingesting", "building") else ""
     drawn = icon(symbol, spin)
     return format_html(
@@ -126,7 +152,7 @@ def state(name: str) -> SafeString:
 def planned(status: str, total: int | None = None) -> SafeString:
     """What would happen to a document, as a chip; with a number behind the word where one is given."""
     tone, word = PLANNED.get(status, ("", status.replace("_", " ").capitalize()))
-    return chip(tone, word if total is None else f"{word} {total:,}")
+    return chip(tone, gettext(word) if total is None else f"{gettext(word)} {total:,}")
 
 
 @register.filter
@@ -169,11 +195,11 @@ def spell_ago(moment: datetime, now: datetime) -> str:
     """The distance in the largest whole unit; from 30 days on the date."""
     seconds = int((now - moment).total_seconds())
     if seconds < 0:
-        return f"in {span(-seconds)}"
+        return gettext("in %(span)s") % {"span": span(-seconds)}
     if seconds < 10:
-        return "just now"
+        return gettext("just now")
     if seconds < RELATIVE_MAX.total_seconds():
-        return f"{span(seconds)} ago"
+        return gettext("%(span)s ago") % {"span": span(seconds)}
     return timezone.localtime(moment).strftime("%Y-%m-%d")
 
 
@@ -234,7 +260,7 @@ def stage_marks(rows: Sequence[StageRow]) -> SafeString:
 
 
 def _spell_stage(row: StageRow) -> str:
-    word = STATES.get(row.state, ("", "", row.state))[2].lower()
+    word = gettext(STATES.get(row.state, ("", "", row.state))[2]).lower()
     share = f" {row.percent} %" if row.state == "running" and row.percent is not None else ""
     took = f", {duration(row.took_ms)}" if row.took_ms else ""
     return f"{row.stage}: {word}{share}{took}"
@@ -274,15 +300,15 @@ def sparkline(values: Sequence[float | None], label: str) -> SafeString:
 def trend_words(trend: Any, kind: str = "ratio") -> str:
     """How the number moved against 7 days before. kind: ratio (in percent), count (difference), share (in points)."""
     if trend.now is None:
-        return "no data yet"
+        return gettext("no data yet")
     if trend.before is None or (kind == "ratio" and not trend.before):
-        return "no earlier data"
+        return gettext("no earlier data")
     moved = trend.now - trend.before
     amount = {"count": abs(moved), "share": 100 * abs(moved), "ratio": 100 * abs(moved) / (trend.before or 1)}[kind]
     if round(amount) == 0:
-        return "unchanged vs. last week"
-    unit = {"count": "", "share": " points", "ratio": " %"}[kind]
-    return f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit} vs. last week"
+        return gettext("unchanged vs. last week")
+    unit = {"count": "", "share": gettext(" points"), "ratio": " %"}[kind]
+    return gettext("%(change)s vs. last week") % {"change": f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit}"}
 
 
 @register.simple_tag

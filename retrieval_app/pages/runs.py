@@ -265,7 +265,7 @@ def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
     rows = _filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
     counts = dict(rows.annotate(Count("pk")))
     return [
-        (label, counts[name], _address_of_filter(values | {"environment": name}))
+        (str(label), counts[name], _address_of_filter(values | {"environment": name}))
         for name, label in QueryRun.Environment.choices
         if name in counts
     ]

@@ -90,7 +90,7 @@
       }
     } catch {
       if (find("[data-failed]", ask)) fail(ask, BROKEN);
-      else say("The server is not responding. Try again in a moment.");
+      else say(gettext("The server is not responding. Try again in a moment."));
     } finally {
       setBusy(ask, false);
     }

@@ -170,6 +170,9 @@ on("keydown", "textarea[data-send]", (area, event) => {
   }
 });
 
+// --- texts: gettext and ngettext come from language/texts.js
+const filled = (text, values) => interpolate(text, values, true);
+
 // --- toasts
 on("click", "[data-dismiss]", (button) => button.closest(".toast, .banner").remove());
 function say(text) {
@@ -182,16 +185,16 @@ function say(text) {
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
   if (xhr.getResponseHeader("Ragd-Part")) event.detail.shouldSwap = true;
-  else if (xhr.status >= 400) say(`Error ${xhr.status}. Reload the page, or try again in a moment.`);
+  else if (xhr.status >= 400) say(filled(gettext("Error %(status)s. Reload the page, or try again in a moment."), { status: xhr.status }));
 });
-document.addEventListener("htmx:sendError", () => say("The server is not responding. Try again in a moment."));
+document.addEventListener("htmx:sendError", () => say(gettext("The server is not responding. Try again in a moment.")));
 
 // --- copy
 on("click", "[data-copy]", async (button) => {
   const source = find(button.dataset.copy);
   await navigator.clipboard.writeText(source.value ?? source.textContent);
   const label = button.getAttribute("aria-label");
-  button.setAttribute("aria-label", "Copied");
+  button.setAttribute("aria-label", gettext("Copied"));
   find("use", button).setAttribute("href", "#i-check");
   setTimeout(() => {
     button.setAttribute("aria-label", label);
@@ -220,7 +223,7 @@ function showSelection(form) {
   const matching = find("[data-select-matching]", form);
   if (matching && chosen < boxes.length) matching.checked = false;
   const everything = matching?.checked ? matching.dataset.selectMatching : "";
-  if (output) output.textContent = everything || chosen ? `${everything || chosen} selected` : "";
+  if (output) output.textContent = everything || chosen ? filled(gettext("%(count)s selected"), { count: everything || chosen }) : "";
 }
 on("change", "[data-select-matching]", (matching) => {
   findAll("[data-select]", matching.form).forEach((box) => { box.checked = matching.checked; });

@@ -29,7 +29,7 @@ function request(data, onBytes) {
     xhr.setRequestHeader("HX-Target", "upload-results");
     xhr.upload.onprogress = (event) => onBytes(event.loaded);
     xhr.onload = () => resolve(xhr);
-    xhr.onerror = () => reject(new Error("the server does not answer"));
+    xhr.onerror = () => reject(new Error(gettext("the server does not answer")));
     xhr.send(data);
   });
 }
@@ -49,12 +49,12 @@ async function sendGroup(group, batch, onBytes) {
     const xhr = await request(data, onBytes);
     if (xhr.status === 429) {
       const wait = Number(xhr.getResponseHeader("Retry-After")) || 5;
-      part("state").textContent = `Queue full. Retrying in ${wait} s`;
+      part("state").textContent = filled(gettext("Queue full. Retrying in %(wait)s s"), { wait });
       await pause(wait * 1000);
       part("state").textContent = "";
       continue;
     }
-    if (xhr.status !== 200) throw new Error(`server error ${xhr.status}`);
+    if (xhr.status !== 200) throw new Error(filled(gettext("server error %(status)s"), { status: xhr.status }));
     if (!xhr.getResponseHeader("Ragd-Part")) throw new Error(LOGGED_OUT);
     const lines = Object.assign(document.createElement("template"), { innerHTML: xhr.responseText }).content;
     const refused = lines.querySelector("[data-refused]");
@@ -66,7 +66,7 @@ async function sendGroup(group, batch, onBytes) {
 function lineFor(item, why) {
   const line = document.createElement("li");
   const mark = find("#upload-marks").content.querySelector("[data-mark=bad]").cloneNode(true);
-  line.append(mark, element("span", item.path, "clip"), element("span", "Upload failed", "small bad"), element("span", `${why[0].toUpperCase()}${why.slice(1)}.`, "why"));
+  line.append(mark, element("span", item.path, "clip"), element("span", gettext("Upload failed"), "small bad"), element("span", `${why[0].toUpperCase()}${why.slice(1)}.`, "why"));
   line.dataset.failed = "";
   return line;
 }
@@ -81,11 +81,11 @@ async function sendAll(files, batch) {
   const tell = () => {
     const sent = Math.min(bytes, [...loaded.values()].reduce((sum, value) => sum + value, 0));
     bar.value = sent;
-    part("sent").textContent = `${done.toLocaleString("en")} of ${counted(files.length, "file")} uploaded`;
+    part("sent").textContent = filled(gettext("%(done)s of %(files)s uploaded"), { done: grouped(done), files: filesOf(files.length) });
   };
   const work = async () => {
     for (let group = groups.shift(); group; group = groups.shift()) {
-      for (const item of group) item.cell?.replaceChildren(element("span", "Uploading", "muted small"));
+      for (const item of group) item.cell?.replaceChildren(element("span", gettext("Uploading"), "muted small"));
       const mine = group;
       try {
         const sent = await sendGroup(mine, batch, (value) => {
@@ -94,12 +94,12 @@ async function sendAll(files, batch) {
         });
         results.append(sent);
         done += mine.length;
-        for (const item of mine) item.cell?.replaceChildren(element("span", "Uploaded", "small good"));
+        for (const item of mine) item.cell?.replaceChildren(element("span", gettext("Uploaded"), "small good"));
       } catch (error) {
         loaded.set(mine, 0);
         failed.push(...mine);
         results.append(...mine.map((item) => lineFor(item, error.message)));
-        for (const item of mine) item.cell?.replaceChildren(element("span", "Upload failed", "small bad"));
+        for (const item of mine) item.cell?.replaceChildren(element("span", gettext("Upload failed"), "small bad"));
       }
       tell();
       htmx.trigger(document.body, "jobs-changed");
@@ -123,7 +123,7 @@ async function send(files, going) {
   try {
     const about = new FormData();
     about.set("kind", isSync() || going.length ? "sync" : folder ? "folder" : "upload");
-    about.set("label", folder || (files.length === 1 ? files[0].path : counted(files.length, "file")));
+    about.set("label", folder || (files.length === 1 ? files[0].path : filesOf(files.length)));
     const { batch, address } = await post(form.dataset.begin, about);
     part("batch").href = address;
     const done = await sendAll(files, batch);
@@ -132,18 +132,18 @@ async function send(files, going) {
     words = tellEnd(done, going, end);
   } catch (error) {
     failed = failed.length ? failed : files;
-    part("state").textContent = `Upload failed: ${error.message}.`;
+    part("state").textContent = filled(gettext("Upload failed: %(reason)s."), { reason: error.message });
   }
   sending = false;
   finish(words);
 }
 
 function tellEnd(done, going, end) {
-  const kept = Object.entries(end.kept).map(([doc_id, why]) => `${doc_id} was not deleted: ${why}`);
+  const kept = Object.entries(end.kept).map(([doc_id, why]) => filled(gettext("%(name)s was not deleted: %(reason)s"), { name: doc_id, reason: why }));
   const words = [];
-  if (done) words.push(failed.length ? `${counted(done, "file")} uploaded.` : "Upload complete. Processing continues in the background.");
-  if (end.deleted.length) words.push(`${counted(end.deleted.length, "document")} deleted.`);
-  if (going.length && failed.length) words.push("Nothing was deleted, because some uploads failed.");
+  if (done) words.push(failed.length ? filled(gettext("%(files)s uploaded."), { files: filesOf(done) }) : gettext("Upload complete. Processing continues in the background."));
+  if (end.deleted.length) words.push(filled(gettext("%(documents)s deleted."), { documents: documentsOf(end.deleted.length) }));
+  if (going.length && failed.length) words.push(gettext("Nothing was deleted, because some uploads failed."));
   return [...words, ...kept.map((line) => `${line}.`)].join(" ");
 }
 
@@ -166,10 +166,10 @@ function finish(words) {
 
 function confirmDeletion(going) {
   const dialog = find("#sync-dialog");
-  find("#sync-title").textContent = `Delete ${counted(going.length, "document")}?`;
-  find("[data-words]", dialog).textContent = `${counted(going.length, "document")} missing in the folder will be deleted after the upload, with chunks, revisions and attachments. This cannot be undone.`;
-  find("[data-deleted]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", `and ${going.length - 20} more`, "muted")] : []));
-  find("[data-yes]", dialog).textContent = `Delete ${counted(going.length, "document")}`;
+  find("#sync-title").textContent = filled(gettext("Delete %(documents)s?"), { documents: documentsOf(going.length) });
+  find("[data-words]", dialog).textContent = filled(gettext("%(documents)s missing in the folder will be deleted after the upload, with chunks, revisions and attachments. This cannot be undone."), { documents: documentsOf(going.length) });
+  find("[data-deleted]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", filled(gettext("and %(count)s more"), { count: grouped(going.length - 20) }), "muted")] : []));
+  find("[data-yes]", dialog).textContent = filled(gettext("Delete %(documents)s"), { documents: documentsOf(going.length) });
   dialog.showModal();
   return new Promise((resolve) => {
     const yes = find("[data-yes]", dialog);

@@ -6,13 +6,13 @@ const QUICK_FILES = 20; // compared sooner than anybody looks
 const ROWS_MAX = 1000;
 const SENT = new Set(["new", "changed", "renamed", "archive"]);
 const WORDS = {
-  new: "New", changed: "Replace", renamed: "Keep both", archive: "Extract", skipped: "Skip",
-  unchanged: "Unchanged", rejected: "Rejected", would_delete: "Delete",
+  new: gettext("New"), changed: gettext("Replace"), renamed: gettext("Keep both"), archive: gettext("Extract"), skipped: gettext("Skip"),
+  unchanged: gettext("Unchanged"), rejected: gettext("Rejected"), would_delete: gettext("Delete"),
 };
 const TONES = { new: "good", changed: "watch", renamed: "accent", archive: "accent", rejected: "bad", would_delete: "bad" };
 const CLASHES = new Set(["changed", "skipped", "renamed"]);
 const ORDER = ["rejected", "would_delete", "changed", "renamed", "skipped", "new", "archive", "unchanged"];
-const CHOICES = [["replace", "Replace"], ["skip", "Skip"], ["keep_both", "Keep both"]];
+const CHOICES = [["replace", gettext("Replace")], ["skip", gettext("Skip")], ["keep_both", gettext("Keep both")]];
 const JUNK = /(^|\/)(\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(\/|$)/;
 
 const form = find("[data-upload]");
@@ -20,7 +20,9 @@ const part = (name) => find(`[data-${name}]`, form);
 const results = find("#upload-results", form);
 const bar = find("progress", form);
 const button = find("[type=submit]", form);
-const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+const grouped = (count) => count.toLocaleString(document.documentElement.lang);
+const filesOf = (count) => filled(ngettext("%(count)s file", "%(count)s files", count), { count: grouped(count) });
+const documentsOf = (count) => filled(ngettext("%(count)s document", "%(count)s documents", count), { count: grouped(count) });
 const sized = (bytes) => (bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 
 let items = []; // {file, path, sha256, choice, ticked, line, members, cell}
@@ -33,13 +35,13 @@ let sending = false;
 let failed = [];
 
 class Refusal extends Error {}
-const LOGGED_OUT = "your session may have expired; log in in another tab";
+const LOGGED_OUT = gettext("your session may have expired; log in in another tab");
 
 async function post(address, body, headers = {}) {
   const token = find("[name=csrfmiddlewaretoken]", form).value;
   const response = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, ...headers } });
   const answer = await response.json().catch(() => null);
-  if (!response.ok) throw new Refusal(answer?.detail ?? `server error ${response.status}`);
+  if (!response.ok) throw new Refusal(answer?.detail ?? filled(gettext("server error %(status)s"), { status: response.status }));
   if (answer === null) throw new Refusal(LOGGED_OUT);
   return answer;
 }
@@ -117,7 +119,7 @@ async function hashAll(mine) {
     for (let item = waiting.pop(); item && mine === turn; item = waiting.pop()) {
       item.sha256 = await hash(item.file).catch(() => "");
       bar.value = ++done;
-      part("state").textContent = `Comparing: ${done.toLocaleString("en")} of ${counted(bar.max, "file")}`;
+      part("state").textContent = filled(gettext("Comparing: %(done)s of %(files)s"), { done: grouped(done), files: filesOf(bar.max) });
     }
   };
   bar.max = waiting.length || 1;
@@ -155,7 +157,7 @@ async function lookNow(mine) {
   part("sync-name").textContent = folder;
   button.disabled = !part("review").checkVisibility();
   part("clear").hidden = false;
-  part("state").textContent = "Comparing with stored documents";
+  part("state").textContent = gettext("Comparing with stored documents");
   try {
     await hashAll(mine);
     if (mine !== turn) return;
@@ -175,7 +177,7 @@ async function lookNow(mine) {
     await lookInside(mine);
   } catch (error) {
     if (mine !== turn) return;
-    part("state").textContent = `Preview failed: ${error.message}. Select the files again.`;
+    part("state").textContent = filled(gettext("Preview failed: %(reason)s. Select the files again."), { reason: error.message });
   }
   if (mine === turn) describe();
 }
@@ -187,11 +189,11 @@ async function lookInside(mine) {
     if (mine !== turn) return;
     const { plan } = item.inside;
     if (plan.error) item.inside = null;
-    if (plan.error) item.line = { ...item.line, reason: `It could not be read: ${plan.error.message}` };
+    if (plan.error) item.line = { ...item.line, reason: filled(gettext("It could not be read: %(reason)s"), { reason: plan.error.message }) };
     else [item.line, ...item.members] = plan.items;
     item.line = { ...item.line, name: item.path };
     if (!item.members.length || item.members.some((line) => SENT.has(line.status))) continue;
-    item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: `No files: ${item.line.reason}` };
+    item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: filled(gettext("No files: %(reason)s"), { reason: item.line.reason }) };
   }
   part("state").textContent = "";
   render();
@@ -202,7 +204,7 @@ async function readInside(item, mine) {
   data.set("uploads", item.file);
   data.set("doc_ids", item.line.asked);
   if (item.choice) data.set("on_clash", item.choice);
-  if (mine === turn) part("state").textContent = `Reading ${item.path}`;
+  if (mine === turn) part("state").textContent = filled(gettext("Reading %(name)s"), { name: item.path });
   return post(form.dataset.members, data).catch((error) => ({ error }));
 }
 
@@ -224,7 +226,7 @@ function row(line, { item = null, gone = null, inner = false }) {
   if (inner) tr.dataset.inner = "";
   if (!inner && (gone || SENT.has(line.status))) {
     const box = Object.assign(element("input"), { type: "checkbox", checked: (gone ?? item).ticked });
-    box.setAttribute("aria-label", gone ? `Delete ${line.doc_id}` : `Upload ${line.name}`);
+    box.setAttribute("aria-label", filled(gone ? gettext("Delete %(name)s") : gettext("Upload %(name)s"), { name: gone ? line.doc_id : line.name }));
     box.addEventListener("change", () => {
       (gone ?? item).ticked = box.checked;
       describe();
@@ -236,7 +238,7 @@ function row(line, { item = null, gone = null, inner = false }) {
   what.append(chip(line.status));
   const clashes = [line, ...(item?.members ?? [])].some((one) => CLASHES.has(one.status));
   if (item && !inner && clashes) what.append(choice(item, line));
-  const why = line.status === "renamed" ? `as ${line.doc_id}` : line.reason;
+  const why = line.status === "renamed" ? filled(gettext("as %(name)s"), { name: line.doc_id }) : line.reason;
   if (why) what.append(element("span", why, "sub"));
   tr.append(...cells);
   if (item && !inner) item.cell = what;
@@ -245,7 +247,7 @@ function row(line, { item = null, gone = null, inner = false }) {
 
 function choice(item, line) {
   const select = element("select", "", "small");
-  select.setAttribute("aria-label", `Action for ${line.name}`);
+  select.setAttribute("aria-label", filled(gettext("Action for %(name)s"), { name: line.name }));
   const chosen = item.choice || form.elements.on_clash.value;
   for (const [value, word] of CHOICES) select.append(Object.assign(element("option", word), { value, selected: value === chosen }));
   select.addEventListener("change", () => {
@@ -269,9 +271,9 @@ function render() {
   const counts = new Map();
   for (const { line } of all) counts.set(line.status, (counts.get(line.status) ?? 0) + 1);
   if (shown && !counts.has(shown)) shown = "";
-  const chips = [["", "All", all.length], ...ORDER.filter((status) => counts.has(status)).map((status) => [status, WORDS[status], counts.get(status)])];
+  const chips = [["", gettext("All"), all.length], ...ORDER.filter((status) => counts.has(status)).map((status) => [status, WORDS[status], counts.get(status)])];
   part("totals").replaceChildren(...chips.map(([status, word, count]) => {
-    const one = element("button", `${word} ${count.toLocaleString("en")}`, "chip");
+    const one = element("button", `${word} ${grouped(count)}`, "chip");
     one.type = "button";
     one.dataset.only = status;
     one.setAttribute("aria-pressed", String(status === shown));
@@ -286,7 +288,7 @@ function render() {
   const sorted = groups.flat();
   find("tbody", form).replaceChildren(...sorted.slice(0, ROWS_MAX).map((entry) => row(entry.line, entry)));
   part("more").hidden = sorted.length <= ROWS_MAX;
-  part("more").textContent = `The first ${ROWS_MAX.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} rows are shown. Selected files in the rest are uploaded too.`;
+  part("more").textContent = filled(gettext("The first %(shown)s of %(count)s rows are shown. Selected files in the rest are uploaded too."), { shown: grouped(ROWS_MAX), count: grouped(sorted.length) });
   part("review").hidden = !all.length;
   describe();
 }
@@ -305,13 +307,13 @@ function describe() {
   const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
   const notes = [];
   if (files.length) notes.push(`${sized(bytes)} to upload`);
-  if (hidden) notes.push(`${counted(hidden, "hidden file")} skipped`);
-  if (!crypto.subtle) notes.push("preview needs HTTPS; unchanged files are detected during the upload");
+  if (hidden) notes.push(filled(ngettext("%(count)s hidden file skipped", "%(count)s hidden files skipped", hidden), { count: grouped(hidden) }));
+  if (!crypto.subtle) notes.push(gettext("preview needs HTTPS; unchanged files are detected during the upload"));
   part("note").textContent = notes.join(" · ");
-  const uploads = files.length ? `Upload ${counted(files.length, "file")}` : "";
-  const deletes = going.length ? `delete ${counted(going.length, "document")}` : "";
-  const words = [uploads, deletes].filter(Boolean).join(" and ");
-  button.textContent = words ? words[0].toUpperCase() + words.slice(1) : items.length ? "Nothing to upload" : "Upload";
+  const uploads = files.length ? filled(gettext("Upload %(files)s"), { files: filesOf(files.length) }) : "";
+  const deletes = going.length ? filled(gettext("delete %(documents)s"), { documents: documentsOf(going.length) }) : "";
+  const words = [uploads, deletes].filter(Boolean).join(gettext(" and "));
+  button.textContent = words ? words[0].toUpperCase() + words.slice(1) : items.length ? gettext("Nothing to upload") : gettext("Upload");
   button.disabled = sending || (items.length > 0 && !words);
   const boxes = findAll("tbody tr:not([data-status=would_delete]) [type=checkbox]", form);
   const all = part("all");
@@ -345,5 +347,5 @@ function clear() {
 }
 
 part("folder").hidden = false;
-form.elements.on_clash.closest(".field").querySelector("label").textContent = "If a document already exists";
+form.elements.on_clash.closest(".field").querySelector("label").textContent = gettext("If a document already exists");
 findAll("[type=file]", form).forEach(addFrom); // chosen before this script had arrived, or kept by the browser on Back

@@ -5,8 +5,9 @@ from __future__ import annotations
 from django.conf import settings
 
 from collections_app.domain.identity import UNSEEN
-from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL
+from collections_app.stores import LOCAL_MODEL, LOCAL_MODELS
 from ragd.errors import DimensionMismatch, InvalidInput
+from ragd.models import multilingual_e5
 from ragd.store.store import HALFVEC_INDEX_DIMS
 
 MODEL_MAX_CHARS = 200
@@ -15,19 +16,26 @@ MODEL_MAX_CHARS = 200
 def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
     """Model and dimensions of a new collection.
 
-    Another model than the server's needs its dimensions stated, and any but the local one an endpoint.
+    Another model than the server's needs its dimensions stated, and any but those of this process an endpoint.
     """
     chosen = (model or settings.RAGD_EMBED_MODEL).strip()
     if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
         raise InvalidInput(
             f"embed_model must be the name of a model, 1 to {MODEL_MAX_CHARS} characters", field="embed_model"
         )
-    if chosen == LOCAL_MODEL:
-        if dims not in (None, LOCAL_DIMS):
+    if chosen in LOCAL_MODELS:
+        known = LOCAL_MODELS[chosen]
+        if dims not in (None, known):
             raise DimensionMismatch(
-                f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
+                f"{chosen} makes {known} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
             )
-        return chosen, LOCAL_DIMS
+        if chosen == multilingual_e5.MODEL and multilingual_e5.find_model() is None:
+            raise InvalidInput(
+                f"the model {chosen} is not installed here; install it with `make run EXTRAS=multilingual`, or take"
+                f" {LOCAL_MODEL}",
+                field="embed_model",
+            )
+        return chosen, known
     if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
         raise InvalidInput(
             f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"

@@ -20,7 +20,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, Provider
-from collections_app.stores import LOCAL_MODEL, embedder_for
+from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
@@ -105,8 +105,8 @@ class ProviderState:
 
 
 def provider_name(model: str) -> str:
-    """The key of the endpoint that serves a model; "" for the local one."""
-    if model == LOCAL_MODEL:
+    """The key of the endpoint that serves a model; "" for one of this process."""
+    if model in LOCAL_MODELS:
         return ""
     return f"{settings.RAGD_EMBED_BASE_URL or OPENAI_URL} {model}"[:300]
 

@@ -16,6 +16,7 @@ from django.db import connection, transaction
 
 import ragd
 from collections_app.models import Collection, Document
+from collections_app.parsing import PageLayout
 from collections_app.services.endpoints.providers import ingest_embedder
 from collections_app.services.indexing.embedding_checkpoints import (
     CutChunks,
@@ -23,6 +24,7 @@ from collections_app.services.indexing.embedding_checkpoints import (
     EmbeddingCheckpoints,
     KnownVectors,
 )
+from collections_app.services.indexing.page_layouts import drop_unused_pages, store_pages
 from collections_app.services.indexing.revisions import keep_revision
 from collections_app.services.indexing.stored_documents import (
     LONG_CHARS,
@@ -70,7 +72,7 @@ class Draft:
     """What is to become a document.
 
     content: text, or segments in order. page_map: (start, end, label) in characters of the text. file_metadata: what
-    the file says of itself; it decides no chunk.
+    the file says of itself; it decides no chunk. layout: where words stand on pages; (): as it is stored for the text.
     """
 
     doc_id: str
@@ -84,6 +86,7 @@ class Draft:
     source_hash: str = ""
     page_map: Sequence[Sequence[Any]] = ()
     warnings: Sequence[str] = ()
+    layout: Sequence[PageLayout] = ()
 
 
 class Progress(Protocol):
@@ -169,6 +172,10 @@ def ingest(
         else:
             document = _document(collection, draft, text, digest, policy, stored)
             outcome = _store(document, embedded, store, stored, cause=cause, anew=force, check=progress.check)
+            if draft.layout:
+                store_pages(collection.pk, draft.doc_id, hash_text(text), draft.layout)
+            if stored is not None:
+                drop_unused_pages(collection.pk, [draft.doc_id])
             overlays.settle(outcome.revision)
         embedded.vectors.drop()
         for hook in on_commit:

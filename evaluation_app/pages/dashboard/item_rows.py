@@ -148,7 +148,7 @@ class Facets:
     @classmethod
     def of(cls, rows: Sequence[ItemRow]) -> Facets:
         verdicts = {PASSED: "Passed", MISSED: "Missed", UNJUDGED: "No thresholds"}
-        labels = dict(EvaluationItem.Outcome.choices)
+        labels = {value: str(label) for value, label in EvaluationItem.Outcome.choices}
         return cls(
             outcomes=_counted((row.outcome for row in rows), labels),
             categories=_counted((row.category for row in rows), {}),

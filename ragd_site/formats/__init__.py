@@ -1,0 +1,1 @@
+"""How numbers are written by templates, per language."""
