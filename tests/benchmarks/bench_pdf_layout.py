@@ -140,7 +140,7 @@ def order_share(text: str, case: Case) -> float:
 
 
 def read_ours(case: Case) -> tuple[str, float]:
-    return _timed(case, lambda page, text_page: lay_out(page, text_page).text)
+    return _timed(case, lambda page, text_page: lay_out(page, text_page, 1)[0])
 
 
 def read_pdfium(case: Case) -> tuple[str, float]:

@@ -17,12 +17,71 @@ from reportlab.lib.utils import simpleSplit
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import Paragraph, Table
 
-WORDS = (
-    "river harbour signal copper quarter ledger window carbon margin reactor meadow bridge voltage sample archive"
-    " northern annual average revised public capital storage coastal primary urban central export mineral kinetic"
-    " budget fiscal notice turbine sediment parcel orchard fabric cellar timber glacier census tariff module vessel"
-).split()
-HEADS = "Region Item Code Name Total Share Price Units Year Class Area Rate Status Owner Stock Weight Length".split()
+WORDS = [
+    "river",
+    "harbour",
+    "signal",
+    "copper",
+    "quarter",
+    "ledger",
+    "window",
+    "carbon",
+    "margin",
+    "reactor",
+    "meadow",
+    "bridge",
+    "voltage",
+    "sample",
+    "archive",
+    "northern",
+    "annual",
+    "average",
+    "revised",
+    "public",
+    "capital",
+    "storage",
+    "coastal",
+    "primary",
+    "urban",
+    "central",
+    "export",
+    "mineral",
+    "kinetic",
+    "budget",
+    "fiscal",
+    "notice",
+    "turbine",
+    "sediment",
+    "parcel",
+    "orchard",
+    "fabric",
+    "cellar",
+    "timber",
+    "glacier",
+    "census",
+    "tariff",
+    "module",
+    "vessel",
+]
+HEADS = [
+    "Region",
+    "Item",
+    "Code",
+    "Name",
+    "Total",
+    "Share",
+    "Price",
+    "Units",
+    "Year",
+    "Class",
+    "Area",
+    "Rate",
+    "Status",
+    "Owner",
+    "Stock",
+    "Weight",
+    "Length",
+]
 FONTS = ("Helvetica", "Times-Roman", "Courier")
 
 
@@ -99,9 +158,11 @@ class Draw:
             ("BOTTOMPADDING", (0, 0), (-1, -1), padding),
             ("VALIGN", (0, 0), (-1, -1), self.random.choice(("TOP", "MIDDLE"))),
         ]
-        for column in range(1, columns):
-            if all(value[:1] in "(0123456789" for row in rows[1:] for value in (row[column],) if value):
-                base.append(("ALIGN", (column, 0), (column, -1), "RIGHT"))
+        base += [
+            ("ALIGN", (column, 0), (column, -1), "RIGHT")
+            for column in range(1, columns)
+            if all(row[column][:1] in "(0123456789" for row in rows[1:] if row[column])
+        ]
         drawn = Table(cells, colWidths=widths, style=[*base, *style])
         _, height = drawn.wrap(self.size[0], self.size[1])
         drawn.drawOn(self.canvas, x, y - height)
@@ -161,7 +222,9 @@ def _ruled_with_empty_cells(draw: Draw) -> Page:
 def _columns_ruled(draw: Draw) -> Page:
     inner = ("INNERGRID", (0, 0), (-1, 0), 0.5, colors.black)
     lines = [("LINEBEFORE", (column, 0), (column, -1), 0.5, colors.black) for column in range(1, 4)]
-    return _framed(draw, draw.rows(7, 4), style=[inner, *lines, ("BOX", (0, 0), (-1, -1), 0.5, colors.black), UNDER_HEAD])
+    return _framed(
+        draw, draw.rows(7, 4), style=[inner, *lines, ("BOX", (0, 0), (-1, -1), 0.5, colors.black), UNDER_HEAD]
+    )
 
 
 def _rows_ruled(draw: Draw) -> Page:
@@ -313,10 +376,12 @@ def table_pages(seed: int, each: int = 2) -> list[Page]:
 
 def column_pages(seed: int, each: int = 2) -> list[Page]:
     """Pages of two and three columns, drawn in three orders, and of one."""
-    pages = []
-    for number in range(each):
-        for count in (2, 3):
-            for how in ("down", "across", "shuffled"):
-                pages.append(_column_page(Draw(f"{count} columns {how}", seed * 100 + number), count, how))
-        pages.append(_one_column(Draw("one column", seed * 100 + number)))
-    return pages
+    ways = [(count, how) for count in (2, 3) for how in ("down", "across", "shuffled")]
+    return [
+        page
+        for number in range(seed * 100, seed * 100 + each)
+        for page in (
+            *(_column_page(Draw(f"{count} columns {how}", number), count, how) for count, how in ways),
+            _one_column(Draw("one column", number)),
+        )
+    ]

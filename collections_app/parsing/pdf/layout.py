@@ -12,28 +12,25 @@ from collections_app.parsing.arrangement.rendering import Rendered, is_whole, lo
 from collections_app.parsing.arrangement.shapes import Block, Box, Cell, PlacedWord, Rule, Table, TextBlock
 from collections_app.parsing.pdf.glyphs import PageWords, Shown, read_words
 from collections_app.parsing.pdf.rules import read_rules
+from collections_app.parsing.types import PageLayout, Word
 
 RIGHT_TO_LEFT = ("\u0590", "\u08ff")
+FEW_WORDS = 3  # that make no table
 TURNED_SHARE = 0.5  # of the words: more of them turned, and the page is read as they stand
 
 
-@dataclass(frozen=True, slots=True)
-class LaidOut:
-    """text of a page; words: each with its start and end in it; width, height: of the page, in points."""
+def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) -> tuple[str, PageLayout]:
+    """The page's text as it is read, and where its words stand, by their offsets in it.
 
-    text: str
-    words: list[tuple[PlacedWord, int, int]]
-    width: float
-    height: float
-
-
-def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage) -> LaidOut:
-    """The page as it is read. Where the order cannot be told, or a word would be lost, pdfium's order stays."""
+    Where the order cannot be told, or a word would be lost, pdfium's order stays.
+    """
     shown = Shown(page)
     found = read_words(text_page, shown)
-    rendered = _render(found, read_rules(page, shown) if len(found.words) > 3 else [])
-    words = [(word, *place) for word, place in zip(found.words, rendered.places, strict=True) if place is not None]
-    return LaidOut(rendered.text, sorted(words, key=lambda each: each[1]), shown.width, shown.height)
+    rendered = _render(found, read_rules(page, shown) if len(found.words) > FEW_WORDS else [])
+    placed = zip(rendered.places, found.words, strict=True)
+    words = sorted((*place, word.x0, word.y0, word.x1, word.y1) for place, word in placed if place is not None)
+    layout = PageLayout(number, shown.width, shown.height, tuple(Word(*values) for values in words))
+    return rendered.text, layout
 
 
 def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
@@ -67,7 +64,7 @@ def _blocks(found: PageWords, rules: Sequence[Rule]) -> list[Block]:
     upright = [PlacedWord(words[n].text, *turn.box(words[n][1:5]), words[n].gap) for n in kept]
     blocks = arrange(upright, [Rule(*turn.box(rule)) for rule in rules], turn.width, turn.height)
     blocks = [turn.back(block, kept) for block in blocks]
-    return [*blocks, TextBlock([[number] for number in rest])] if rest else blocks
+    return [*blocks, TextBlock([rest])] if rest else blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,7 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
             page.close()
             page = document[number - 1]
         text_page = page.get_textpage()
-        laid_out = lay_out(page, text_page)
-        text = laid_out.text
+        text, layout = lay_out(page, text_page, number)
         text_page.close()
         if not text.strip() and _has_picture(page):
             notes.pictures.append(number)
@@ -122,7 +121,7 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
         extra = [
             f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
         ]
-        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number))
+        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number), page=layout)
     finally:
         page.close()
 
