@@ -31,7 +31,7 @@ class PlanFields(Schema):
     filter: dict[str, Any] | None = Field(
         None,
         description='A typed filter: {"field": "page", "op": "gte", "value": 3}, {"and": [...]}, {"or": [...]}, '
-        f"{{\"not\": {{...}}}}; op is one of {', '.join(OPS)}; field is metadata.KEY, {', '.join(FIELDS)}",
+        f'{{"not": {{...}}}}; op is one of {", ".join(OPS)}; field is metadata.KEY, {", ".join(FIELDS)}',
         examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
     )
     candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
