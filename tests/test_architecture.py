@@ -23,7 +23,8 @@ PASSING_ON_THE_ENVIRONMENT = {
 # Package -> its folders and modules, low to high: what stands earlier never imports what stands later.
 ORDER: dict[str, str] = {
     "ragd": (
-        "version errors normalization types conventions telemetry security text models store search insight conformance"
+        "version errors conditions normalization types conventions telemetry security text models store search insight"
+        " conformance"
     ),
     "collections_app": (
         "advisory_locks domain fetching parsing validation errors stages work models model_folders model_endpoints"
