@@ -11,7 +11,7 @@ from collections import Counter
 from functools import cache
 
 import regex
-from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 SAMPLES = 4
 SAMPLE_CHARS = 500
