@@ -15,7 +15,7 @@ ALTER TABLE documents ADD COLUMN IF NOT EXISTS language text NOT NULL DEFAULT ''
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0029_chunk_attributes")]
+    dependencies = [("collections_app", "0030_model_settings")]
 
     operations = [
         migrations.RunSQL(
