@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -77,9 +78,8 @@ def _ends_row(rows: Rows, index: int) -> bool:
 def _as_table(words: Sequence[PlacedWord], rows: Rows) -> Table | None:
     fine = [join_segments(words, [word for segment in row for word in segment.words], CELL_GAP) for row in rows]
     strips = find_strips(fine)
-    if not strips or not is_tabular(words, fine, strips):
-        return None
-    return make_table(words, [fine], strips)
+    table = make_table(words, [fine], strips) if strips else None
+    return table if table is not None and is_tabular(words, table) else None
 
 
 def find_strips(rows: Rows) -> list[float]:
@@ -121,26 +121,27 @@ def _strips(rows: Rows, crossings: int) -> list[float]:
     return [place for width, place in found if width >= narrowest]
 
 
-def is_tabular(words: Sequence[PlacedWord], rows: Rows, strips: list[float], rows_min: int = 0) -> bool:
-    """Whether rows with these strips read as a table, not as columns of text or a list.
+def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> bool:
+    """Whether rows read as a table, not as columns of text or a list.
 
     rows_min: of rows with several cells; 0: three, and four where there are two columns.
     """
-    columns = len(strips) + 1
-    filled = [{_column(segment, strips) for segment in row} for row in rows]
-    several = sum(1 for each in filled if len(each) > 1)
-    if several < (rows_min or (ROWS_MIN_OF_TWO if columns == 2 else ROWS_MIN)) or several < FILLED * len(rows):
+    columns = len(table.rows[0])
+    several = sum(1 for row in table.rows if sum(1 for cell in row if cell.lines) > 1)
+    least = rows_min or (ROWS_MIN_OF_TWO if columns == 2 else ROWS_MIN)
+    if several < least or several < FILLED * len(table.rows):
         return False
-    texts: list[list[str]] = [[] for _ in range(columns)]
-    for row in rows:
-        for segment in row:
-            texts[_column(segment, strips)].append(" ".join(words[each].text for each in segment.words))
-    if any(len(column) < 2 for column in texts):
+    filled = [[row[index] for row in table.rows if row[index].lines] for index in range(columns)]
+    if not rows_min and any(len(cells) < 2 for cells in filled):
         return False
-    if sum(1 for text in texts[0] if MARKER.fullmatch(text)) > 0.6 * len(texts[0]):
+    first = [" ".join(words[number].text for line in cell.lines for number in line) for cell in filled[0]]
+    if sum(1 for text in first if MARKER.fullmatch(text)) > 0.6 * len(first):
         return columns > 2  # a list
-    long = sum(1 for column in texts if sorted(len(text.split()) for text in column)[len(column) // 2] >= WORDS_OF_TEXT)
-    return long < columns and (columns > 2 or long == 0 or several >= 0.9 * len(rows))
+    long = 0
+    for cells in filled:
+        lengths = sorted(len(line) for cell in cells for line in cell.lines)
+        long += lengths[len(lengths) // 2] >= WORDS_OF_TEXT
+    return long < columns and (columns > 2 or long == 0 or several >= 0.9 * len(table.rows))
 
 
 def _column(segment: Segment, strips: Sequence[float]) -> int:
@@ -195,9 +196,9 @@ def _split(words: Sequence[PlacedWord], row: Sequence[Segment], strips: Sequence
 
 def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
     """Lines that make up a row: by their distances where rows stand apart, else by what they hold."""
-    spans = [_span(words, line) for line in lines]
-    pitches = [after[2] - before[2] for before, after in pairwise(spans)]
-    closest = min(pitches, default=0.0)
+    heights = [_height(words, line) for line in lines]
+    pitches = [after - before for before, after in pairwise(heights)]
+    closest = _leading(lines, heights)
     groups = [[lines[0]]]
     for line, pitch in zip(lines[1:], pitches, strict=True):
         if pitch <= CLOSER * closest:
@@ -245,9 +246,16 @@ def _leads(words: Sequence[PlacedWord], before: Line, after: Line) -> bool:
     return True
 
 
-def _span(words: Sequence[PlacedWord], line: Line) -> tuple[float, float, float]:
-    """The top, the bottom and the middle of a line."""
+def _leading(lines: Sequence[Line], heights: Sequence[float]) -> float:
+    """The least distance of two lines in one column."""
+    least = math.inf
+    for column in range(len(lines[0])):
+        levels = [height for line, height in zip(lines, heights, strict=True) if line[column]]
+        least = min([least, *(after - before for before, after in pairwise(levels))])
+    return least
+
+
+def _height(words: Sequence[PlacedWord], line: Line) -> float:
+    """The middle of a line."""
     numbers = [number for cell in line for number in cell]
-    top = min(words[number].y0 for number in numbers)
-    bottom = max(words[number].y1 for number in numbers)
-    return top, bottom, sum(words[number].y0 + words[number].y1 for number in numbers) / (2 * len(numbers))
+    return sum(words[number].y0 + words[number].y1 for number in numbers) / (2 * len(numbers))

@@ -265,11 +265,12 @@ def _striped(words: Sequence[PlacedWord], inside: list[int], ys: list[float]) ->
     """Level lines alone part the rows, or only the headings from them; white strips part the columns."""
     rows = rows_of(join_segments(words, inside, CELL_GAP))
     strips = find_strips(rows)
-    if not strips or not is_tabular(words, rows, strips, rows_min=2):
+    if not strips:
         return None
     sections: dict[int, list[list[Segment]]] = {}
     for row in rows:
         sections.setdefault(bisect_left(ys, row[0].middle), []).append(row)
-    if len(sections) >= SECTIONS_OF_ROWS and len(rows) <= LINES_OF_SECTION * len(sections):
-        return make_table(words, list(sections.values()), strips, is_grouped=True)
-    return make_table(words, [sections[place] for place in sorted(sections)], strips)
+    parts = [sections[place] for place in sorted(sections)]
+    is_grouped = len(parts) >= SECTIONS_OF_ROWS and len(rows) <= LINES_OF_SECTION * len(parts)
+    table = make_table(words, parts, strips, is_grouped=is_grouped)
+    return table if table is not None and is_tabular(words, table, rows_min=2) else None

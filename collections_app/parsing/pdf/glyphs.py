@@ -197,7 +197,7 @@ def _turned(text_page: pdfium.PdfTextPage, words: list[PlacedWord], starts: list
     result: dict[int, int] = {}
     for number, start in enumerate(starts):
         angle = raw.FPDFText_GetCharAngle(text_page, start) if start >= 0 else -1.0
-        if angle >= 0 and (quarters := round((angle + page_angle) / (math.pi / 2)) % 4):
+        if angle >= 0 and (quarters := round((page_angle - angle) / (math.pi / 2)) % 4):
             result[number] = quarters
     return result
 
