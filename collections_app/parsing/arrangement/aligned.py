@@ -19,9 +19,12 @@ ROWS_MIN, ROWS_MIN_OF_TWO = 3, 4
 FILLED = 0.6  # of the rows that have several cells
 WORDS_OF_TEXT = 7  # in the cells of a column of running text
 NUMBER = re.compile(r"[^\w]*\d[\d\W]*(?:[^\W\d]{1,3})?[^\w]*")
+PLAIN_NUMBER = re.compile(r"[0-9]{1,4}")
 MARKER = re.compile(r"[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]|[-\u2022\u25cf\u25aa\u2013o]")
 
-LINES_OF_ROW = 12
+LINES_OF_ROW, LINES_OF_HEAD = 16, 3
+SECTIONS_OF_ROWS = 3  # between drawn lines, at least
+PARTIAL, PARTIAL_OF_TWO = 0.35, 0.7  # of the further lines of rows leave places empty
 
 Rows = list[list[Segment]]
 Line = list[list[int]]  # the words of a line by column
@@ -137,6 +140,8 @@ def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> 
     first = [" ".join(words[number].text for line in cell.lines for number in line) for cell in filled[0]]
     if sum(1 for text in first if MARKER.fullmatch(text)) > 0.6 * len(first):
         return columns > 2  # a list
+    if columns <= 3 and any(_counts(words, cells) for cells in (filled[0], filled[-1])) and not rows_min:
+        return False
     long = 0
     for cells in filled:
         lengths = sorted(len(line) for cell in cells for line in cell.lines)
@@ -144,22 +149,31 @@ def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> 
     return long < columns and (columns > 2 or long == 0 or several >= 0.9 * len(table.rows))
 
 
+def _counts(words: Sequence[PlacedWord], cells: Sequence[Cell]) -> bool:
+    """Whether cells count upwards, as the numbers of pages or lines do."""
+    texts = ["".join(words[number].text for line in cell.lines for number in line) for cell in cells]
+    numbers = [int(text) for text in texts if PLAIN_NUMBER.fullmatch(text)]
+    return 4 <= len(numbers) >= 0.8 * len(texts) and all(one <= other for one, other in pairwise(numbers))
+
+
 def _column(segment: Segment, strips: Sequence[float]) -> int:
     return sum(1 for strip in strips if strip <= segment.x0 + 0.1)
 
 
 def make_table(
-    words: Sequence[PlacedWord], sections: Sequence[Rows], strips: Sequence[float], *, is_grouped: bool = False
+    words: Sequence[PlacedWord], sections: Sequence[Rows], strips: Sequence[float], *, ruled: bool = False
 ) -> Table | None:
     """A table of lines with known strips between columns. No row goes beyond a section.
 
-    is_grouped: each section is a row; else its lines are joined to rows. None where fewer than two columns or rows
-    hold words.
+    ruled: drawn lines part the sections; each is a row if its lines read as one. Else lines are joined to rows by their
+    distances. None where fewer than two columns or rows hold words.
     """
+    parts = [[_split(words, row, strips) for row in section] for section in sections]
     grid: list[list[Cell]] = []
-    for section in sections:
-        lines = [_split(words, row, strips) for row in section]
-        for group in [lines] if is_grouped else _group(words, lines):
+    is_grouped = ruled and len(parts) >= SECTIONS_OF_ROWS and are_rows(words, parts)
+    for number, part in enumerate(parts):
+        is_head = ruled and number == 0 and len(parts) > 1 and _is_head(words, part, strips)
+        for group in [part] if is_grouped or is_head else _group(words, part):
             cells = []
             for column in range(len(strips) + 1):
                 found = [line[column] for line in group if line[column]]
@@ -205,7 +219,7 @@ def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
             groups[-1].append(line)
         else:
             groups.append([line])
-    if _are_rows(groups):
+    if are_rows(words, groups):
         return groups
     groups = [[lines[0]]]
     for line, pitch, (before, after) in zip(lines[1:], pitches, pairwise(lines), strict=True):
@@ -217,13 +231,33 @@ def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
     return groups
 
 
-def _are_rows(groups: list[list[Line]]) -> bool:
-    """Whether close lines are rows of several lines: most of the further ones leave places empty."""
+def are_rows(words: Sequence[PlacedWord], groups: Sequence[Sequence[Line]]) -> bool:
+    """Whether each group of lines is one row: many of the further lines leave places empty, and no two numbers of a
+    column stand in one group."""
     further = [line for group in groups for line in group[1:]]
     if len(groups) < 2 or not further:
         return len(groups) >= 2
-    partial = sum(1 for line in further if not all(line))
-    return partial >= 0.7 * len(further) and max(map(len, groups)) <= LINES_OF_ROW
+    partial = sum(1 for line in further if not all(line)) / len(further)
+    if partial < (PARTIAL if len(groups) > 2 else PARTIAL_OF_TWO) or max(map(len, groups)) > LINES_OF_ROW:
+        return False
+    for group in groups:
+        for column in range(len(group[0])):
+            texts = [" ".join(words[number].text for number in line[column]) for line in group if line[column]]
+            if sum(1 for text in texts if NUMBER.fullmatch(text)) > 1:
+                return False
+    return True
+
+
+def _is_head(words: Sequence[PlacedWord], lines: list[Line], strips: Sequence[float]) -> bool:
+    """Whether lines are headings that break within their columns: few, without numbers, none over several columns."""
+    if not 1 < len(lines) <= LINES_OF_HEAD:
+        return False
+    for cell in (cell for line in lines for cell in line if cell):
+        if NUMBER.fullmatch(" ".join(words[number].text for number in cell)):
+            return False
+        if any(words[cell[0]].x0 < strip < words[cell[-1]].x1 for strip in strips):
+            return False
+    return True
 
 
 def _goes_on(words: Sequence[PlacedWord], line: Line) -> bool:

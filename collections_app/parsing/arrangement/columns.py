@@ -18,6 +18,7 @@ SAME_HEIGHT = 0.3  # of a line's height, by which the middles of aligned lines d
 ALIGNED = 0.6  # of the lines of the shorter column: more of them level with the other's lines make a table
 LEVEL = 0.8  # of them: text columns may be level too, but then their lines are long, or full and many
 WIDE_CHARS = 38
+PIECED = 0.35  # of the lines of running text are short pieces with wide gaps, at most
 CLOSER = 1.3
 UNBROKEN, UNBROKEN_SOLID, SOLID = 5, 8, 0.8  # lines without a gap between them; the share of full ones
 DEPTH = 6
@@ -127,6 +128,9 @@ def _running(rows: list[list[Segment]], chars: Callable[[Segment], int]) -> _Run
         rows = [row for row in rows if not any(segment.table for segment in row)]
         if len(rows) < LINES_MIN:
             return _Running(True, True)  # a table of its own is a column's content
+    pieced = [row for row in rows if len(row) > 1 and sum(map(chars, row)) < CHARS_PER_LINE * len(row)]
+    if len(pieced) > PIECED * len(rows):
+        return None
     spans = [(min(each.x0 for each in row), max(each.x1 for each in row)) for row in rows]
     width = max(end for _, end in spans) - min(start for start, _ in spans)
     full = sum(1 for start, end in spans if end - start >= FULL_LINE * width) / len(rows)
