@@ -17,6 +17,8 @@ ROW_GAP = 2.6  # between rows of a table
 CLOSER = 1.25  # lines within a row are at most this much farther apart than the closest lines
 ROWS_MIN, ROWS_MIN_OF_TWO = 3, 4
 FILLED = 0.6  # of the rows that have several cells
+COUNTED, LED = 0.9, 0.2  # of the cells of a column that count; of the rows that dots lead through
+APART = 1.6  # times the gaps within pieces, the gaps between them
 WORDS_OF_TEXT = 7  # in the cells of a column of running text
 NUMBER = re.compile(r"[^\w]*\d[\d\W]*(?:[^\W\d]{1,3})?[^\w]*")
 PLAIN_NUMBER = re.compile(r"[0-9]{1,4}")
@@ -39,7 +41,11 @@ def find_tables(words: Sequence[PlacedWord], segments: Sequence[Segment]) -> lis
         end = _run_end(rows, index)
         found = None
         for first, last in ((index, end), (index + 1, end), (index, end - 1), (index + 1, end - 1)):
-            if last - first >= ROWS_MIN and (found := _as_table(words, rows[first:last])):
+            while last - first >= ROWS_MIN and (found := _as_table(words, rows[first:last])):
+                if sum(1 for cell in found.rows[0] if cell.lines) > 1:
+                    break
+                first, found = first + 1, None  # a heading above the table
+            if found is not None:
                 result.append(([segment for row in rows[first:last] for segment in row], found))
                 index = last
                 break
@@ -81,8 +87,22 @@ def _ends_row(rows: Rows, index: int) -> bool:
 def _as_table(words: Sequence[PlacedWord], rows: Rows) -> Table | None:
     fine = [join_segments(words, [word for segment in row for word in segment.words], CELL_GAP) for row in rows]
     strips = find_strips(fine)
-    table = make_table(words, [fine], strips) if strips else None
+    if not strips or not _stands_apart(words, fine):
+        return None
+    table = make_table(words, [fine], strips)
     return table if table is not None and is_tabular(words, table) else None
+
+
+def _stands_apart(words: Sequence[PlacedWord], rows: Rows) -> bool:
+    """Whether the gaps between pieces are wider than those within them, which the gaps of spread lines are not."""
+    ratios = []
+    for row in rows:
+        between = [after.x0 - before.x1 for before, after in pairwise(row)]
+        within = [words[after].x0 - words[before].x1 for segment in row for before, after in pairwise(segment.words)]
+        if between and within:
+            ratios.append(min(between) / max(0.1, *within))
+    ratios.sort()
+    return not ratios or ratios[len(ratios) // 2] >= APART
 
 
 def find_strips(rows: Rows) -> list[float]:
@@ -140,7 +160,10 @@ def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> 
     first = [" ".join(words[number].text for line in cell.lines for number in line) for cell in filled[0]]
     if sum(1 for text in first if MARKER.fullmatch(text)) > 0.6 * len(first):
         return columns > 2  # a list
-    if columns <= 3 and any(_counts(words, cells) for cells in (filled[0], filled[-1])) and not rows_min:
+    if not rows_min and (_counts(words, filled[0]) or (columns <= 3 and _counts(words, filled[-1]))):
+        return False  # numbered lines, or a list of contents
+    leaders = sum(1 for row in table.rows if any(_is_led(words, cell) for cell in row))
+    if leaders > LED * len(table.rows):
         return False
     long = 0
     for cells in filled:
@@ -150,10 +173,18 @@ def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> 
 
 
 def _counts(words: Sequence[PlacedWord], cells: Sequence[Cell]) -> bool:
-    """Whether cells count upwards, as the numbers of pages or lines do."""
+    """Whether cells, the first included, count upwards as the numbers of lines or pages do."""
     texts = ["".join(words[number].text for line in cell.lines for number in line) for cell in cells]
     numbers = [int(text) for text in texts if PLAIN_NUMBER.fullmatch(text)]
-    return 4 <= len(numbers) >= 0.8 * len(texts) and all(one <= other for one, other in pairwise(numbers))
+    if len(numbers) < max(3, COUNTED * len(texts)) or not PLAIN_NUMBER.fullmatch(texts[0]):
+        return False
+    return all(one <= other for one, other in pairwise(numbers))
+
+
+def _is_led(words: Sequence[PlacedWord], cell: Cell) -> bool:
+    """Whether dots lead from an entry to its number."""
+    texts = [words[number].text for line in cell.lines for number in line]
+    return "...." in "".join(texts) and any(set(text) <= {"."} or "...." in text for text in texts)
 
 
 def _column(segment: Segment, strips: Sequence[float]) -> int:

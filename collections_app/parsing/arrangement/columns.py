@@ -21,6 +21,7 @@ WIDE_CHARS = 38
 PIECED = 0.35  # of the lines of running text are short pieces with wide gaps, at most
 CLOSER = 1.3
 UNBROKEN, UNBROKEN_SOLID, SOLID = 5, 8, 0.8  # lines without a gap between them; the share of full ones
+HEAD_LINES, HEAD_GAP = 2, 1.2  # lines of a head or foot; heights of a line between it and the columns
 DEPTH = 6
 CHUNKS_MAX = 60
 
@@ -84,7 +85,11 @@ def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment],
     for index, band in enumerate(bands):
         left, right = [each for each in band if each.x1 <= x], [each for each in band if each.x0 >= x]
         if _are_columns(left, right, chars):
-            parts += [left, right, []]
+            above, below = _apart(left, right)
+            parts[-1].extend(above)
+            outside = {id(each) for each in (*above, *below)}
+            parts += [[each for each in side if id(each) not in outside] for side in (left, right)]
+            parts.append(below)
             is_divided = True
         else:
             parts[-1].extend(band)
@@ -94,6 +99,20 @@ def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment],
         return None
     place = {id(segment): position for position, segment in enumerate(segments)}
     return [sorted(part, key=lambda each: place[id(each)]) for part in parts if part]
+
+
+def _apart(left: list[Segment], right: list[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """The lines that stand above both columns, and below both, with a wide gap: heads and feet of the page."""
+    rows = rows_of([*left, *right])
+    above: list[Segment] = []
+    below: list[Segment] = []
+    for ends, taken in ((rows, above), (rows[::-1], below)):
+        for index in range(min(HEAD_LINES, len(ends) - LINES_MIN)):
+            near, far = bounds(ends[index]), bounds(ends[index + 1])
+            if max(far.y0 - near.y1, near.y0 - far.y1) > HEAD_GAP * (near.y1 - near.y0):
+                taken.extend(segment for row in ends[: index + 1] for segment in row)
+                break
+    return above, below
 
 
 def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Segment], int]) -> bool:
