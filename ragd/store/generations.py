@@ -18,6 +18,7 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
+from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
 from ragd.store.tables import (
     ATTACH_PARTITION,
@@ -27,6 +28,7 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
+from ragd.text.languages import AUTO
 from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
@@ -119,9 +121,12 @@ class GenerationSpec:
     def as_dict(self) -> dict[str, Any]:
         """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
 
-        What was added later is in it where it is not the default, so that earlier hashes stay.
+        "analysis" is there for language "auto" alone: the version of what makes words of texts by their language.
+        "vector_type" is there where it is not the default, so that earlier hashes stay.
         """
-        later = {"vector_type": self.vector_type} if self.vector_type != "vector" else {}
+        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
+        if self.vector_type != "vector":
+            later["vector_type"] = self.vector_type
         return later | {
             "spec_version": SPEC_VERSION,
             "embed_model": self.embed_model,

@@ -9,7 +9,7 @@ ALTER TABLE collections ADD COLUMN IF NOT EXISTS vector_type text NOT NULL DEFAU
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0030_model_settings")]
+    dependencies = [("collections_app", "0031_document_language")]
 
     operations = [
         migrations.AddField("generation", "vector_type", models.CharField(default="vector", max_length=8)),
