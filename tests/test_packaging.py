@@ -29,6 +29,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 INSTALLATION = ("Dockerfile", "docker/install.sh", "compose.yaml", "pyproject.toml", "ragd_site/prepare.py")
 INSTALLED = VAR / "installed.sha256"
 DATABASE = f"ragd_image_{os.getpid()}"
+OFFERED = re.findall(r"^OFFERED := (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[0].split()
 SECRETS = {"POSTGRES_PASSWORD": "one", "RAGD_SECRET_KEY": "two", "RAGD_ADMIN_PASSWORD": "three"}
 
 
@@ -51,9 +52,13 @@ def test_locks_hold_what_pyproject_asks_for() -> None:
     assert runtime.items() <= locked.items()
     assert development.items() <= locked_for_development.items()
     assert locked.items() <= locked_for_development.items()
+    for extra in OFFERED:
+        asked = dict(map(read_requirement, project["optional-dependencies"][extra]))
+        assert asked.items() <= read_pins(f"requirements-{extra}.txt").items() <= locked_for_development.items()
+        assert not asked.keys() & locked.keys()  # never by default
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-model.txt"])
+@pytest.mark.parametrize("name", sorted(path.name for path in REPOSITORY.glob("requirements*.txt")))
 def test_every_requirement_has_a_hash(name: str) -> None:
     blocks = re.split(r"^(?=[a-z0-9])", (REPOSITORY / name).read_text(), flags=re.MULTILINE)
     pinned = [block for block in blocks if "==" in block]

@@ -12,7 +12,9 @@ from collections_app.models.curation import (
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
+from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
+from collections_app.models.model_settings import ModelSetting
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
@@ -38,6 +40,7 @@ __all__ = [
     "IngestBatch",
     "IngestJob",
     "ModelPrice",
+    "ModelSetting",
     "NearDuplicate",
     "Operation",
     "OperationFile",
@@ -45,6 +48,7 @@ __all__ = [
     "Provider",
     "Report",
     "StateChange",
+    "StoredPage",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

@@ -12,9 +12,11 @@ from collections_app.parsing.types import (
     ERROR_KINDS,
     Attachment,
     Member,
+    PageLayout,
     ParsedDocument,
     ParseError,
     ParseLimits,
+    Word,
 )
 from collections_app.parsing.unpacking import is_readable, iter_members, list_members
 
@@ -22,9 +24,11 @@ __all__ = [
     "ERROR_KINDS",
     "Attachment",
     "Member",
+    "PageLayout",
     "ParseError",
     "ParseLimits",
     "ParsedDocument",
+    "Word",
     "archive_type",
     "is_readable",
     "iter_members",

@@ -15,15 +15,22 @@ from types import ModuleType
 from typing import Any
 
 from collections_app.parsing import signatures as types
+from collections_app.parsing.layout import clean_piece, place_words
 from collections_app.parsing.sniffing import ARCHIVE_TYPES, COMPRESSED_TYPES, mismatch, sniff
 from collections_app.parsing.text.charsets import detect
-from collections_app.parsing.types import MEBIBYTE, Attachment, ParsedDocument, ParseError, ParseLimits, Source
+from collections_app.parsing.types import (
+    MEBIBYTE,
+    Attachment,
+    PageLayout,
+    ParsedDocument,
+    ParseError,
+    ParseLimits,
+    Source,
+)
 from ragd.normalization import normalize
 
 TITLE_CHARS = 300
 WARNINGS_KEPT = 50
-# It only says where a word may be broken, and hides the word from a search.
-SOFT_HYPHEN = "\xad"
 INVISIBLE = "\u200b\u2060 "
 # What programs write into the title when people do not.
 TITLES_OF_NOBODY = frozenset(
@@ -51,6 +58,7 @@ class Assembly:
         self._pieces: list[str] = []
         self._length = 0
         self._page_map: list[tuple[int, int, str]] = []
+        self._layout: list[PageLayout] = []
         self._warnings: list[str] = []
         self._attachments: list[Attachment] = []
         self._attachment_bytes = 0
@@ -63,12 +71,15 @@ class Assembly:
     def length(self) -> int:
         return self._length
 
-    def add(self, text: str, label: str = "", joint: str = "\n\n") -> bool:
-        """Append a piece without its outer blank lines; a piece without any visible character is dropped (False)."""
+    def add(self, text: str, label: str = "", joint: str = "\n\n", page: PageLayout | None = None) -> bool:
+        """Append a piece without its outer blank lines; a piece without any visible character is dropped (False).
+
+        page: where the piece's words stand, by their offsets in `text`; they come out as those of the document's text.
+        """
         if len(text) > 2 * self.limits.max_chars:
             raise self._too_long(len(text))
         self.count_lost(text)
-        piece = normalize(text).replace(SOFT_HYPHEN, "").strip("\n")
+        piece = clean_piece(text)
         if not piece.strip().strip(INVISIBLE):
             return False
         if self._pieces:
@@ -81,6 +92,8 @@ class Assembly:
             raise self._too_long(self._length)
         if label:
             self._page_map.append((start, self._length, normalize(label).replace("\n", " ").strip()))
+        if page is not None and (placed := place_words(page, text, piece, start)).words:
+            self._layout.append(placed)
         return True
 
     def warn(self, sentence: str) -> None:
@@ -188,6 +201,7 @@ class Assembly:
             warnings=tuple(self._warnings),
             attachments=tuple(self._attachments),
             is_partial=self.is_partial,
+            layout=tuple(self._layout),
         )
 
     def _empty(self, media_type: str) -> ParseError:

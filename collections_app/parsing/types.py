@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -93,12 +93,42 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word on a page. start, end: characters of the document's text. confidence: 0 to 1; None: of a text layer.
+
+    x0, y0, x1, y1: its box in points (1/72 inch) from the top left corner of the page as it is shown.
+    """
+
+    start: int
+    end: int
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Where the words of a page stand, by their offsets, none overlapping another. page counts from 1.
+
+    width, height: in points, of the page as it is shown, so turned if the file says so.
+    """
+
+    page: int
+    width: float
+    height: float
+    words: Sequence[Word] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedDocument:
     """text is normalized (`ragd.normalization.normalize(text) == text`).
 
     page_map: (start, end, label) in characters of text, in order, not overlapping; labels such as "page 3",
     "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people;
-    is_partial: one of them names something that the document holds and the text does not.
+    is_partial: one of them names something that the document holds and the text does not. layout: of the pages whose
+    words have a known place, by page.
     """
 
     text: str
@@ -109,6 +139,7 @@ class ParsedDocument:
     warnings: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     is_partial: bool = False
+    layout: tuple[PageLayout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

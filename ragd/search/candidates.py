@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ragd.search.conditions import condition_sql
 from ragd.store.store import Store
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 
-COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision"""
+COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision,
+    attributes::text"""
 
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
@@ -20,21 +22,12 @@ METADATA = """(metadata @> %(metadata)s::jsonb AND NOT EXISTS (
         SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
         WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value))"""
 
-# The same for a statement whose text may not depend on the plan: a parameter that is NULL restricts nothing.
-FILTERED = """
-collection_id = %(collection_id)s AND enabled
-  AND (%(tags_any)s::text[] IS NULL OR tags && %(tags_any)s::text[])
-  AND (%(tags_all)s::text[] IS NULL OR tags @> %(tags_all)s::text[])
-  AND (%(metadata)s::jsonb IS NULL OR (metadata @> %(metadata)s::jsonb AND NOT EXISTS (
-        SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
-        WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value)))
-"""
-
 
 def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
-    """The parameters that COLUMNS and FILTERED statements share."""
+    """The parameters that COLUMNS statements and passing() share."""
     filters = plan.filters
-    return {
+    typed = condition_sql(filters.where)[1] if filters.where else {}
+    return typed | {
         "collection_id": store.collection.id,
         "pool": plan.pool,
         "tags_any": list(filters.tags_any) or None,
@@ -51,14 +44,15 @@ def passing(plan: RetrievePlan, *, enabled: bool = True) -> str:
     """
     filters = plan.filters
     used = ((filters.tags_any, TAGS_ANY), (filters.tags_all, TAGS_ALL), (filters.metadata, METADATA))
-    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value)])
+    typed = [condition_sql(filters.where)[0]] if filters.where else []
+    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])
 
 
 def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:
     """Rows in the order of the database, as candidates; unit_score is score / highest, clipped to 0..1."""
     candidates = []
     for rank, row in enumerate(rows, 1):
-        chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, score = row
+        chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, attributes, score = row
         score = float(score)
         candidates.append(
             Candidate(
@@ -76,6 +70,7 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
                 ranks={name: ListRank(rank, score)},
                 chunk_id=chunk_id,
                 revision=revision,
+                attributes=json.loads(attributes) if attributes != "{}" else {},
             )
         )
     return candidates

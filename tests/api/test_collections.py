@@ -124,6 +124,7 @@ def test_an_unknown_collection_is_404_everywhere(api: Any) -> None:
         ({"name": "a", "embed_dims": 4001}, 422, "embed_dims"),
         ({"name": "a", "embed_model": "other"}, 422, "embed_dims"),
         ({"name": "a", "embed_model": "all-MiniLM-L6-v2", "embed_dims": 8}, 400, "embed_dims"),
+        ({"name": "a", "embed_model": "multilingual-e5-small", "embed_dims": 512}, 400, "embed_dims"),
         ({"name": "a", "chunk_policy": {"target_tokens": 0}}, 422, "target_tokens"),
         ({"name": "a", "chunk_policy": {"target_tokens": 10, "overlap_tokens": 10}}, 422, "overlap_tokens"),
         ({"name": "a", "chunk_policy": {"max_chars": 40_000}}, 422, "max_chars"),

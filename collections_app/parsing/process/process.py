@@ -28,7 +28,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from collections_app.parsing.types import MEBIBYTE, Attachment, ParsedDocument, ParseError, ParseLimits
+from collections_app.parsing.layout import PACKED, PackedWords, pack_words
+from collections_app.parsing.types import (
+    MEBIBYTE,
+    Attachment,
+    PageLayout,
+    ParsedDocument,
+    ParseError,
+    ParseLimits,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 GRACE_S = 5
@@ -38,6 +46,7 @@ ENDED, OUT_OF_TIME, NOT_STARTED = 0, 1, 2
 HEAD_LIMIT_BYTES = 1 << 30
 PIECE_BYTES = 1 << 16  # small: one character of another plane makes all of a decoded piece four times as wide
 NAME_CHARS = 1000
+CHAR_BYTES = 4 + PACKED.size  # at most, of a text with a place for each character
 FIELDS = ("title", "media_type", "page_map", "metadata", "warnings", "is_partial")  # that travel as JSON
 # The parser needs no secrets: it gets these settings of the environment and no others.
 ENVIRONMENT_KEPT = ("PATH", "HOME", "TMPDIR", "TEMP", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
@@ -241,7 +250,8 @@ def receive(connection: Connection, limits: ParseLimits) -> dict[str, Any]:
     head: dict[str, Any] = json.loads(connection.recv_bytes(HEAD_LIMIT_BYTES))
     if "error" in head:
         raise ParseError(head["error"], head["message"], media_type=head["media_type"])
-    if sum(head["sizes"]) > 4 * limits.max_chars + (limits.max_attachments_mb + limits.max_input_mb) * MEBIBYTE:
+    files_mb = limits.max_attachments_mb + limits.max_input_mb
+    if sum(head["sizes"]) > CHAR_BYTES * limits.max_chars + files_mb * MEBIBYTE:
         raise ValueError("the child announced more than a document may hold")
     return head
 
@@ -257,7 +267,9 @@ def receive_pieces(connection: Connection, size: int) -> Iterator[bytes]:
 def send_document(connection: Connection, document: ParsedDocument) -> None:
     head = {name: getattr(document, name) for name in FIELDS}
     head["attachments"] = [[item.name, item.media_type, item.size_bytes] for item in document.attachments]
-    send(connection, head, document.text.encode(), *(item.data for item in document.attachments))
+    head["layout"] = [[page.page, page.width, page.height] for page in document.layout]
+    pages = (pack_words(page.words, page.width, page.height).data for page in document.layout)
+    send(connection, head, document.text.encode(), *(item.data for item in document.attachments), *pages)
 
 
 def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocument:
@@ -265,15 +277,21 @@ def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocu
     text_bytes, *sizes = head["sizes"]
     decoder = codecs.getincrementaldecoder("utf-8")()  # of a large text its bytes never stand beside its characters
     text = "".join([decoder.decode(piece) for piece in receive_pieces(connection, text_bytes)])
+    attached, placed = sizes[: len(head["attachments"])], sizes[len(head["attachments"]) :]
     attachments = [
         Attachment(name, media_type, size_bytes, b"".join(receive_pieces(connection, held)))
-        for (name, media_type, size_bytes), held in zip(head["attachments"], sizes, strict=True)
+        for (name, media_type, size_bytes), held in zip(head["attachments"], attached, strict=True)
+    ]
+    layout = [
+        PageLayout(page, width, height, PackedWords(b"".join(receive_pieces(connection, held)), width, height))
+        for (page, width, height), held in zip(head["layout"], placed, strict=True)
     ]
     values = {name: head[name] for name in FIELDS} | {
         "text": text + decoder.decode(b"", final=True),
         "page_map": tuple((start, end, label) for start, end, label in head["page_map"]),
         "warnings": tuple(head["warnings"]),
         "attachments": tuple(attachments),
+        "layout": tuple(layout),
     }
     return ParsedDocument(**values)
 

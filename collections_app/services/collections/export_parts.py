@@ -6,6 +6,7 @@ export, import and deletion take it along without this floor knowing it.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,11 +16,12 @@ from itertools import islice
 from typing import Any
 
 import psycopg
-from django.db.models import Model, QuerySet
+from django.db.models import F, Func, Model, QuerySet, TextField, Value
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, Upload
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, StoredPage, Upload
+from collections_app.parsing.layout import PackedWords
 from ragd.errors import InvalidInput
 
 FORMAT = "ragd-collection"
@@ -31,7 +33,7 @@ SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
 SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
-LATER_SETTINGS = ("security",)  # an older export has none
+LATER_SETTINGS = ("security", "vector_type")  # an older export has none
 ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
 
 OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -167,6 +169,30 @@ _PARTS: dict[str, Part] = {}
 def register(*parts: Part) -> None:
     """Let them travel with their collections from now on; a second one of the same name takes the first one's place."""
     _PARTS.update({part.name: part for part in parts})
+
+
+def _page(collection: Collection, row: Row, _: dict[str, Model]) -> StoredPage:
+    try:
+        width, height = float(row["width"]), float(row["height"])
+        words = PackedWords(base64.b64decode(row["words"]), width, height)
+        if not (re.fullmatch("[0-9a-f]{64}", row["text_hash"]) and row["page"] >= 1 and min(width, height) > 0):
+            raise ValueError("a page has a text_hash, a number from 1 on, and sides")
+        return StoredPage(collection=collection, **row | {"words": words.data})
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"a page layout cannot be read: {error}", field="page_layouts") from error
+
+
+PAGES = Part(
+    "page_layouts",
+    "page layout",
+    StoredPage,
+    "collection",
+    ("doc_id", "text_hash", "page", "width", "height", "words"),
+    _page,
+    lookups={"words": Func(F("words"), Value("base64"), function="encode", output_field=TextField())},
+    order=("doc_id", "text_hash", "page"),
+)
+register(PAGES)
 
 
 def registered_parts() -> tuple[Part, ...]:

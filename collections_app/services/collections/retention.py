@@ -9,7 +9,8 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.models import Collection
+from collections_app.models import Collection, StoredPage
+from collections_app.services.indexing.page_layouts import drop_unused_pages
 from collections_app.services.indexing.state_changes import forget_deleted
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
@@ -64,8 +65,12 @@ def drop_old_revisions() -> int:
     gone = 0
     for collection in Collection.objects.live().by_name():
         params = {"collection": collection.pk, "kept": effective_retention(collection)["revisions"], "batch": BATCH}
+        before = gone
         while went := execute(connection, DROP_OLD_REVISIONS, params):
             gone += went
+        if gone > before:
+            names = StoredPage.objects.filter(collection=collection).values_list("doc_id", flat=True).distinct()
+            drop_unused_pages(collection.pk, names)
     return gone
 
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Substr
 
 from collections_app.domain.overlays import MARK
 from collections_app.errors import ServiceError
-from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, StoredPage
 from collections_app.services.indexing.stored_documents import (
     UNSTATED,
     Cause,
@@ -153,9 +153,11 @@ def hand_edits(collection_id: int, doc_id: str) -> tuple[str, dict[str, Any]]:
 
 
 def drop_history(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:
-    """Remove every earlier revision and every overlay of documents that are being deleted; returns how many went."""
+    """Remove every earlier revision, overlay and page of documents that are being deleted; returns how many of the
+    first two went."""
     gone = {"collection_id": collection.pk, "doc_id__in": list(doc_ids)}
     overlays, _ = ChunkOverlay.objects.filter(**gone).delete()
+    StoredPage.objects.filter(**gone)._raw_delete("default")
     return {"revisions": DocumentRevision.objects.filter(**gone)._raw_delete("default"), "overlays": overlays}
 
 

@@ -142,6 +142,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
         source_hash=upload.sha256,
         page_map=parsed.page_map,
         warnings=parsed.warnings,
+        layout=parsed.layout,
     )
 
 
@@ -181,6 +182,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
             page_map=parsed.page_map,
             warnings=parsed.warnings,
             file_metadata=_said_by_file(parsed),
+            layout=parsed.layout,
         )
     job.title, job.warnings = draft.title, list(draft.warnings)
     before = find_stored(collection, job.doc_id)
