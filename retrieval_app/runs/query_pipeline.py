@@ -36,6 +36,7 @@ from retrieval_app.citations.live_citations import pieces_of
 from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
 from retrieval_app.corrective.calibrations import open_corrector
 from retrieval_app.corrective.step import Corrector
+from retrieval_app.counting.answers import Count, CountingAnswerer, count, retrieve_counted
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -137,12 +138,36 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        retrieval = _retrieve(run, collection, plan, pipeline, corrector, as_of)
+        counting = _Counting(corrector, is_past=as_of is not None)
+        retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of)
+        if counting.counted:
+            run.answerer = CountingAnswerer.model
         if listener:
             listener.retrieved(run)
-        _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
+        _answer(run, collection, counting.answerer(answerer), retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
+
+
+class _Counting:
+    """The corrective step, but for a question that asks for a number or a complete list: that is counted instead."""
+
+    def __init__(self, corrector: Corrector, *, is_past: bool) -> None:
+        self.corrector, self.is_past = corrector, is_past
+        self.counted: Count | None = None
+
+    def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+        self.counted = count(query, plan, store, is_past=self.is_past)
+        if self.counted is None:
+            return self.corrector.retrieve(query, plan, store)
+        return retrieve_counted(self.counted, query, plan, store)
+
+    def note(self, run: QueryRun) -> None:
+        if self.counted is None:
+            self.corrector.note(run)
+
+    def answerer(self, answerer: Answerer) -> Answerer:
+        return CountingAnswerer(self.counted) if self.counted else self.corrector.answerer(answerer)
 
 
 def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
@@ -267,7 +292,7 @@ def _retrieve(
     collection: Collection,
     plan: RetrievePlan,
     pipeline: telemetry.Pipeline,
-    corrector: Corrector,
+    corrector: Corrector | _Counting,
     as_of: datetime | None,
 ) -> Retrieval:
     """What was found, as far as the collection lets it be kept and read."""
