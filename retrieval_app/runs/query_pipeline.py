@@ -23,6 +23,7 @@ from collections_app.replicas import read_store
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
 from ragd import telemetry
+from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
@@ -301,6 +302,8 @@ def _retrieve(
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
         return read_store_state(store), corrector.retrieve(run.query, plan, store)
 
+    if as_of is not None:
+        _check_past_filter(plan)
     if as_of is None:
         run.store_state, result = read_store(collection, read)
     else:
@@ -322,6 +325,16 @@ def _retrieve(
     run.exact_used = retrieval.exact
     run.timings_ms |= retrieval.timings_ms
     return retrieval
+
+
+def _check_past_filter(plan: RetrievePlan) -> None:
+    """Titles and times of documents are those of now: a search of the past by them would be wrong."""
+    fields = sorted({each.field for each in compared_fields(plan.filters.where)} & DOCUMENT_FIELDS)
+    if fields:
+        raise InvalidInput(
+            f"filter compares {fields[0]}, which is not kept for earlier times; leave it out, or search without as_of",
+            field="filter",
+        )
 
 
 def _check_query(query: str) -> None:

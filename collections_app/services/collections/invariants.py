@@ -158,7 +158,8 @@ RULES = (
         "an index of the chunks is missing or invalid",
         """
         SELECT wanted.name || CASE WHEN i.indexrelid IS NULL THEN ' is missing' ELSE ' is invalid' END
-        FROM (VALUES ('{chunks}_tags'), ('{chunks}_fts'), ('{chunks}_metadata'), ('{chunks}_attributes')) AS wanted (name)
+        FROM (VALUES ('{chunks}_tags'), ('{chunks}_fts'), ('{chunks}_metadata'), ('{chunks}_attributes'))
+            AS wanted (name)
         LEFT JOIN pg_index i ON i.indexrelid = to_regclass(wanted.name)
         WHERE i.indexrelid IS NULL OR NOT i.indisvalid
         UNION ALL
