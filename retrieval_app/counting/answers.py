@@ -62,6 +62,17 @@ def count(query: str, plan: RetrievePlan, store: Store, *, is_past: bool = False
     return Count(question, tuple(matches))
 
 
+def declined_by(query: str, retrieval: Retrieval) -> Count | None:
+    """A question for a number or a list whose best result is a table, though it names nothing of one: declined."""
+    question = read_question(query)
+    if question is None or not retrieval.candidates:
+        return None
+    lines = retrieval.candidates[0].content.splitlines()
+    if 2 * sum(line.startswith("|") for line in lines) <= len(lines):
+        return None
+    return Count(question, declined="the best result is a table, and the question names no column or value of it")
+
+
 def _resolve(question: CountQuestion, plan: RetrievePlan, store: Store) -> list[Match] | None:
     if any(token.text.casefold() in DOCUMENT_WORDS for token in question.tokens):
         documents = read_documents(plan, store)

@@ -40,6 +40,14 @@ ROW_WORDS = words_of(
     "row rows record records entry entries line lines zeile zeilen eintrag einträge datensatz datensätze"
 )
 DOCUMENT_WORDS = words_of("document documents file files dokument dokumente dokumenten datei dateien")
+# Words that turn or divide what is asked: never the name of a table.
+TURNING_WORDS = words_of(
+    "not no non without except different distinct unique per each average mean total sum most least only both other any"
+    " nicht kein keine keinen ohne außer verschiedene pro je durchschnitt summe nur andere"
+)
+TOTAL_WORDS = words_of(
+    "total totals sum subtotal average summe gesamt gesamtsumme insgesamt zwischensumme durchschnitt"
+)
 OR_WORDS = frozenset(("or", "oder"))
 CONTAIN_WORDS = words_of("contain contains containing mention mentions mentioning enthalten enthält erwähnen erwähnt")
 COMPARISONS: dict[str, str] = {

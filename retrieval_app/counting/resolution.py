@@ -17,6 +17,7 @@ from retrieval_app.counting.questions import (
     FILLERS,
     OR_WORDS,
     ROW_WORDS,
+    TOTAL_WORDS,
     CountQuestion,
     Token,
     key_of,
@@ -58,11 +59,18 @@ class Match:
 class _Reading:
     items: list[Item] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    nearly: int = 0  # words that are another form of a value
 
     @property
     def score(self) -> int:
         """How much of the question speaks of this table: rows, columns, values."""
-        return sum(item.kind in ("noun", "column", "value", "phrase") for item in self.items)
+        return self.nearly + sum(item.kind in ("noun", "column", "value", "phrase") for item in self.items)
+
+
+def is_total(row: Row) -> bool:
+    """Whether the row sums up others: its first value is a word such as "Total"."""
+    first = next((value for values in row.cells for value in values), "")
+    return key_of(first).split(" ")[-1].rstrip(":") in TOTAL_WORDS
 
 
 class Resolver:
@@ -82,6 +90,9 @@ class Resolver:
             for key, value in table.values(number).items():
                 self.values.setdefault(key, []).append(number)
                 self.written.setdefault(key, value)
+        self.plurals = {key + ending for key in self.values if key.isalpha() for ending in ("s", "es", "e", "en", "n")}
+        if table.is_documents:
+            self.columns["tagged"] = self.columns["tag"]
         self.reading = self._read()
 
     @property
@@ -107,6 +118,10 @@ class Resolver:
                 rows = [passed[row.source.doc_id] for row in rows if row.source.doc_id in passed]
         if noun is not None:
             self._check_distinct(noun, rows)
+        if any(is_total(row) for row in rows):
+            raise Declined(
+                f"{self._where()} has a row of totals among what would be counted; ask by a column and value"
+            )
         phrases = [f"text contains “{item.text}”" for item in reading.items if item.kind == "phrase"]
         return Match(self.table, tuple(rows), (*(text for text, _ in conditions), *phrases))
 
@@ -118,6 +133,7 @@ class Resolver:
                 reading.items.append(item)
             elif tokens[at].text.casefold() not in FILLERS:
                 reading.unknown.append(tokens[at].text)
+                reading.nearly += tokens[at].text.casefold() in self.plurals
             at += used
         return reading
 
@@ -154,13 +170,14 @@ class Resolver:
         key = key_of(text)
         if text in COMPARISONS or key in COMPARISONS:
             return Item("sign", COMPARISONS.get(key, key))
-        if length == 1 and (stem_of(text) in self.table.words or (key in ROW_WORDS and not self.table.is_documents)):
-            return Item("noun", text)
         stems = " ".join(stem_of(word) for word in key.split())
         column = self.columns.get(key) or self.columns.get(stems)
         held = self.values.get(key)
         if held and length == 1 and key in FILLERS and text not in self.written.values():
             held = None  # "it" is not the value IT
+        is_name = stem_of(text) in self.table.words or (key in ROW_WORDS and not self.table.is_documents)
+        if length == 1 and is_name and not held:
+            return Item("noun", text)
         if column and held:
             raise Declined(f"“{text}” is a column and a value of {self._where()}; put the value in quotation marks")
         if column:

@@ -14,7 +14,7 @@ from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.store.store import Store, fetch_all
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.citations.citations import is_written
-from retrieval_app.counting.questions import DOCUMENT_WORDS, key_of, stem_of
+from retrieval_app.counting.questions import DOCUMENT_WORDS, FILLERS, TURNING_WORDS, key_of, stem_of
 
 CHARS_MAX = 20_000_000  # of the documents that hold tables
 
@@ -146,7 +146,8 @@ def _tables_of(doc_id: str, title: str, text: str, chunks: Sequence[Candidate]) 
         elif RULE.match(content) and before.startswith("|") and table is None:
             table = Table(heading or title or doc_id, tuple(cells_of(before)))
             stem = re.sub(r"\.\w+\Z", "", doc_id.rsplit("/", 1)[-1])
-            table.words = {stem_of(word) for word in re.findall(r"[^\W\d_]+", f"{title} {stem} {heading}")}
+            named = re.findall(r"[^\W\d_]+", f"{title} {stem} {heading}".casefold())
+            table.words = {stem_of(word) for word in named if word not in TURNING_WORDS | FILLERS}
             tables.append(table)
         elif table is not None and (row := _row(content, start, len(table.header), chunks)):
             table.rows.append(row)

@@ -37,7 +37,7 @@ from retrieval_app.citations.live_citations import pieces_of
 from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
 from retrieval_app.corrective.calibrations import open_corrector
 from retrieval_app.corrective.step import Corrector
-from retrieval_app.counting.answers import Count, CountingAnswerer, count, retrieve_counted
+from retrieval_app.counting.answers import Count, CountingAnswerer, count, declined_by, retrieve_counted
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -160,7 +160,9 @@ class _Counting:
     def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         self.counted = count(query, plan, store, is_past=self.is_past)
         if self.counted is None:
-            return self.corrector.retrieve(query, plan, store)
+            retrieval = self.corrector.retrieve(query, plan, store)
+            self.counted = declined_by(query, retrieval)
+            return retrieval
         return retrieve_counted(self.counted, query, plan, store)
 
     def note(self, run: QueryRun) -> None:

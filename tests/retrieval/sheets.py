@@ -128,6 +128,7 @@ TRAPS = (
     "How many staff have department Sales or city Paris?", "List all staff except Sales",
     "List all staff with the same department", "How many staff are on average in Sales?",
     "How many staff were hired before the pandemic?", "How many tickets have priority over medium?",
+    "How many opens are there?", "How many staff have no city?", "How many staff have salary between 1 and 2?",
     "How many units did Person 3 sell?", "Wie viele Zeilen haben nicht Department Sales?",
 )  # fmt: skip
 # what a text says, and no table of these

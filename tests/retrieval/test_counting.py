@@ -145,6 +145,24 @@ def test_a_table_without_names_of_columns_is_declined() -> None:
     assert result is not None and result.declined
 
 
+def test_a_word_of_a_tables_name_that_is_a_value_restricts_the_rows() -> None:
+    collection = make_collection("items", empty=True)
+    rows = "| Item | Status |\n| --- | --- |\n| a | open |\n| b | closed |\n| c | open |\n| Total: | |"
+    ingest_text(collection, "open.csv", rows, title="Open items")
+    result = counted("How many open items are there?", collection)
+    assert result is not None and len(result.rows) == 2
+    everything = counted("How many items are there?", collection)
+    assert everything is not None and everything.declined
+
+
+def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
+    collection = make_collection("items", empty=True)
+    ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")
+    run = query_pipeline.ask(collection, "How many people work with us?", RetrievePlan(), door="api")
+    assert (run.status, run.answerer) == ("abstained", "counting")
+    assert run.results
+
+
 @pytest.mark.parametrize(
     ("question", "asks"),
     [
