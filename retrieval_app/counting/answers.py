@@ -49,8 +49,8 @@ def count(query: str, plan: RetrievePlan, store: Store, *, is_past: bool = False
         return None
     try:
         matches = _resolve(question, plan, store)
-    except Declined as reason:
-        return Count(question, declined=reason.message)
+    except Declined as refusal:
+        return Count(question, declined=refusal.message)
     if matches is None:
         return None
     if is_past:

@@ -91,12 +91,12 @@ class CountQuestion:
 def read_question(question: str) -> CountQuestion | None:
     """None for a question that asks neither for a number nor for a complete list."""
     text = question.strip()
-    for asks, pattern in (("count", COUNTS), ("list", LISTS)):
+    kinds: tuple[tuple[Ask, re.Pattern[str]], ...] = (("count", COUNTS), ("list", LISTS))
+    for asks, pattern in kinds:
         if found := pattern.match(text):
             tokens = tuple(_token(match) for match in TOKEN.finditer(text, found.end()))
-            return (
-                CountQuestion(text, asks, tokens, bool(GERMAN.match(text.removeprefix("Bitte ")))) if tokens else None
-            )  # type: ignore[arg-type]
+            is_german = bool(GERMAN.match(text.removeprefix("Bitte ")))
+            return CountQuestion(text, asks, tokens, is_german) if tokens else None
     return None
 
 
