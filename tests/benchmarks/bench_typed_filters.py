@@ -26,6 +26,7 @@ from ragd.search.candidates import passing, ranked, scope
 from ragd.search.lexical_search import read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
 from ragd.search.vector_search import read_state, vector_candidates
+from ragd.store.postings import build_postings
 from ragd.store.store import Store, fetch_all
 from ragd.store.tables import create_collection
 from ragd.types import Candidate, Chunk, Filters
@@ -130,6 +131,7 @@ def load(connection: psycopg.Connection[Any], vectors: Any, asked: Any) -> tuple
     connection.commit()
     loaded = time.perf_counter()
     store.build_vector_index()
+    build_postings(store)
     connection.commit()
     connection.autocommit = True
     connection.execute(f"VACUUM ANALYZE {store.collection.partition}")
@@ -193,7 +195,7 @@ def paths(
             best = np.sort((vectors @ np.asarray(vector))[mask])[::-1][:K]
             scores = [item.score for item in exact]
             wrong["python"] += len(best) != len(scores) or not np.allclose(best, scores, atol=1e-5)
-        if number % 250 == 0 or number == count:
+        if number % 500 == 0 or number == count:
             print(
                 f"{number:,} random filters, {narrow:,} of which tell a sample apart; filters with a wrong result: "
                 + ", ".join(f"{name} {bad}" for name, bad in wrong.items())
