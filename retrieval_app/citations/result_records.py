@@ -86,8 +86,10 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
 
 
 def title_of(candidate: Candidate) -> str:
-    """The first part of the context: the document's title, or the topmost heading of a document without one."""
-    return candidate.context.partition(" > ")[0]
+    """The first part of the context: the document's title, or the topmost heading of a document without one; "" where
+    there is neither."""
+    first = candidate.context.partition("\n")[0].partition(" > ")[0]
+    return "" if first.startswith("|") else first
 
 
 def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[int, int]:

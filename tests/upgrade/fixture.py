@@ -64,7 +64,7 @@ ADDED = (
         re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
         frozenset({"match", "by_construction"}),
     ),
-    (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
+    (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata", "cell_map"})),
     (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
