@@ -18,6 +18,7 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
+from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
 from ragd.store.tables import (
     ATTACH_PARTITION,
@@ -27,6 +28,7 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
+from ragd.text.languages import AUTO
 from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
 
 LOCK_TIMEOUT_MS = 300
@@ -116,8 +118,12 @@ class GenerationSpec:
     policy: ChunkPolicy
 
     def as_dict(self) -> dict[str, Any]:
-        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights."""
-        return {
+        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
+
+        "analysis" is there for language "auto" alone: the version of what makes words of texts by their language.
+        """
+        analysis = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
+        return analysis | {
             "spec_version": SPEC_VERSION,
             "embed_model": self.embed_model,
             "embed_dims": self.embed_dims,

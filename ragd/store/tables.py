@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragd.errors import InvalidInput
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
+from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy, canonical_json
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
@@ -59,8 +60,8 @@ DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 
 
 def languages(connection: Connection) -> list[str]:
-    """The text search configurations that the server has, by name."""
-    return [name for (name,) in fetch_all(connection, LANGUAGES)]
+    """What a collection's language may be: "auto", then the text search configurations that the server has, by name."""
+    return [AUTO, *(name for (name,) in fetch_all(connection, LANGUAGES))]
 
 
 def create_collection(
