@@ -10,6 +10,7 @@ CREATE TABLE IF NOT EXISTS collections (
     description     text NOT NULL DEFAULT '',
     embed_model     text NOT NULL,                     -- fixed for one generation
     embed_dims      integer NOT NULL CHECK (embed_dims BETWEEN 1 AND 4000),  -- fixed for one generation
+    vector_type     text NOT NULL DEFAULT 'vector' CHECK (vector_type IN ('vector', 'halfvec')),  -- of the HNSW index
     hybrid_enabled  boolean NOT NULL DEFAULT true,     -- keeps a lexical index
     language        text NOT NULL DEFAULT 'english',   -- its text search configuration, or auto: by each document's language
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON

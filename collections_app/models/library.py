@@ -66,6 +66,7 @@ class Collection(models.Model):
     description = models.TextField(default="", blank=True)
     embed_model = models.TextField()
     embed_dims = models.IntegerField()
+    vector_type = models.TextField(default="vector")
     hybrid_enabled = models.BooleanField(default=True)
     language = models.TextField(default="english")
     chunk_policy = models.JSONField(default=dict, blank=True)

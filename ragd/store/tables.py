@@ -5,13 +5,14 @@ from __future__ import annotations
 from ragd.errors import InvalidInput
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
 from ragd.text.languages import AUTO
-from ragd.types import ChunkPolicy, canonical_json
+from ragd.types import ChunkPolicy, VectorType, canonical_json
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
 
 INSERT_COLLECTION = """
-INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy)
-VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb)
+INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy, vector_type)
+VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb,
+        %(vector_type)s)
 RETURNING id
 """
 
@@ -73,8 +74,11 @@ def create_collection(
     hybrid_enabled: bool = True,
     language: str = "english",
     policy: ChunkPolicy | None = None,
+    vector_type: VectorType = "vector",
 ) -> int:
     """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
+
+    vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way.
 
     A taken name raises the driver's unique violation. The caller owns the transaction.
     """
@@ -91,6 +95,7 @@ def create_collection(
         "embed_model": embed_model,
         "embed_dims": embed_dims,
         "hybrid_enabled": hybrid_enabled,
+        "vector_type": vector_type,
         "language": language,
         "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
     }
