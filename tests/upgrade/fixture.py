@@ -69,7 +69,7 @@ ADDED = (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
         ),
-        frozenset({"attributes"}),
+        frozenset({"attributes", "place", "cells"}),
     ),
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
