@@ -8,7 +8,7 @@ ADD_COLUMN = "ALTER TABLE documents ADD COLUMN IF NOT EXISTS cell_map jsonb NOT 
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0031_document_language")]
+    dependencies = [("collections_app", "0032_vector_type")]
 
     operations = [
         migrations.AddField("documentrevision", "cell_map", models.JSONField(blank=True, db_default=[], default=list)),
