@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ragd.text.tables import Cells, clip_cells, read_rows
+from ragd.text.tables import Cells, clip_cells, line_feeds, read_rows
 from ragd.types import Chunk
 
 MAIL = frozenset(("message/rfc822", "application/vnd.ms-outlook", "application/mbox"))
@@ -101,13 +101,17 @@ class Structure:
     def _rows(self, start: int, end: int) -> dict[str, Any]:
         if not self.cell_map:
             return {}
-        clipped = clip_cells(self.cell_map, self.text, start, end)
+        clipped = clip_cells(self.cell_map, self._line_feeds, start, end)
         if not clipped:
             return {}
         sheet = clipped[0][2]
         runs = [read_rows(entry[4]) for entry in clipped if entry[2] == sheet]
         rows = {"row": runs[0][0][0], "row_end": runs[-1][-1][1], "cells": [list(entry) for entry in clipped]}
         return rows | ({"sheet": sheet} if sheet else {})
+
+    @cached_property
+    def _line_feeds(self) -> Sequence[int]:
+        return line_feeds(self.text)
 
     @cached_property
     def _turns(self) -> list[tuple[int, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ Run = tuple[int, int]
 
 _ROW = re.compile(r"[ \t>]*\|")
 _DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
+_LINE_FEED = re.compile("\n")
 _BAR = re.compile(r"(?<!\\)\|")
 _PLAIN_SHEET = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -106,8 +108,16 @@ def slice_rows(runs: Sequence[Run], first: int, count: int) -> list[Run]:
     return cut
 
 
-def clip_cells(cells: Sequence[Cells], text: str, start: int, end: int) -> list[Cells]:
-    """What of `cells`, ascending, text[start:end] shows, whole rows each. A row that begins before start counts."""
+def line_feeds(text: str) -> array[int]:
+    """Where the line feeds of a text stand."""
+    return array("q", (match.start() for match in _LINE_FEED.finditer(text)))
+
+
+def clip_cells(cells: Sequence[Cells], feeds: Sequence[int], start: int, end: int) -> list[Cells]:
+    """What of `cells`, ascending, text[start:end] shows, whole rows each. A row that begins before start counts.
+
+    feeds: line_feeds(text).
+    """
     first = max(0, bisect_right(cells, start, key=lambda entry: entry[0]) - 1)
     clipped: list[Cells] = []
     for entry in cells[first:]:
@@ -115,9 +125,10 @@ def clip_cells(cells: Sequence[Cells], text: str, start: int, end: int) -> list[
             break
         if entry[1] <= start:
             continue
-        line = max(entry[0], text.rfind("\n", 0, max(start, entry[0])) + 1)
+        top, at, last = (bisect_left(feeds, position) for position in (entry[0], max(start, entry[0]), end - 1))
+        line = feeds[at - 1] + 1 if at > top else entry[0]
         stop = min(entry[1], end)
-        rows = slice_rows(read_rows(entry[4]), text.count("\n", entry[0], line), text.count("\n", line, stop - 1) + 1)
+        rows = slice_rows(read_rows(entry[4]), at - top, min(last, bisect_left(feeds, entry[1] - 1)) - at + 1)
         spelled = ",".join(f"{low}:{high}" if high > low else f"{low}" for low, high in rows)
         clipped.append((line, stop, entry[2], entry[3], spelled))
     return clipped

@@ -6,7 +6,16 @@ import pytest
 
 from ragd.text.chunking import bind, chunk
 from ragd.text.structure import Structure, block_kind
-from ragd.text.tables import address, clip_cells, column_name, column_number, read_columns, spell_columns, spell_numbers
+from ragd.text.tables import (
+    address,
+    clip_cells,
+    column_name,
+    column_number,
+    line_feeds,
+    read_columns,
+    spell_columns,
+    spell_numbers,
+)
 from ragd.types import Candidate, Chunk, ChunkPolicy, Segment
 from retrieval_app.answerers.extractive_answerer import read_sentences
 from retrieval_app.citations.places import place_of
@@ -77,8 +86,9 @@ def test_rows_and_cells_follow_the_numbers_of_the_sheet() -> None:
 
 
 def test_clipping_from_anywhere_gives_what_clipping_in_order_gives() -> None:
+    feeds = line_feeds(TABLE)
     for start in range(0, len(TABLE), 7):
-        rows = [entry[4] for entry in clip_cells(CELLS, TABLE, start, start + 1)]
+        rows = [entry[4] for entry in clip_cells(CELLS, feeds, start, start + 1)]
         line = TABLE.count("\n", 0, start)
         expected = [] if line in (0, 1, 3) else ["1" if line == 2 else str(line - 2 if line - 2 < 30 else line - 1)]
         assert TABLE[start] == "\n" or rows == expected
