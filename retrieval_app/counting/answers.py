@@ -11,7 +11,8 @@ from ragd.search.retrieval import Retrieval
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answerers.protocol import AnswerListener, Draft
-from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, page_of
+from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation
+from retrieval_app.citations.places import page_of, place_of
 from retrieval_app.counting.questions import DOCUMENT_WORDS, CountQuestion, read_question
 from retrieval_app.counting.resolution import Match, Resolver
 from retrieval_app.counting.tables import Declined, Row, Table, documents_with, read_documents, read_tables
@@ -166,19 +167,22 @@ class CountingAnswerer:
             start = len(answer)
             shown = quote if len(quote) <= ROW_CHARS else quote[:ROW_CHARS].rstrip()
             answer += f"{' '.join(shown.split())} [{marker}]"
-            place = (source.start + row.start, source.start + row.end)
+            span = (source.start + row.start, source.start + row.end)
+            place = place_of(source, row.start, row.end)
             citations.append(
                 Citation(
                     marker,
                     source.doc_id,
                     source.chunk_index,
-                    *place,
+                    *span,
                     quote,
                     "quote",
                     len(sentences),
                     len(answer) - len(f"[{marker}]"),
                     len(answer),
                     page_of(source.metadata),
+                    place.label,
+                    place.cells,
                 )
             )
             sentences.append(AnswerSentence(answer[start:], start, len(answer), (marker,), True, 1.0))

@@ -13,7 +13,7 @@ from typing import Any
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.store.store import Store, fetch_all
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.citations.citations import is_written
+from retrieval_app.citations.places import is_written
 from retrieval_app.counting.questions import DOCUMENT_WORDS, FILLERS, TURNING_WORDS, key_of, stem_of
 
 CHARS_MAX = 20_000_000  # of the documents that hold tables

@@ -31,6 +31,6 @@ def make_indexes(apps: Any, schema_editor: Any) -> None:
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("collections_app", "0032_vector_type")]
+    dependencies = [("collections_app", "0033_cell_map")]
 
     operations = [migrations.RunPython(make_indexes, migrations.RunPython.noop)]
