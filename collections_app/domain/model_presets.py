@@ -38,7 +38,8 @@ class Preset:
     needs: what must be there before it answers, in a sentence. documentation: the page that this follows.
     key_required: no request is answered without a key. key_header: "" for `Authorization: Bearer`. limit_name,
     seed_name: fields of a chat request. form: of an embeddings request. batch_size: most texts in one. gives_logits:
-    its reranker answers with the model's output. api_version: the provider has dated versions of its API.
+    its reranker answers with the model's output. wants_texts: it wants TEI's request. api_version: the provider has
+    dated versions of its API.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Preset:
     form: EmbeddingForm = OPENAI_FORM
     batch_size: int = 2048
     gives_logits: bool = False
+    wants_texts: bool = False
     api_version: bool = False
 
     def offers(self, purpose: str) -> bool:
@@ -119,6 +121,7 @@ LIST = (
         {EMBEDDINGS: "http://127.0.0.1:8080/v1", RERANK: "http://127.0.0.1:8080"},
         {EMBEDDINGS: ("BAAI/bge-m3", 1024), RERANK: ("BAAI/bge-reranker-v2-m3", None)},
         batch_size=32,
+        wants_texts=True,
     ),
     Preset(
         "openai",
