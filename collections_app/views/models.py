@@ -11,7 +11,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.domain.model_presets import PRESETS, PURPOSES, Preset
+from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, Preset
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
@@ -33,7 +33,10 @@ RESULT = {"test-result": "models/parts/test.html"}
 def list_page(request: PageRequest) -> HttpResponse:
     """For everybody who is logged in; nothing secret is in it."""
     entries = list_models()
-    groups = [(title, [entry for entry in entries if entry.purpose == key]) for key, title in PURPOSES.items()]
+    groups = [
+        (title, [entry for entry in entries if entry.purpose == key], key == EMBEDDINGS)
+        for key, title in PURPOSES.items()
+    ]
     context = {
         "groups": groups,
         "may_add": request.user.has_perm(ADD),

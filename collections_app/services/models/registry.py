@@ -19,10 +19,12 @@ from collections_app.model_endpoints.endpoints import (
     is_overridden,
     stored,
 )
+from collections_app.model_folders import folder_paths, open_folder, stated_prompts
 from collections_app.models import Collection, Generation
 from collections_app.services.endpoints.providers import ProviderState, provider_states
 from collections_app.services.models.connection_test import TestResult, last_tests
 from collections_app.stores import BUILTIN, CROSS_ENCODER, ENDPOINT, LOCAL_DIMS, LOCAL_MODEL
+from ragd.errors import RagdError
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import OPENAI_WINDOW
 
@@ -72,6 +74,11 @@ class ModelEntry:
     uses: tuple[Use, ...] = ()
     test: TestResult | None = None
     breaker: ProviderState | None = None
+
+    @property
+    def index_name(self) -> str:
+        """The name to make an index with. To that of the environment its prompts' digest is added then."""
+        return self.endpoint.model if self.endpoint is not None and self.source == ENVIRONMENT else self.identity
 
     @property
     def can_test(self) -> bool:
@@ -164,7 +171,9 @@ def _built_in() -> Iterable[ModelEntry]:
 
 
 def _folders() -> Iterable[ModelEntry]:
-    """Cross-encoder and judge; each names its folder."""
+    """Embedding models, cross-encoder and judge."""
+    for number, path in enumerate(folder_paths()):
+        yield _embedding_folder(f"folder:embeddings:{number}", path)
     named = (
         (RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER),
         (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"),
@@ -180,19 +189,41 @@ def _folders() -> Iterable[ModelEntry]:
             )  # fmt: skip
 
 
+def _embedding_folder(key: str, path: str) -> ModelEntry:
+    """One that cannot be read as a model is missing, and the note says why."""
+    try:
+        folder = open_folder(path)
+    except RagdError as error:
+        return ModelEntry(
+            key, EMBEDDINGS, FOLDER, Path(path).name, "", path, ENVIRONMENT, state=MISSING, note=error.message
+        )
+    sizes = ", ".join(str(dims) for dims in folder.matryoshka_dims)
+    return ModelEntry(
+        key, EMBEDDINGS, FOLDER, folder.name, folder.model, path, ENVIRONMENT,
+        note=f"{folder.pooling} pooling" + (f"; can be shortened to {sizes}" if sizes else ""),
+        dims=folder.dims, window=folder.window, query_prompt=folder.prompts.query,
+        passage_prompt=folder.prompts.passage, size_bytes=folder.size_bytes,
+    )  # fmt: skip
+
+
 def _endpoints() -> Iterable[ModelEntry]:
     for purpose in PURPOSES:
         own = environment_endpoint(purpose)
         if own is not None:
-            yield _of_endpoint(_nameless(own), f"environment:{purpose}", is_default=purpose != EMBEDDINGS)
+            yield _of_endpoint(_completed(own), f"environment:{purpose}", is_default=purpose != EMBEDDINGS)
         for row in stored.of(purpose):
             yield _of_endpoint(row, f"setting:{row.setting_id}", is_default=row.is_default and own is None)
 
 
-def _nameless(own: ModelEndpoint) -> ModelEndpoint:
-    """The environment's embedding endpoint without a model where new collections use one of this process."""
+def _completed(own: ModelEndpoint) -> ModelEndpoint:
+    """The environment's embedding endpoint with its prompts; without a model where new collections use one of this
+    process."""
     if own.purpose == EMBEDDINGS and own.model in (LOCAL_MODEL, multilingual_e5.MODEL, ""):
         return replace(own, model="", name="", identity="", dims=None)
+    if own.purpose == EMBEDDINGS:
+        prompts = stated_prompts()
+        query, passage = prompts.query, prompts.passage
+        return replace(own, identity=prompts.identity(own.model), query_prompt=query, passage_prompt=passage)
     return own
 
 

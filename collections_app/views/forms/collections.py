@@ -11,6 +11,7 @@ from django.db import connection
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
+from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
@@ -64,7 +65,7 @@ class IndexFields(ChunkPolicyFields):
     def _offer_models(self) -> None:
         """The models that are set up, to choose from; to type as well where an endpoint may know others."""
         field, model = self.fields["embed_model"], self["embed_model"].value()
-        offered = [(entry.identity, f"{entry.identity}: {entry.dims} dimensions") for entry in embedding_models()]
+        offered = [(entry.index_name, f"{entry.index_name}: {entry.dims} dimensions") for entry in embedding_models()]
         if environment_endpoint(EMBEDDINGS) is not None:
             field.widget.attrs["list"] = "embed-models"
             self.embed_models = offered
@@ -86,10 +87,11 @@ class CollectionForm(IndexFields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        model, _ = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
             ("language", "english", "Stemming for keyword search."),
-            ("embed_model", settings.RAGD_EMBED_MODEL, "Changing it later rebuilds the index."),
+            ("embed_model", model, "Changing it later rebuilds the index."),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 

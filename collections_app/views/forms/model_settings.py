@@ -9,6 +9,7 @@ from django import forms
 from collections_app.domain.model_presets import EMBEDDINGS, RERANK, Preset
 from collections_app.models import ModelSetting
 from collections_app.services.models.model_settings import SettingValues
+from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 
 EMBEDDING_FIELDS = ("dims", "send_dimensions", "window", "query_prompt", "passage_prompt")
 DEFAULT_HELP = "Used where a request names no other model."
@@ -69,11 +70,15 @@ class ModelSettingForm(forms.Form):
     def usual(cls, preset: Preset, purpose: str) -> dict[str, Any]:
         """What a new form is filled with."""
         model, dims = preset.models.get(purpose, ("", None))
+        known = suggest_preset(model) if purpose == EMBEDDINGS and not preset.form.query else ""
+        prompts = PROMPT_PRESETS[known].prompts if known else Prompts()
         return {
             "name": f"{preset.title} {model}".strip(),
             "base_url": preset.addresses[purpose],
             "model": model,
             "dims": dims,
+            "query_prompt": prompts.query,
+            "passage_prompt": prompts.passage,
         }
 
     def values(self) -> SettingValues:
