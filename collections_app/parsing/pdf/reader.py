@@ -10,7 +10,8 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.types import ParseError, Source
+from collections_app.parsing.scans.packing import describe
+from collections_app.parsing.types import ParseError, RecognizedPage, Source
 
 COMMENT_SUBTYPES = frozenset(
     {
@@ -56,10 +57,11 @@ def read(source: Source, assembly: Assembly) -> None:
         result = PageNotes()
         for number in range(1, len(document) + 1):
             try:
-                _add_page(document, number, assembly, result)
+                _add_page(document, number, assembly, result, source.recognized.get(number))
             except pdfium.PdfiumError:
                 result.unread.append(number)
         _attach_files(document, assembly)
+        describe(source.recognized, assembly)
         _judge(len(document), result, assembly)
     finally:
         document.close()
@@ -107,7 +109,9 @@ def _iso_date(value: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}" if day and hour and minute else date
 
 
-def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, notes: PageNotes) -> None:
+def _add_page(
+    document: pdfium.PdfDocument, number: int, assembly: Assembly, notes: PageNotes, recognized: RecognizedPage | None
+) -> None:
     page = document[number - 1]
     try:
         comments = _comments(page)
@@ -119,14 +123,17 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
         text_page = page.get_textpage()
         text = clean(_visible_text(text_page))
         text_page.close()
-        if not text.strip() and _has_picture(page):
+        if recognized is not None:
+            text = recognized.text
+        elif not text.strip() and _has_picture(page):
             notes.pictures.append(number)
         elif text and len(text) < THIN_CHARS and _is_pictured(page):
             notes.thin.append(number)
         extra = [
             f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
         ]
-        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number))
+        layout = recognized.layout if recognized is not None else None
+        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number), page=layout)
     finally:
         page.close()
 
@@ -223,8 +230,8 @@ def _judge(count: int, notes: PageNotes, assembly: Assembly) -> None:
         if notes.pictures:
             raise ParseError(
                 "scanned",
-                f"The PDF holds only pictures of text ({len(notes.pictures)} of {count} pages) and no text itself. Run"
-                " it through text recognition (OCR) and upload the result.",
+                f"The PDF holds only pictures of text ({len(notes.pictures)} of {count} pages) and no text itself.",
+                pages=notes.pictures,
             )
         if notes.unread:
             raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")
