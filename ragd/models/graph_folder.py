@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 GRAPH_PLACES = ("model.onnx", "onnx/model.onnx")
 TOKENIZER_FILE = "tokenizer.json"
-READ_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+READ_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+INPUT_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32, "tensor(bool)": bool}
 
 
 class GraphFolder:
@@ -63,16 +64,23 @@ class GraphFolder:
                     self._opened = (os.getpid(), tokenizer, session)
         return self._opened[1], self._opened[2]
 
-    def run(self, session: InferenceSession, encoding: Encoding) -> npt.NDArray[np.float64]:
-        """The graph's first output for one encoding, in its shape. The refusal when it fails or is not finite."""
+    def run(self, session: InferenceSession, encoding: Encoding, output_name: str = "") -> npt.NDArray[np.float64]:
+        """One output of the graph for one encoding, in its shape; the first where none is named.
+
+        The refusal when the graph fails or its numbers are not finite.
+        """
         values = {
             "input_ids": encoding.ids,
             "attention_mask": encoding.attention_mask,
             "token_type_ids": encoding.type_ids,
+            "position_ids": range(len(encoding.ids)),
         }
-        feed = {item.name: np.asarray([values[item.name]], dtype=np.int64) for item in session.get_inputs()}
+        feed = {
+            item.name: np.asarray([values[item.name]], dtype=INPUT_TYPES.get(item.type, np.int64))
+            for item in session.get_inputs()
+        }
         try:
-            output = np.asarray(session.run(None, feed)[0], dtype=np.float64)
+            output = np.asarray(session.run([output_name] if output_name else None, feed)[0], dtype=np.float64)
         except Exception as error:  # ONNX Runtime raises kinds of its own
             raise self.refuse(f"cannot read {len(encoding)} tokens ({error}); export it again") from error
         if not np.isfinite(output).all():
