@@ -193,13 +193,21 @@ def _columns(placed: Sequence[_Placed], page_width: float) -> list[list[_Placed]
     bands = _rows(placed, 0.0)
     for size in range(len(bands), 0, -1):
         for first in range(len(bands) - size + 1):
-            block = [each for band in bands[first : first + size] for each in band]
+            block = _flat(bands[first : first + size])
+            if any(_is_table_row(band, block) for band in (bands[first], bands[first + size - 1])):
+                continue
             if (cut := _column_cut(block, page_width)) is not None:
                 sides = [[each for each in block if (each.x0 >= cut) is right] for right in (False, True)]
                 above, below = bands[:first], bands[first + size :]
                 parts = [_flat(above), *sides, _flat(below)]
                 return [found for part in parts if part for found in _columns(part, page_width)]
     return [list(placed)]
+
+
+def _is_table_row(band: Sequence[_Placed], block: Sequence[_Placed]) -> bool:
+    """Whether it is short cells side by side: a table above or below columns is no part of them."""
+    width = max(each.x1 for each in block) - min(each.x0 for each in block)
+    return len(band) > 1 and all(each.x1 - each.x0 < PROSE_SHARE * width / 2 for each in band)
 
 
 def _flat(bands: Iterable[list[_Placed]]) -> list[_Placed]:
