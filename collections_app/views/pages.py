@@ -17,9 +17,10 @@ def _zoom(request: PageRequest) -> int:
     return len(LONG_SIDES) - 1 if request.GET.get("zoom") == "1" else 0
 
 
-def _tag(request: PageRequest, name: str, number: int, doc_id: str) -> str:
+def _tag(request: PageRequest, name: str, number: int, doc_id: str) -> str | None:
     _, document = find_document(name, doc_id)
-    return f'"{picture_tag(document, number, _zoom(request))}"'
+    tag = picture_tag(document, number, _zoom(request))
+    return f'"{tag}"' if tag else None
 
 
 @require_GET

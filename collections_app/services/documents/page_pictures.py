@@ -155,7 +155,9 @@ def draw(document: Document, number: int, zoom: int) -> DrawnPage:
 
 
 def picture_tag(document: Document, number: int, zoom: int) -> str:
-    """What a browser's copy of the picture is known by."""
+    """What a browser's copy of the picture is known by; "" where its file is gone."""
+    if not _files(document).exists():
+        return ""
     return f"{document.source_hash[:32]}-{number}-{zoom}"
 
 
