@@ -23,11 +23,12 @@ PASSING_ON_THE_ENVIRONMENT = {
 # Package -> its folders and modules, low to high: what stands earlier never imports what stands later.
 ORDER: dict[str, str] = {
     "ragd": (
-        "version errors normalization types conventions telemetry security text models store search insight conformance"
+        "version errors conditions normalization types conventions telemetry security text models store search insight"
+        " conformance"
     ),
     "collections_app": (
-        "advisory_locks domain fetching parsing validation errors stages work models model_endpoints stores policies"
-        " replicas services http tasks templatetags api views admin urls apps"
+        "advisory_locks domain fetching parsing validation errors stages work models model_folders model_endpoints"
+        " stores policies replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
         "governance endpoints models jobs indexing documents chunks uploads sources generations history collections"
@@ -38,8 +39,8 @@ ORDER: dict[str, str] = {
         " templatetags pages urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts spans judges rubrics golden scoring runs metrics sample analysis conformance pages"
-        " reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
+        "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis conformance"
+        " pages reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

@@ -119,7 +119,8 @@ class Draw:
         value = self.random.choice((1, 10, 1000, 100000)) * self.random.random()
         return self.random.choice((f"{value:,.2f}", f"{value:,.0f}", f"{value:.1f} %", f"({value:,.1f})"))
 
-    def rows(self, rows: int, columns: int, *, words: tuple[int, int] = (1, 2)) -> list[list[str]]:
+    def rows(self, rows: int, columns: int, *, words: tuple[int, int] = (0, 0)) -> list[list[str]]:
+        words = words if words[1] else (1, 2 if columns < 5 else 1)
         heads = self.random.sample(HEADS, columns)
         numeric = [column > 0 and self.random.random() < 0.6 for column in range(columns)]
         body = [[self.number() if each else self.phrase(*words) for each in numeric] for _ in range(rows)]

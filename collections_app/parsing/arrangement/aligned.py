@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,11 +17,16 @@ ROW_GAP = 2.6  # between rows of a table
 CLOSER = 1.25  # lines within a row are at most this much farther apart than the closest lines
 ROWS_MIN, ROWS_MIN_OF_TWO = 3, 4
 FILLED = 0.6  # of the rows that have several cells
+COUNTED, LED = 0.9, 0.2  # of the cells of a column that count; of the rows that dots lead through
+APART = 1.6  # times the gaps within pieces, the gaps between them
 WORDS_OF_TEXT = 7  # in the cells of a column of running text
 NUMBER = re.compile(r"[^\w]*\d[\d\W]*(?:[^\W\d]{1,3})?[^\w]*")
+PLAIN_NUMBER = re.compile(r"[0-9]{1,4}")
 MARKER = re.compile(r"[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)]|[-\u2022\u25cf\u25aa\u2013o]")
 
-LINES_OF_ROW = 12
+LINES_OF_ROW, LINES_OF_HEAD = 16, 3
+SECTIONS_OF_ROWS = 3  # between drawn lines, at least
+PARTIAL, PARTIAL_OF_TWO = 0.35, 0.7  # of the further lines of rows leave places empty
 
 Rows = list[list[Segment]]
 Line = list[list[int]]  # the words of a line by column
@@ -35,7 +41,11 @@ def find_tables(words: Sequence[PlacedWord], segments: Sequence[Segment]) -> lis
         end = _run_end(rows, index)
         found = None
         for first, last in ((index, end), (index + 1, end), (index, end - 1), (index + 1, end - 1)):
-            if last - first >= ROWS_MIN and (found := _as_table(words, rows[first:last])):
+            while last - first >= ROWS_MIN and (found := _as_table(words, rows[first:last])):
+                if sum(1 for cell in found.rows[0] if cell.lines) > 1:
+                    break
+                first, found = first + 1, None  # a heading above the table
+            if found is not None:
                 result.append(([segment for row in rows[first:last] for segment in row], found))
                 index = last
                 break
@@ -77,9 +87,22 @@ def _ends_row(rows: Rows, index: int) -> bool:
 def _as_table(words: Sequence[PlacedWord], rows: Rows) -> Table | None:
     fine = [join_segments(words, [word for segment in row for word in segment.words], CELL_GAP) for row in rows]
     strips = find_strips(fine)
-    if not strips or not is_tabular(words, fine, strips):
+    if not strips or not _stands_apart(words, fine):
         return None
-    return make_table(words, [fine], strips)
+    table = make_table(words, [fine], strips)
+    return table if table is not None and is_tabular(words, table) else None
+
+
+def _stands_apart(words: Sequence[PlacedWord], rows: Rows) -> bool:
+    """Whether the gaps between pieces are wider than those within them, which the gaps of spread lines are not."""
+    ratios = []
+    for row in rows:
+        between = [after.x0 - before.x1 for before, after in pairwise(row)]
+        within = [words[after].x0 - words[before].x1 for segment in row for before, after in pairwise(segment.words)]
+        if between and within:
+            ratios.append(min(between) / max(0.1, *within))
+    ratios.sort()
+    return not ratios or ratios[len(ratios) // 2] >= APART
 
 
 def find_strips(rows: Rows) -> list[float]:
@@ -121,26 +144,47 @@ def _strips(rows: Rows, crossings: int) -> list[float]:
     return [place for width, place in found if width >= narrowest]
 
 
-def is_tabular(words: Sequence[PlacedWord], rows: Rows, strips: list[float], rows_min: int = 0) -> bool:
-    """Whether rows with these strips read as a table, not as columns of text or a list.
+def is_tabular(words: Sequence[PlacedWord], table: Table, rows_min: int = 0) -> bool:
+    """Whether rows read as a table, not as columns of text or a list.
 
     rows_min: of rows with several cells; 0: three, and four where there are two columns.
     """
-    columns = len(strips) + 1
-    filled = [{_column(segment, strips) for segment in row} for row in rows]
-    several = sum(1 for each in filled if len(each) > 1)
-    if several < (rows_min or (ROWS_MIN_OF_TWO if columns == 2 else ROWS_MIN)) or several < FILLED * len(rows):
+    columns = len(table.rows[0])
+    several = sum(1 for row in table.rows if sum(1 for cell in row if cell.lines) > 1)
+    least = rows_min or (ROWS_MIN_OF_TWO if columns == 2 else ROWS_MIN)
+    if several < least or several < FILLED * len(table.rows):
         return False
-    texts: list[list[str]] = [[] for _ in range(columns)]
-    for row in rows:
-        for segment in row:
-            texts[_column(segment, strips)].append(" ".join(words[each].text for each in segment.words))
-    if any(len(column) < 2 for column in texts):
+    filled = [[row[index] for row in table.rows if row[index].lines] for index in range(columns)]
+    if not rows_min and any(len(cells) < 2 for cells in filled):
         return False
-    if sum(1 for text in texts[0] if MARKER.fullmatch(text)) > 0.6 * len(texts[0]):
+    first = [" ".join(words[number].text for line in cell.lines for number in line) for cell in filled[0]]
+    if sum(1 for text in first if MARKER.fullmatch(text)) > 0.6 * len(first):
         return columns > 2  # a list
-    long = sum(1 for column in texts if sorted(len(text.split()) for text in column)[len(column) // 2] >= WORDS_OF_TEXT)
-    return long < columns and (columns > 2 or long == 0 or several >= 0.9 * len(rows))
+    if not rows_min and (_counts(words, filled[0]) or (columns <= 3 and _counts(words, filled[-1]))):
+        return False  # numbered lines, or a list of contents
+    leaders = sum(1 for row in table.rows if any(_is_led(words, cell) for cell in row))
+    if leaders > LED * len(table.rows):
+        return False
+    long = 0
+    for cells in filled:
+        lengths = sorted(len(line) for cell in cells for line in cell.lines)
+        long += lengths[len(lengths) // 2] >= WORDS_OF_TEXT
+    return long < columns and (columns > 2 or long == 0 or several >= 0.9 * len(table.rows))
+
+
+def _counts(words: Sequence[PlacedWord], cells: Sequence[Cell]) -> bool:
+    """Whether cells, the first included, count upwards as the numbers of lines or pages do."""
+    texts = ["".join(words[number].text for line in cell.lines for number in line) for cell in cells]
+    numbers = [int(text) for text in texts if PLAIN_NUMBER.fullmatch(text)]
+    if len(numbers) < max(3, COUNTED * len(texts)) or not PLAIN_NUMBER.fullmatch(texts[0]):
+        return False
+    return sum(one > other for one, other in pairwise(numbers)) <= (1 - COUNTED) * len(numbers)
+
+
+def _is_led(words: Sequence[PlacedWord], cell: Cell) -> bool:
+    """Whether dots lead from an entry to its number."""
+    texts = [words[number].text for line in cell.lines for number in line]
+    return "...." in "".join(texts) and any(set(text) <= {"."} or "...." in text for text in texts)
 
 
 def _column(segment: Segment, strips: Sequence[float]) -> int:
@@ -148,17 +192,19 @@ def _column(segment: Segment, strips: Sequence[float]) -> int:
 
 
 def make_table(
-    words: Sequence[PlacedWord], sections: Sequence[Rows], strips: Sequence[float], *, is_grouped: bool = False
+    words: Sequence[PlacedWord], sections: Sequence[Rows], strips: Sequence[float], *, ruled: bool = False
 ) -> Table | None:
     """A table of lines with known strips between columns. No row goes beyond a section.
 
-    is_grouped: each section is a row; else its lines are joined to rows. None where fewer than two columns or rows
-    hold words.
+    ruled: drawn lines part the sections; each is a row if its lines read as one. Else lines are joined to rows by their
+    distances. None where fewer than two columns or rows hold words.
     """
+    parts = [[_split(words, row, strips) for row in section] for section in sections]
     grid: list[list[Cell]] = []
-    for section in sections:
-        lines = [_split(words, row, strips) for row in section]
-        for group in [lines] if is_grouped else _group(words, lines):
+    is_grouped = ruled and len(parts) >= SECTIONS_OF_ROWS and are_rows(words, parts)
+    for number, part in enumerate(parts):
+        is_head = ruled and number == 0 and len(parts) > 1 and _is_head(words, part, strips)
+        for group in [part] if is_grouped or is_head else _group(words, part):
             cells = []
             for column in range(len(strips) + 1):
                 found = [line[column] for line in group if line[column]]
@@ -195,16 +241,16 @@ def _split(words: Sequence[PlacedWord], row: Sequence[Segment], strips: Sequence
 
 def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
     """Lines that make up a row: by their distances where rows stand apart, else by what they hold."""
-    spans = [_span(words, line) for line in lines]
-    pitches = [after[2] - before[2] for before, after in pairwise(spans)]
-    closest = min(pitches, default=0.0)
+    heights = [_height(words, line) for line in lines]
+    pitches = [after - before for before, after in pairwise(heights)]
+    closest = _leading(lines, heights)
     groups = [[lines[0]]]
     for line, pitch in zip(lines[1:], pitches, strict=True):
         if pitch <= CLOSER * closest:
             groups[-1].append(line)
         else:
             groups.append([line])
-    if _are_rows(groups):
+    if are_rows(words, groups):
         return groups
     groups = [[lines[0]]]
     for line, pitch, (before, after) in zip(lines[1:], pitches, pairwise(lines), strict=True):
@@ -216,13 +262,33 @@ def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
     return groups
 
 
-def _are_rows(groups: list[list[Line]]) -> bool:
-    """Whether close lines are rows of several lines: most of the further ones leave places empty."""
+def are_rows(words: Sequence[PlacedWord], groups: Sequence[Sequence[Line]]) -> bool:
+    """Whether each group of lines is one row: many of the further lines leave places empty, and no two numbers of a
+    column stand in one group."""
     further = [line for group in groups for line in group[1:]]
     if len(groups) < 2 or not further:
         return len(groups) >= 2
-    partial = sum(1 for line in further if not all(line))
-    return partial >= 0.7 * len(further) and max(map(len, groups)) <= LINES_OF_ROW
+    partial = sum(1 for line in further if not all(line)) / len(further)
+    if partial < (PARTIAL if len(groups) > 2 else PARTIAL_OF_TWO) or max(map(len, groups)) > LINES_OF_ROW:
+        return False
+    for group in groups:
+        for column in range(len(group[0])):
+            texts = [" ".join(words[number].text for number in line[column]) for line in group if line[column]]
+            if sum(1 for text in texts if NUMBER.fullmatch(text)) > 1:
+                return False
+    return True
+
+
+def _is_head(words: Sequence[PlacedWord], lines: list[Line], strips: Sequence[float]) -> bool:
+    """Whether lines are headings that break within their columns: few, without numbers, none over several columns."""
+    if not 1 < len(lines) <= LINES_OF_HEAD:
+        return False
+    for cell in (cell for line in lines for cell in line if cell):
+        if NUMBER.fullmatch(" ".join(words[number].text for number in cell)):
+            return False
+        if any(words[cell[0]].x0 < strip < words[cell[-1]].x1 for strip in strips):
+            return False
+    return True
 
 
 def _goes_on(words: Sequence[PlacedWord], line: Line) -> bool:
@@ -245,9 +311,16 @@ def _leads(words: Sequence[PlacedWord], before: Line, after: Line) -> bool:
     return True
 
 
-def _span(words: Sequence[PlacedWord], line: Line) -> tuple[float, float, float]:
-    """The top, the bottom and the middle of a line."""
+def _leading(lines: Sequence[Line], heights: Sequence[float]) -> float:
+    """The least distance of two lines in one column."""
+    least = math.inf
+    for column in range(len(lines[0])):
+        levels = [height for line, height in zip(lines, heights, strict=True) if line[column]]
+        least = min([least, *(after - before for before, after in pairwise(levels))])
+    return least
+
+
+def _height(words: Sequence[PlacedWord], line: Line) -> float:
+    """The middle of a line."""
     numbers = [number for cell in line for number in cell]
-    top = min(words[number].y0 for number in numbers)
-    bottom = max(words[number].y1 for number in numbers)
-    return top, bottom, sum(words[number].y0 + words[number].y1 for number in numbers) / (2 * len(numbers))
+    return sum(words[number].y0 + words[number].y1 for number in numbers) / (2 * len(numbers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import pairwise
 
@@ -15,6 +16,12 @@ CHARS_PER_LINE = 18  # that a line of running text has at least, in the mean
 FULL_LINE = 0.7  # of the column's width, that half of the lines of running text reach
 SAME_HEIGHT = 0.3  # of a line's height, by which the middles of aligned lines differ at most
 ALIGNED = 0.6  # of the lines of the shorter column: more of them level with the other's lines make a table
+LEVEL = 0.8  # of them: text columns may be level too, but then their lines are long, or full and many
+WIDE_CHARS = 38
+PIECED = 0.35  # of the lines of running text are short pieces with wide gaps, at most
+CLOSER = 1.3
+UNBROKEN, UNBROKEN_SOLID, SOLID = 5, 8, 0.8  # lines without a gap between them; the share of full ones
+HEAD_LINES, HEAD_GAP = 2, 1.2  # lines of a head or foot; heights of a line between it and the columns
 DEPTH = 6
 CHUNKS_MAX = 60
 
@@ -78,7 +85,11 @@ def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment],
     for index, band in enumerate(bands):
         left, right = [each for each in band if each.x1 <= x], [each for each in band if each.x0 >= x]
         if _are_columns(left, right, chars):
-            parts += [left, right, []]
+            above, below = _apart(left, right)
+            parts[-1].extend(above)
+            outside = {id(each) for each in (*above, *below)}
+            parts += [[each for each in side if id(each) not in outside] for side in (left, right)]
+            parts.append(below)
             is_divided = True
         else:
             parts[-1].extend(band)
@@ -88,6 +99,20 @@ def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment],
         return None
     place = {id(segment): position for position, segment in enumerate(segments)}
     return [sorted(part, key=lambda each: place[id(each)]) for part in parts if part]
+
+
+def _apart(left: list[Segment], right: list[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """The lines that stand above both columns, and below both, with a wide gap: heads and feet of the page."""
+    rows = rows_of([*left, *right])
+    above: list[Segment] = []
+    below: list[Segment] = []
+    for ends, taken in ((rows, above), (rows[::-1], below)):
+        for index in range(min(HEAD_LINES, len(ends) - LINES_MIN)):
+            near, far = bounds(ends[index]), bounds(ends[index + 1])
+            if max(far.y0 - near.y1, near.y0 - far.y1) > HEAD_GAP * (near.y1 - near.y0):
+                taken.extend(segment for row in ends[: index + 1] for segment in row)
+                break
+    return above, below
 
 
 def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Segment], int]) -> bool:
@@ -101,20 +126,43 @@ def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Seg
     shared = min(above.y1, below.y1) - max(above.y0, below.y0)
     if shared < 0.3 * min(above.y1 - above.y0, below.y1 - below.y0):
         return False
-    running = _is_running(one, chars) + _is_running(other, chars)
-    return running == 2 or (running == 1 and _level_share(one, other) < ALIGNED)
+    running = [each for each in (_running(one, chars), _running(other, chars)) if each is not None]
+    level = _level_share(one, other)
+    if len(running) < 2:
+        return len(running) == 1 and level < ALIGNED
+    return level < LEVEL or all(each.is_wide or each.is_solid for each in running)
 
 
-def _is_running(rows: list[list[Segment]], chars: Callable[[Segment], int]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """How sure lines are running text. is_wide: too long for cells; is_solid: full lines, many without a break."""
+
+    is_wide: bool
+    is_solid: bool
+
+
+def _running(rows: list[list[Segment]], chars: Callable[[Segment], int]) -> _Running | None:
+    """None where the lines are no running text: too short, or too few that are full."""
     if any(segment.table for row in rows for segment in row):
         rows = [row for row in rows if not any(segment.table for segment in row)]
         if len(rows) < LINES_MIN:
-            return True  # a table of its own is a column's content
+            return _Running(True, True)  # a table of its own is a column's content
+    pieced = [row for row in rows if len(row) > 1 and sum(map(chars, row)) < CHARS_PER_LINE * len(row)]
+    if len(pieced) > PIECED * len(rows):
+        return None
     spans = [(min(each.x0 for each in row), max(each.x1 for each in row)) for row in rows]
     width = max(end for _, end in spans) - min(start for start, _ in spans)
-    full = sum(1 for start, end in spans if end - start >= FULL_LINE * width)
+    full = sum(1 for start, end in spans if end - start >= FULL_LINE * width) / len(rows)
     mean = sum(chars(segment) for row in rows for segment in row) / len(rows)
-    return mean >= CHARS_PER_LINE and 2 * full >= len(rows)
+    pitches = [after[0].middle - before[0].middle for before, after in pairwise(rows)]
+    closest = min(pitches)
+    longest = run = 1
+    for pitch in pitches:
+        run = run + 1 if pitch <= CLOSER * closest else 1
+        longest = max(longest, run)
+    if mean < CHARS_PER_LINE or full < 0.5 or (longest < UNBROKEN and mean < WIDE_CHARS):
+        return None
+    return _Running(mean >= WIDE_CHARS, full >= SOLID and longest >= UNBROKEN_SOLID)
 
 
 def _level_share(one: list[list[Segment]], other: list[list[Segment]]) -> float:

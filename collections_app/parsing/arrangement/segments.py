@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from collections_app.parsing.arrangement.shapes import PlacedWord, Segment
+from collections_app.parsing.arrangement.shapes import SAME_LINE, PlacedWord, Segment
 
 WIDE_GAP = 1.0  # of a word's height: wider gaps part columns and cells
 BACK_STEP = 0.6  # of a word's height, by which a word may begin before the end of the one before
@@ -14,28 +14,32 @@ def join_segments(words: Sequence[PlacedWord], numbers: Iterable[int], wide: flo
     """Words that follow each other both in the order given and along a line."""
     result: list[Segment] = []
     before = -2
+    x0 = y0 = x1 = y1 = 0.0
     for number in numbers:
-        word = words[number]
-        if result and number == before + 1 and _follows(result[-1], word, wide):
+        _, left, top, right, bottom, gap = words[number]
+        joins = False
+        if number == before + 1 and (gap is None or "\n" not in gap):
+            high, low = bottom - top, y1 - y0
+            overlap = (y1 if y1 < bottom else bottom) - (y0 if y0 > top else top)
+            if overlap > SAME_LINE * (low if low < high else high):
+                size = high if high > low else low
+                joins = -BACK_STEP * size <= left - x1 <= wide * size or gap == ""
+        if joins:
             last = result[-1]
             last.words.append(number)
-            last.x0, last.y0 = min(last.x0, word.x0), min(last.y0, word.y0)
-            last.x1, last.y1 = max(last.x1, word.x1), max(last.y1, word.y1)
+            if left < x0:
+                last.x0 = x0 = left
+            if top < y0:
+                last.y0 = y0 = top
+            if right > x1:
+                last.x1 = x1 = right
+            if bottom > y1:
+                last.y1 = y1 = bottom
         else:
-            result.append(Segment([number], word.x0, word.y0, word.x1, word.y1))
+            x0, y0, x1, y1 = left, top, right, bottom
+            result.append(Segment([number], x0, y0, x1, y1))
         before = number
     return result
-
-
-def _follows(segment: Segment, word: PlacedWord, wide: float) -> bool:
-    if word.gap is not None and "\n" in word.gap:
-        return False
-    height, lower = word.y1 - word.y0, segment.y1 - segment.y0
-    overlap = min(segment.y1, word.y1) - max(segment.y0, word.y0)
-    if overlap <= 0.5 * min(height, lower):
-        return False
-    size = max(height, lower)
-    return -BACK_STEP * size <= word.x0 - segment.x1 <= wide * size or word.gap == ""
 
 
 def rows_of(segments: Iterable[Segment]) -> list[list[Segment]]:

@@ -57,6 +57,7 @@ class Shown:
         (self.e, self.f), (ax, ay), (cx, cy) = found
         self.a, self.b = (ax - self.e) / SCALE, (ay - self.f) / SCALE
         self.c, self.d = (cx - self.e) / SCALE, (cy - self.f) / SCALE
+        self.is_upright = (round(self.a, 4), round(self.b, 4), round(self.c, 4), round(self.d, 4)) == (1, 0, 0, -1)
 
     def point(self, x: float, y: float) -> tuple[float, float]:
         return self.a * x + self.c * y + self.e, self.b * x + self.d * y + self.f
@@ -75,27 +76,35 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     box_of = _Boxes(text_page, shown)
     words: list[PlacedWord] = []
     starts: list[int] = []
+    gaps = {" ": " ", "\r\n": "\n"}
     before = 0
     is_cut = False
     last = (0.0, 0.0, 0.0, 0.0)
+    width, height = 2 * shown.width, 2 * shown.height
     for match in WORD.finditer(skeleton):
-        start = match.start()
-        gap = clean_gap(skeleton[before:start])
-        before = match.end()
-        for part in _parts(match.group()):
+        word = match.group()
+        start, ended = match.span()
+        between = skeleton[before:start]
+        gap = gaps.get(between)
+        if gap is None:
+            gap = gaps[between] = clean_gap(between)
+        before = ended
+        for part in (word,) if word.isascii() else _parts(word):
             end = start + len(part)
-            box = box_of(char_at(start), char_at(end - 1), part)
+            first = start if char_at is None else char_at(start)
+            box = box_of(first, end - 1 if char_at is None else char_at(end - 1), part)
             if box is None:
                 box = last[2], last[1], last[2], last[3]
-            elif not (0 <= box[0] + box[2] <= 2 * shown.width and 0 <= box[1] + box[3] <= 2 * shown.height):
+            x0, y0, x1, y1 = box
+            if 0 <= x0 + x1 <= width and 0 <= y0 + y1 <= height:
+                text = part if pieces is None else "".join(pieces[start:end])
+                words.append(PlacedWord(text, x0, y0, x1, y1, gap if words else "\n"))
+                starts.append(first)
+                gap, last = "", box
+            else:
                 is_cut = True
                 gap = gap if "\n" in gap else " "
-                start = end
-                continue
-            text = part if pieces is None else "".join(pieces[start:end])
-            words.append(PlacedWord(text, *box, gap if words else "\n"))
-            starts.append(char_at(start))
-            gap, start, last = "", end, box
+            start = end
     text = original if pieces is None else "".join(pieces)
     return PageWords(clean(text), words, is_cut, _turned(text_page, words, starts, shown), shown.width, shown.height)
 
@@ -115,7 +124,7 @@ def name_glyphs(text_page: pdfium.PdfTextPage, text: str) -> list[str] | None:
         return None
     char_at = _char_indexes(text_page, text) if MARK in text else None
     for index, character in enumerate(text):
-        if character == MARK and char_at is not None and not _is_hyphen(text_page, char_at(index)):
+        if character == MARK and not _is_hyphen(text_page, char_at(index) if char_at else index):
             before, after = text[index - 1 : index], text[index + 1 : index + 2]
             is_inside = LETTER.fullmatch(before) and LETTER.fullmatch(after)
             pieces[index] = "ffi" if has_wrong_names and is_inside else "\ufffd"
@@ -129,8 +138,8 @@ def _is_hyphen(text_page: pdfium.PdfTextPage, index: int) -> bool:
     return bool(index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1)
 
 
-def _char_indexes(text_page: pdfium.PdfTextPage, text: str) -> Callable[[int], int]:
-    """From a position in the text to pdfium's number of the character; -1: it has none."""
+def _char_indexes(text_page: pdfium.PdfTextPage, text: str) -> Callable[[int], int] | None:
+    """From a position in the text to pdfium's number of the character; -1: it has none. None: they are the same."""
     units: list[int] | None = None
     count = len(text)
     if not text.isascii() and max(text) > "\uffff":
@@ -139,6 +148,8 @@ def _char_indexes(text_page: pdfium.PdfTextPage, text: str) -> Callable[[int], i
             units.append(count)
             count += 1 + (character > "\uffff")
     is_same = count == raw.FPDFText_CountChars(text_page)
+    if is_same and units is None:
+        return None
 
     def index(position: int) -> int:
         unit = position if units is None else units[position]
@@ -151,29 +162,44 @@ class _Boxes:
     """The box of the characters from one number to another, as the page is shown; None: pdfium knows none."""
 
     def __init__(self, text_page: pdfium.PdfTextPage, shown: Shown) -> None:
-        self.page, self.shown = text_page, shown
-        self.first, self.last = raw.FS_RECTF(), raw.FS_RECTF()
+        self.page, self.shown = text_page.raw, shown
+        self.rect = raw.FS_RECTF()
+        self.reference = ctypes.byref(self.rect)
         self.sides = [ctypes.c_double() for _ in range(4)]
+        self.is_true: dict[int, bool] = {}  # of the height that a font's room takes: whether ink fills it
 
     def __call__(self, start: int, end: int, text: str) -> tuple[float, float, float, float] | None:
-        if start < 0 or end < start:
+        rect, read = self.rect, raw.FPDFText_GetLooseCharBox
+        if start < 0 or end < start or not read(self.page, start, self.reference):
             return None
-        first, last = self.first, self.last
-        if not raw.FPDFText_GetLooseCharBox(self.page, start, first):
-            return None
-        if end > start and raw.FPDFText_GetLooseCharBox(self.page, end, last):
-            left, right = min(first.left, last.left), max(first.right, last.right)
-            bottom, top = min(first.bottom, last.bottom), max(first.top, last.top)
-        else:
-            left, right, bottom, top = first.left, first.right, first.bottom, first.top
-        inked = self._ink(start)
-        if inked is not None and text[0].isalnum() and inked[3] > inked[1]:
-            loose = first.top - first.bottom
-            if not 0.8 * (inked[3] - inked[1]) <= loose <= INK_HEIGHTS * (inked[3] - inked[1]):
-                return self._inked(start, end)
+        left, right, bottom, top = rect.left, rect.right, rect.bottom, rect.top
+        if not (self.is_true.get(round(8 * (top - bottom))) or self._fits(start, top - bottom, text)):
+            return self._inked(start, end)
+        if end > start and read(self.page, end, self.reference):
+            if rect.right > right:
+                right = rect.right
+            if rect.left < left:
+                left = rect.left
+            if rect.top > top:
+                top = rect.top
+            if rect.bottom < bottom:
+                bottom = rect.bottom
         if right <= left or top <= bottom:
             return self._inked(start, end)
-        return self.shown.box(left, bottom, right, top)
+        shown = self.shown
+        if shown.is_upright:
+            return left + shown.e, shown.f - top, right + shown.e, shown.f - bottom
+        return shown.box(left, bottom, right, top)
+
+    def _fits(self, start: int, height: float, text: str) -> bool:
+        """Whether the room of a font is about as high as a letter of it. Asked once for each height."""
+        inked = self._ink(start)
+        if inked is None or not text[0].isalnum() or inked[3] <= inked[1]:
+            return height > 0
+        known = self.is_true[round(8 * height)] = (
+            0.8 * (inked[3] - inked[1]) <= height <= INK_HEIGHTS * (inked[3] - inked[1])
+        )
+        return known
 
     def _ink(self, index: int) -> tuple[float, float, float, float] | None:
         left, right, bottom, top = self.sides
@@ -197,7 +223,7 @@ def _turned(text_page: pdfium.PdfTextPage, words: list[PlacedWord], starts: list
     result: dict[int, int] = {}
     for number, start in enumerate(starts):
         angle = raw.FPDFText_GetCharAngle(text_page, start) if start >= 0 else -1.0
-        if angle >= 0 and (quarters := round((angle + page_angle) / (math.pi / 2)) % 4):
+        if angle >= 0 and (quarters := round((page_angle - angle) / (math.pi / 2)) % 4):
             result[number] = quarters
     return result
 

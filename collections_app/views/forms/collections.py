@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import connection
 
 from collections_app.http.page_requests import field_of
+from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.types import ChunkPolicy
@@ -64,11 +65,12 @@ class CollectionForm(IndexFields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        model, dims = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
             ("language", "english", "Stemming for keyword search."),
-            ("embed_model", settings.RAGD_EMBED_MODEL, "Changing it later rebuilds the index."),
-            ("embed_dims", settings.RAGD_EMBED_DIMS, "Changing it later rebuilds the index."),
+            ("embed_model", model, "Changing it later rebuilds the index."),
+            ("embed_dims", dims, "Changing it later rebuilds the index."),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
@@ -149,6 +151,12 @@ class ImportForm(forms.Form):
 class GenerationForm(IndexFields):
     """What the next generation of a collection's index is to be."""
 
+    vector_type = forms.ChoiceField(
+        label="Vector index precision",
+        choices=[("vector", "32 bits (vector)"), ("halfvec", "16 bits (halfvec)")],
+        required=False,
+        help_text="16 bits halve the vector index. A bake-off measures the loss.",
+    )
     activate = forms.ChoiceField(
         label="Activation",
         choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
@@ -158,6 +166,7 @@ class GenerationForm(IndexFields):
     def choices(self) -> dict[str, Any]:
         """What `start_generation` takes."""
         data = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
+        data["vector_type"] = self.cleaned_data["vector_type"] or None
         return data | {"chunk_policy": self.chunk_policy()}
 
 
