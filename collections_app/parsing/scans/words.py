@@ -24,6 +24,7 @@ COLUMN_WIDTH = 0.18
 PROSE_SHARE = 0.5  # of a column's width that its lines fill on average; cells of a table fill less
 PARAGRAPH_GAP = 0.8  # of a line's height
 SAME_ROW = 0.5
+CELL_GAP = 0.5  # of a line's height
 MOST_SLOPE = 0.3  # radians; a line that is steeper stands upright
 
 
@@ -63,7 +64,11 @@ def split_words(text: str, corners: Any, score: float, parts: Sequence[Any]) -> 
             break
         word = ReadWord(part, _around(place), float(confidence), text[position:at])
         if words and not word.joint and not (UNSPACED.match(part) or UNSPACED.match(words[-1].text)):
-            word = _joined(words.pop(), word)
+            gap, height = word.box[0] - words[-1].box[2], word.box[3] - word.box[1]
+            if gap > CELL_GAP * height:  # cells far from each other come without the blank between them
+                word = replace(word, joint=" ")
+            else:
+                word = _joined(words.pop(), word)
         words.append(word)
         position = at + len(part)
     if not words:
