@@ -17,7 +17,7 @@ from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher", "evaluation:span-completions"}
-DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
+DOWNLOADS = {"collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
