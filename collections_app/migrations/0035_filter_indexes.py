@@ -31,6 +31,6 @@ def make_indexes(apps: Any, schema_editor: Any) -> None:
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("collections_app", "0033_cell_map")]
+    dependencies = [("collections_app", "0034_recognized_pages")]
 
     operations = [migrations.RunPython(make_indexes, migrations.RunPython.noop)]
