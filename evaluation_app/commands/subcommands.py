@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app.commands import (
+    bake_off,
     bisect,
     calibrate,
     collections,
@@ -10,6 +11,7 @@ from evaluation_app.commands import (
     golden_sets,
     ingest,
     jobs,
+    models,
     query,
     receipts,
     server,
@@ -42,6 +44,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         ingest.has_passed,
     ),
     "jobs": Subcommand("list, watch, cancel and retry jobs", jobs.add_arguments, jobs.run, jobs.show, jobs.has_passed),
+    "models": Subcommand(
+        "list the models that are set up and test their connections",
+        models.add_arguments,
+        models.run,
+        models.show,
+        models.has_passed,
+    ),
     "search": Subcommand(
         "find the best chunks of a collection",
         query.add_search_arguments,
@@ -49,6 +58,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         query.show_results,
     ),
     "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
+    "bake-off": Subcommand(
+        "compare embedding models on questions over a sample of a collection",
+        bake_off.add_arguments,
+        bake_off.run,
+        bake_off.show,
+    ),
     "bisect": Subcommand(
         "find the change that broke golden questions; exit status 1 where it is not proven",
         bisect.add_arguments,
