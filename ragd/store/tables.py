@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ragd.errors import InvalidInput
+from ragd.models.sparse_encoder import list_encoders
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy, VectorType, canonical_json
@@ -36,6 +37,8 @@ ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collect
     ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims}),
     ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
 CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
+CREATE INDEX {partition}_metadata ON {partition} USING gin (metadata jsonb_path_ops);
+CREATE INDEX {partition}_attributes ON {partition} USING gin (attributes jsonb_path_ops);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 """
     + NEED_DOCUMENT
@@ -61,8 +64,10 @@ DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 
 
 def languages(connection: Connection) -> list[str]:
-    """What a collection's language may be: "auto", then the text search configurations that the server has, by name."""
-    return [AUTO, *(name for (name,) in fetch_all(connection, LANGUAGES))]
+    """What a collection's language may be: "auto", then the text search configurations that the server has, by name,
+    then the sparse encoders of this process."""
+    named = [name for (name,) in fetch_all(connection, LANGUAGES)]
+    return [AUTO, *named, *(encoder.model for encoder in list_encoders())]
 
 
 def create_collection(
@@ -76,7 +81,7 @@ def create_collection(
     policy: ChunkPolicy | None = None,
     vector_type: VectorType = "vector",
 ) -> int:
-    """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
+    """Insert a collection and make its partition with the indexes on words, tags and JSON. Returns its id.
 
     vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way.
 
@@ -107,7 +112,7 @@ def create_collection(
 
 
 def create_partition(connection: Connection, collection_id: int, generation: int, embed_dims: int) -> None:
-    """Make the detached table of a generation, with its keys, its checks and the tag and full-text indexes.
+    """Make the detached table of a generation, with its keys, its checks and the indexes on words, tags and JSON.
 
     It takes vectors of embed_dims dimensions and chunks of documents that are there, and no others.
     """

@@ -28,7 +28,7 @@ from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
 from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
-from retrieval_app.citations.citations import page_of
+from retrieval_app.citations.places import page_of
 from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
 from retrieval_app.explanations.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
@@ -181,7 +181,7 @@ class _Explanation:
         if not self.plan.filters.where:
             return {}
         names = {candidate.doc_id for candidates in lists.values() for candidate in candidates}
-        read = ("doc_id", "title", "created_at", "updated_at", "media_type")
+        read = ("doc_id", "title", "created_at", "updated_at", "language", "media_type")
         rows = Document.objects.filter(collection_id=self.store.collection.id, doc_id__in=names)
         return {str(row["doc_id"]): row for row in rows.values(*read)}
 
