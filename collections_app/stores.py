@@ -11,8 +11,9 @@ from django.conf import settings
 from django.db import connections
 
 import ragd
+from collections_app.model_endpoints.endpoints import ModelEndpoint, embedding_endpoint, rerank_endpoints
 from collections_app.models import Collection
-from ragd.errors import EmbedderError
+from ragd.errors import EmbedderError, RerankerError
 from ragd.models.cross_encoder import CrossEncoder
 from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.models.late_interaction import LateInteraction
@@ -25,6 +26,8 @@ LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
 LOCAL_MODELS = {LOCAL_MODEL: LOCAL_DIMS, MultilingualE5Embedder.model: MultilingualE5Embedder.dims}  # in this process
 WORKER_RETRIES = 1
+BUILTIN, ENDPOINT, CROSS_ENCODER = "builtin", "endpoint", "cross-encoder"
+RESERVED_NAMES = frozenset((BUILTIN, ENDPOINT, CROSS_ENCODER))  # of rerankers
 
 
 def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
@@ -42,25 +45,40 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
     return store
 
 
-@lru_cache(maxsize=16)
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: a model of this process by its own, any other at the OpenAI-compatible endpoint.
+    """The embedder of that name: a model of this process by its own, any other at the endpoint that serves it.
 
-    Without an address and a key it is an AbsentEmbedder: no text leaves a machine unasked.
+    Without an endpoint it is an AbsentEmbedder: no text leaves a machine unasked.
     """
     if model == LOCAL_MODEL:
-        return LocalEmbedder(threads=_local_threads())
+        return _local_embedder()
     if model == MultilingualE5Embedder.model:
         return MultilingualE5Embedder(threads=_local_threads())
-    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):
-        return AbsentEmbedder(model, dims)
+    endpoint = embedding_endpoint(model)
+    if endpoint is None or endpoint.problem:
+        return AbsentEmbedder(model, dims, problem=endpoint.problem if endpoint else "")
+    return open_embedder(endpoint, model if endpoint.setting_id is None else endpoint.model, dims)
+
+
+@lru_cache(maxsize=1)
+def _local_embedder() -> LocalEmbedder:
+    return LocalEmbedder(threads=_local_threads())
+
+
+def open_embedder(endpoint: ModelEndpoint, model: str, dims: int) -> OpenAIEmbedder:
+    """A new one, which costs nothing: the connections are kept by `open_client`. model: as the provider is asked."""
+    preset = endpoint.preset
     return OpenAIEmbedder(
         model=model,
         dims=dims,
-        base_url=settings.RAGD_EMBED_BASE_URL or None,
-        api_key=settings.RAGD_EMBED_API_KEY or None,
-        batch_size=settings.RAGD_EMBED_BATCH_SIZE,
+        base_url=endpoint.address,
+        api_key=endpoint.api_key or None,
+        batch_size=min(settings.RAGD_EMBED_BATCH_SIZE, preset.batch_size),
         timeout_s=settings.RAGD_EMBED_TIMEOUT_S,
+        window=endpoint.window or OPENAI_WINDOW,
+        send_dimensions=endpoint.send_dimensions,
+        form=preset.form,
+        key_header=preset.key_header,
         **_patience(),
     )
 
@@ -80,13 +98,16 @@ class AbsentEmbedder:
     dims: int
     window: int | None = OPENAI_WINDOW
     system: str = "openai"
+    problem: str = ""
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         if not texts:
             return []
         raise EmbedderError(
-            f"the model {self.model!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
-            f" EMBED_API_KEY and start again, or build a new generation with {LOCAL_MODEL}, which runs here",
+            self.problem
+            or f"the model {self.model!r} needs an embedding endpoint, and none is set up: add it on the page Models,"
+            f" set EMBED_BASE_URL or EMBED_API_KEY and start again, or build a new generation with {LOCAL_MODEL}, which"
+            " runs here",
             kind="not_configured",
             retryable=False,
         )
@@ -98,23 +119,58 @@ class AbsentEmbedder:
         return len(text.split())
 
 
-@lru_cache(maxsize=1)
 def open_rerankers() -> Mapping[str, AnyReranker]:
-    """What a plan may name: "builtin" always, "endpoint" and "cross-encoder" where the settings name one."""
-    threads = _local_threads()
-    rerankers: dict[str, AnyReranker] = {"builtin": LateInteraction(threads=threads)}
-    if settings.RAGD_RERANK_BASE_URL:
-        rerankers["endpoint"] = EndpointReranker(
-            settings.RAGD_RERANK_BASE_URL,
-            settings.RAGD_RERANK_MODEL,
-            settings.RAGD_RERANK_API_KEY or None,
-            timeout_s=settings.RAGD_RERANK_TIMEOUT_S,
-            deadline_s=settings.RAGD_RERANK_TIMEOUT_S,
-        )
+    """What a plan may name: "builtin" always; "cross-encoder" where a folder is set up; "endpoint", the default of the
+    reranking endpoints, and those of the database by their names."""
+    rerankers: dict[str, AnyReranker] = {BUILTIN: _builtin_reranker()}
+    endpoints = rerank_endpoints()
+    for endpoint in endpoints:
+        if endpoint.setting_id is not None:
+            rerankers[endpoint.name] = open_reranker(endpoint, settings.RAGD_RERANK_TIMEOUT_S)
+    if endpoints:
+        rerankers[ENDPOINT] = open_reranker(endpoints[0], settings.RAGD_RERANK_TIMEOUT_S)
     if settings.RAGD_CROSS_ENCODER_PATH:
-        path = settings.RAGD_CROSS_ENCODER_PATH
-        rerankers["cross-encoder"] = CrossEncoder(path, threads=threads or available_cores())
+        rerankers[CROSS_ENCODER] = _cross_encoder(settings.RAGD_CROSS_ENCODER_PATH)
     return rerankers
+
+
+@lru_cache(maxsize=1)
+def _builtin_reranker() -> LateInteraction:
+    return LateInteraction(threads=_local_threads())
+
+
+@lru_cache(maxsize=2)
+def _cross_encoder(path: str) -> CrossEncoder:
+    return CrossEncoder(path, threads=_local_threads() or available_cores())
+
+
+@lru_cache(maxsize=16)
+def open_reranker(endpoint: ModelEndpoint, timeout_s: float) -> AnyReranker:
+    """One for each state of an endpoint: it learns which form of request its server wants."""
+    if endpoint.problem:
+        return AbsentReranker(endpoint.name, endpoint.problem)
+    preset = endpoint.preset
+    return EndpointReranker(
+        endpoint.address,
+        endpoint.model,
+        endpoint.api_key or None,
+        timeout_s=timeout_s,
+        deadline_s=timeout_s,
+        gives_logits=preset.gives_logits,
+        key_header=preset.key_header,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentReranker:
+    """Stands in for a reranker that cannot be asked. Asked for scores it raises RerankerError."""
+
+    name: str
+    problem: str
+    scores_are_probabilities: bool = True
+
+    def score(self, query: str, texts: list[str]) -> Sequence[float]:
+        raise RerankerError(self.problem)
 
 
 def _local_threads() -> int | None:

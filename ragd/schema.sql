@@ -86,6 +86,7 @@ CREATE TABLE IF NOT EXISTS chunks (
     context         text NOT NULL DEFAULT '',          -- title and heading path: embedded and indexed, not content
     tags            text[] NOT NULL DEFAULT '{}',
     metadata        jsonb NOT NULL DEFAULT '{}',
+    attributes      jsonb NOT NULL DEFAULT '{}',       -- what ragd knows of its place and origin: page, section, sheet, ...
     token_count     integer NOT NULL DEFAULT 0,        -- whitespace-separated words of content
     revision        integer NOT NULL DEFAULT 1,        -- of the document
     enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved

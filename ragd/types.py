@@ -97,6 +97,7 @@ class Chunk:
     indexed before content, never part of it. embedding, when given, has the collection's embed_dims entries.
     enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
     added says so in metadata["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
+    attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/structure.md).
     """
 
     doc_id: str
@@ -109,6 +110,7 @@ class Chunk:
     context: str = ""
     embedding: Vector | None = None
     enabled: bool = True
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def embed_text(self) -> str:
@@ -146,6 +148,7 @@ class Candidate:
     ranks: Mapping[str, ListRank] = field(default_factory=dict)
     chunk_id: int | None = None
     revision: int = 1
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:

@@ -69,7 +69,12 @@ class Environment(BaseSettings):
 
     RAGD_SAMPLE: bool = Field(True, description="Whether a start loads the sample collection and evaluates it once")
     RAGD_SECRET_KEY: SecretStr = Field(
-        SecretStr(""), description="Signs sessions; unset: generated into `RAGD_VAR/secret_key`"
+        SecretStr(""),
+        description="Signs sessions, encrypts keys of models; unset: generated into `RAGD_VAR/secret_key`",
+    )
+    RAGD_SECRET_KEY_FALLBACKS: CommaList = Field(
+        [],
+        description="Earlier secret keys, comma-separated: what they signed or encrypted is still read",
     )
     RAGD_DEBUG: bool = Field(False, description="Django's debug pages; never on a public server")
     RAGD_ALLOWED_HOSTS: CommaList = Field(
@@ -299,7 +304,7 @@ def describe_errors(error: ValidationError) -> str:
     for problem in error.errors():
         name = str(problem["loc"][0])
         field = Environment.model_fields[name]
-        hidden = field.annotation is SecretStr or "@" in str(problem["input"])
+        hidden = field.annotation is SecretStr or name == "RAGD_SECRET_KEY_FALLBACKS" or "@" in str(problem["input"])
         shown = "(hidden)" if hidden else repr(problem["input"])
         accepted = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else describe_accepted(name)
         lines.append(f"{name}={shown} is not accepted: expected {accepted}. Correct the variable or unset it.")

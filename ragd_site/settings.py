@@ -150,6 +150,7 @@ def describe_replica(url: str) -> dict[str, Any]:
 
 
 SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
+SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS
 DEBUG = environment.RAGD_DEBUG
 ALLOWED_HOSTS = [*environment.RAGD_ALLOWED_HOSTS, *LOOPBACK_HOSTS]  # health checks come by loopback
 CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS

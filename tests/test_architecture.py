@@ -26,12 +26,12 @@ ORDER: dict[str, str] = {
         "version errors normalization types conventions telemetry security text models store search insight conformance"
     ),
     "collections_app": (
-        "advisory_locks domain fetching parsing validation errors stages work models stores policies replicas services"
-        " http tasks templatetags api views admin urls apps"
+        "advisory_locks domain fetching parsing validation errors stages work models model_endpoints stores policies"
+        " replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
-        "governance endpoints jobs indexing documents chunks uploads sources generations history collections transfer"
-        " worker"
+        "governance endpoints models jobs indexing documents chunks uploads sources generations history collections"
+        " transfer worker"
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers corrective runs receipts transfer_parts api"

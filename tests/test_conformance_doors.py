@@ -32,7 +32,6 @@ def golden(db: None, client: Client, monkeypatch: pytest.MonkeyPatch, settings: 
     """The fixed corpus, brought in through REST, document by document, with the suite's own embedder."""
     settings.RAGD_EMBED_API_KEY = "none"
     monkeypatch.setattr(stores, "OpenAIEmbedder", lambda **_: conformance.SimHashEmbedder())
-    stores.embedder_for.cache_clear()
     embedder = conformance.SimHashEmbedder
     collection = create_collection(
         name="golden",
@@ -53,7 +52,6 @@ def golden(db: None, client: Client, monkeypatch: pytest.MonkeyPatch, settings: 
         answer = client.put(path, body, content_type="application/json", headers=headers)
         assert answer.status_code in (200, 201), answer.content
     yield collection
-    stores.embedder_for.cache_clear()
 
 
 @pytest.fixture

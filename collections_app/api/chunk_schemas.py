@@ -87,6 +87,7 @@ class NeighbourItem(Schema):
     start: int
     end: int
     page: str | None
+    attributes: dict[str, Any]
     same_document: bool
 
     @staticmethod

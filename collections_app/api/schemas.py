@@ -289,6 +289,7 @@ class ChunkItem(Schema):
     context: str
     tags: list[str]
     metadata: dict[str, Any]
+    attributes: dict[str, Any] = Field(description="its place and origin: page, section, sheet, row, ...")
     token_count: int
     revision: int
     enabled: bool

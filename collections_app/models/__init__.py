@@ -14,6 +14,7 @@ from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
+from collections_app.models.model_settings import ModelSetting
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
@@ -39,6 +40,7 @@ __all__ = [
     "IngestBatch",
     "IngestJob",
     "ModelPrice",
+    "ModelSetting",
     "NearDuplicate",
     "Operation",
     "OperationFile",

@@ -221,6 +221,7 @@ class Chunk(models.Model):
     context = models.TextField(default="", blank=True)
     tags = ArrayField(models.TextField(), default=list, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
+    attributes = models.JSONField(default=dict, blank=True, db_default={})
     token_count = models.IntegerField(default=0)
     revision = models.IntegerField(default=1)
     enabled = models.BooleanField(default=True)

@@ -116,6 +116,7 @@ def candidate_of(result: Mapping[str, Any]) -> Candidate:
         score=result["score"],
         tags=tuple(result.get("tags") or ()),
         metadata=result.get("metadata") or {},
+        attributes=result.get("attributes") or {},
         start=result.get("start") or 0,
         end=result.get("end") or 0,
         context=result.get("context") or "",

@@ -12,7 +12,9 @@ from django.conf import settings as site
 from django.db import transaction
 from django.db.models import Count, Max, Min
 
+from collections_app.domain.model_presets import CHAT
 from collections_app.errors import ServiceError
+from collections_app.model_endpoints import endpoints
 from collections_app.services.governance import audit
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
@@ -83,7 +85,7 @@ def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Ju
         return _embedded_judge(settings.unit, site.RAGD_JUDGE_PATH)
     return LlmJudge(
         judge_model(settings.judge_model),
-        judge_endpoint(),
+        judge_endpoint(settings.judge_model),
         judging_embedder(),
         cache=cache if cache is not None else StoredJudgements(),
         unit=settings.unit,
@@ -95,46 +97,35 @@ def open_grader(judge_model_name: str = "", cache: JudgementCache | None = None)
     if not has_judge_model():
         return None
     kept = cache if cache is not None else StoredJudgements()
-    return Grader(judge_model(judge_model_name), judge_endpoint(), judging_embedder(), kept)
+    return Grader(judge_model(judge_model_name), judge_endpoint(judge_model_name), judging_embedder(), kept)
 
 
 def has_judge_model() -> bool:
-    """Whether a chat model can judge: it has an endpoint or a key of its own, or those of answers."""
-    return bool(_base_url() or _api_key())
+    """Whether a chat model can judge: one is set up for it, or for answers."""
+    return endpoints.judge_endpoint() is not None
 
 
 def judge_model(named: str = "") -> str:
-    """The named model, else RAGD_JUDGE_MODEL, else RAGD_LLM_MODEL."""
-    return named or site.RAGD_JUDGE_MODEL or site.RAGD_LLM_MODEL
+    """The named model, else the judge's: that of its endpoint, or RAGD_JUDGE_MODEL at the endpoint of answers."""
+    found = endpoints.judge_endpoint(named)
+    if found is None:
+        return named or site.RAGD_JUDGE_MODEL or site.RAGD_LLM_MODEL
+    usual = site.RAGD_JUDGE_MODEL if found.purpose == CHAT else ""
+    return found.model_for(named or usual)
 
 
-def judge_endpoint() -> Endpoint:
-    """RAGD_JUDGE_BASE_URL and RAGD_JUDGE_API_KEY, or those of answers where they are unset. Raises ServiceError."""
-    if not has_judge_model():
+def judge_endpoint(named: str = "") -> Endpoint:
+    """Where the judge of that name is asked, "" for the usual one. Raises ServiceError."""
+    found = endpoints.judge_endpoint(named)
+    if found is None:
         raise ServiceError(
-            "the judge 'llm' needs a chat model, and none is set up; set RAGD_JUDGE_BASE_URL or LLM_BASE_URL (or a "
-            "key for OpenAI), or take the judge 'embedded'",
+            "the judge 'llm' needs a chat model, and none is set up; add one on the page Models, set "
+            "RAGD_JUDGE_BASE_URL or LLM_BASE_URL (or a key for OpenAI), or take the judge 'embedded'",
             type="no_judge_model",
             status=422,
             field="judge",
         )
-    return Endpoint(
-        base_url=_base_url(),
-        api_key=_api_key(),
-        timeout_s=site.RAGD_JUDGE_TIMEOUT_S,
-        max_tokens=site.RAGD_JUDGE_MAX_TOKENS,
-    )
-
-
-def _base_url() -> str:
-    return site.RAGD_JUDGE_BASE_URL or site.RAGD_LLM_BASE_URL or ""
-
-
-def _api_key() -> str:
-    """A key goes only to the server it was given for: that of answers not to another address."""
-    if site.RAGD_JUDGE_API_KEY or site.RAGD_JUDGE_BASE_URL:
-        return site.RAGD_JUDGE_API_KEY or ""
-    return site.RAGD_LLM_API_KEY or ""
+    return Endpoint.of(found, timeout_s=site.RAGD_JUDGE_TIMEOUT_S, max_tokens=site.RAGD_JUDGE_MAX_TOKENS)
 
 
 @lru_cache(maxsize=1)

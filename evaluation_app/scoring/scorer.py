@@ -104,7 +104,8 @@ class Scorer:
         if self.settings.judge != "llm":
             return None
         kept = cache if cache is not None else StoredJudgements()
-        return LlmComponents(judge_model(self.settings.judge_model), judge_endpoint(), judging_embedder(), kept)
+        named = self.settings.judge_model
+        return LlmComponents(judge_model(named), judge_endpoint(named), judging_embedder(), kept)
 
     @property
     def _is_weak(self) -> bool:

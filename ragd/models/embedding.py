@@ -12,7 +12,7 @@ from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.models import minilm
 from ragd.models.openai_client import OPENAI_URL, RetryPolicy
-from ragd.models.openai_endpoint import OpenAIEndpoint
+from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Vector, check_at_least
@@ -117,7 +117,8 @@ class OpenAIEmbedder:
     `timeout_s` bounds one attempt, `deadline_s` one batch with all its retries and waits. `dimensions` is sent when
     `send_dimensions` is true, or when it is None and `dims` differs from what a model that can shorten gives by itself.
     Tokens are estimated by the local model's tokenizer where that is installed, else from the bytes. system None: by
-    the address (`telemetry.provider_of`).
+    the address (`telemetry.provider_of`). form: how this provider's request differs from OpenAI's; key_header: the
+    header of its key (`open_client`).
     """
 
     def __init__(
@@ -136,6 +137,8 @@ class OpenAIEmbedder:
         window: int | None = OPENAI_WINDOW,
         send_dimensions: bool | None = None,
         system: str | None = None,
+        form: EmbeddingForm = OPENAI_FORM,
+        key_header: str = "",
     ) -> None:
         check_at_least("dims", dims, 1)
         check_at_least("batch_size", batch_size, 1)
@@ -148,7 +151,14 @@ class OpenAIEmbedder:
             send_dimensions = NATIVE_DIMS.get(model, dims) != dims
         policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
         self._endpoint = OpenAIEndpoint(
-            model, dims, base_url or OPENAI_URL, api_key, policy, send_dimensions=send_dimensions
+            model,
+            dims,
+            base_url or OPENAI_URL,
+            api_key,
+            policy,
+            send_dimensions=send_dimensions,
+            form=form,
+            key_header=key_header,
         )
         address = urlsplit(self._endpoint.base_url)
         self.system = system or provider_of(address.hostname)
@@ -156,21 +166,25 @@ class OpenAIEmbedder:
         self.server_port: int | None = address.port or (443 if address.scheme == "https" else 80)
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return self._embed(texts, is_query=False)
+
+    def embed_query(self, text: str) -> Vector:
+        return self._embed([text], is_query=True)[0]
+
+    def _embed(self, texts: Sequence[str], *, is_query: bool) -> list[Vector]:
         accepted = accept_texts(texts)
         windows = {text: self._split(text) for text in dict.fromkeys(accepted)}
         pieces = list(dict.fromkeys(piece for of_text in windows.values() for piece in of_text))
         tokens = {piece: self.count_tokens(piece) for piece in pieces}
         vectors: dict[str, FloatArray] = {}
         for batch in self._batches(pieces, tokens):
-            vectors |= zip(batch, self._request(batch, sum(tokens[piece] for piece in batch)), strict=True)
+            estimated = sum(tokens[piece] for piece in batch)
+            vectors |= zip(batch, self._request(batch, estimated, is_query=is_query), strict=True)
         merged = {
             text: average_windows([vectors[piece] for piece in of_text], [tokens[piece] for piece in of_text])
             for text, of_text in windows.items()
         }
         return [cast(Vector, merged[text]) for text in accepted]
-
-    def embed_query(self, text: str) -> Vector:
-        return self.embed([text])[0]
 
     def count_tokens(self, text: str) -> int:
         """An estimate, at least 1 for a text that is not empty."""
@@ -201,13 +215,13 @@ class OpenAIEmbedder:
         if batch:
             yield batch
 
-    def _request(self, batch: list[str], estimated_tokens: int) -> list[FloatArray]:
+    def _request(self, batch: list[str], estimated_tokens: int, *, is_query: bool) -> list[FloatArray]:
         with telemetry.embeddings_span(
             system=self.system, model=self.model, dims=self.dims, texts=batch, estimated_tokens=estimated_tokens,
             requested_dims=self._endpoint.requested_dims, encoding_format="base64",
             server_address=self.server_address, server_port=self.server_port,
         ) as call:  # fmt: skip
-            answer = self._endpoint.request(batch)
+            answer = self._endpoint.request(batch, is_query=is_query)
             call.input_tokens, call.response_model = answer.input_tokens, answer.model
             call.queue_ms, call.inference_ms = answer.timings.queue_ms, answer.timings.inference_ms
             call.record_vectors(answer.vectors)

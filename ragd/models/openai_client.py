@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 
@@ -132,18 +132,31 @@ class DeadlineTransport(httpx2.HTTPTransport):
         return response
 
 
-def open_client(base_url: str, api_key: str | None) -> openai.OpenAI:
-    """The client of this process for an endpoint, kept so that connections are. base_url "" is OpenAI's own."""
-    return _open_client(base_url or OPENAI_URL, api_key or "none", os.getpid())
+def open_client(base_url: str, api_key: str | None, key_header: str = "") -> openai.OpenAI:
+    """The client of this process for an endpoint, kept so that connections are. base_url "" is OpenAI's own.
+
+    What stands after `?` in base_url is sent with each request. key_header: the header that carries the key; "" for
+    `Authorization: Bearer`.
+    """
+    return _open_client(base_url or OPENAI_URL, api_key or "none", key_header, os.getpid())
 
 
 @lru_cache(maxsize=32)
-def _open_client(base_url: str, api_key: str, _pid: int) -> openai.OpenAI:
+def _open_client(base_url: str, api_key: str, key_header: str, _pid: int) -> openai.OpenAI:
     """By process, since a lock of an inherited client could be held for ever in a forked child."""
     import openai
 
+    address = urlsplit(base_url)
+    headers: Any = {"Authorization": openai.Omit(), key_header: api_key} if key_header else None
     http_client = httpx2.Client(transport=DeadlineTransport(limits=openai.DEFAULT_CONNECTION_LIMITS))
-    return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, http_client=http_client)
+    return openai.OpenAI(
+        api_key=api_key,
+        base_url=address._replace(query="").geturl(),
+        default_query=dict(parse_qsl(address.query)),
+        default_headers=headers,
+        max_retries=0,
+        http_client=http_client,
+    )
 
 
 def request_timeout(timeout_s: float) -> httpx2.Timeout:

@@ -1,4 +1,4 @@
-"""One embeddings request to an OpenAI-compatible endpoint, and its checked answer."""
+"""One embeddings request to an OpenAI-compatible endpoint, or one in a form near to it, and its checked answer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import httpx2
 import numpy as np
 
 from ragd.errors import DimensionMismatch, EmbedderError
@@ -29,6 +30,26 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingForm:
+    """How a provider wants an embeddings request, where it differs from OpenAI's.
+
+    path: below base_url. texts, dimensions: the names of these fields. encoding: the fields that ask for a form of the
+    numbers. query, passage: fields that say what the texts are. The answer is read in OpenAI's form
+    (`data[].embedding`) and in Cohere's (`embeddings.float`), whatever the request was.
+    """
+
+    path: str = "/embeddings"
+    texts: str = "input"
+    dimensions: str = "dimensions"
+    encoding: tuple[tuple[str, Any], ...] = (("encoding_format", "base64"),)
+    query: tuple[tuple[str, str], ...] = ()
+    passage: tuple[tuple[str, str], ...] = ()
+
+
+OPENAI_FORM = EmbeddingForm()
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingAnswer:
     """vectors: unit length, in the order of the texts. input_tokens, model, timings: as the endpoint reports them."""
 
@@ -42,40 +63,48 @@ class OpenAIEndpoint:
     """`request` sends texts and returns their vectors. Threads may share it; after a fork a new client is opened."""
 
     def __init__(
-        self, model: str, dims: int, base_url: str, api_key: str | None, policy: RetryPolicy, *, send_dimensions: bool
+        self,
+        model: str,
+        dims: int,
+        base_url: str,
+        api_key: str | None,
+        policy: RetryPolicy,
+        *,
+        send_dimensions: bool,
+        form: EmbeddingForm = OPENAI_FORM,
+        key_header: str = "",
     ) -> None:
         check_base_url(base_url)
         self.model, self.dims, self.base_url, self._api_key = model, dims, base_url, api_key
-        self.policy = policy
+        self.policy, self.form, self._key_header = policy, form, key_header
         self.requested_dims = dims if send_dimensions else None
-        self._dimensions = {"dimensions": dims} if send_dimensions else {}
 
-    def request(self, texts: list[str]) -> EmbeddingAnswer:
-        """Vectors for the texts.
+    def request(self, texts: list[str], *, is_query: bool = False) -> EmbeddingAnswer:
+        """Vectors for the texts: passages, or queries where the form tells them apart.
 
         Raises DimensionMismatch, or EmbedderError of one of the kinds of `EndpointError`, "count" and "invalid_vector".
         """
         try:
-            return self.policy.run(lambda timeout_s: self._read(*self._send(texts, timeout_s), texts))
+            return self.policy.run(lambda timeout_s: self._read(*self._send(texts, timeout_s, is_query), texts))
         except EndpointError as error:
             raise self._final(error) from error.__cause__
 
-    def _send(self, texts: list[str], timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
-        """The body and the headers of a 200 answer."""
+    def _send(self, texts: list[str], timeout_s: float, is_query: bool) -> tuple[bytes, Mapping[str, str]]:
+        """The body and the headers of a 2xx answer."""
+        form = self.form
+        body: dict[str, Any] = {"model": self.model, form.texts: texts, **dict(form.encoding)}
+        body |= {form.dimensions: self.requested_dims} if self.requested_dims else {}
+        body |= dict(form.query if is_query else form.passage)
         with endpoint_errors(timeout_s):
-            answer = open_client(self.base_url, self._api_key).embeddings.with_raw_response.create(
-                input=texts,
-                model=self.model,
-                encoding_format="base64",
-                timeout=request_timeout(timeout_s),
-                extra_body=self._dimensions or None,
-            )
-        return answer.http_response.content, answer.headers
+            client = open_client(self.base_url, self._api_key, self._key_header)
+            options: Any = {"timeout": request_timeout(timeout_s)}
+            answer = client.post(form.path, cast_to=httpx2.Response, body=body, options=options)
+        return answer.content, answer.headers
 
     def _read(self, body: bytes, headers: Mapping[str, str], texts: list[str]) -> EmbeddingAnswer:
         try:
             answer = json.loads(body)
-            rows = answer["data"]
+            rows = _rows(answer)
             indexes = [row.get("index", position) for position, row in enumerate(rows)]
             vectors = [_decode(row["embedding"]) for row in rows]
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -92,8 +121,7 @@ class OpenAIEndpoint:
         for vector in vectors:
             self._check_vector(vector)
         ordered = [unit_vector(vectors[row]) for row in np.argsort(np.asarray(indexes), kind="stable")]
-        usage = answer.get("usage")
-        reported = usage if isinstance(usage, Mapping) else {}
+        reported = _usage(answer)
         return EmbeddingAnswer(
             vectors=ordered,
             input_tokens=_only(int, reported.get("prompt_tokens")),
@@ -122,6 +150,23 @@ class OpenAIEndpoint:
             message += f"; it asks to wait {failure.retry_after_s:.0f} s"
         kind, retryable = failure.kind, failure.retryable
         return EmbedderError(message, kind=kind, retryable=retryable, retry_after_s=failure.retry_after_s)
+
+
+def _rows(answer: Any) -> list[Any]:
+    """OpenAI's `data`; the vectors of Cohere's `embeddings.float` as such rows."""
+    if "data" not in answer and isinstance(answer.get("embeddings"), dict):
+        return [{"embedding": vector} for vector in answer["embeddings"]["float"]]
+    return list(answer["data"])
+
+
+def _usage(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the endpoint says of tokens, as OpenAI names them."""
+    usage = answer.get("usage")
+    if isinstance(usage, Mapping):
+        return usage
+    meta = answer.get("meta")
+    billed = meta.get("billed_units") if isinstance(meta, Mapping) else None
+    return {"prompt_tokens": billed.get("input_tokens")} if isinstance(billed, Mapping) else {}
 
 
 def _decode(embedding: Any) -> FloatArray:

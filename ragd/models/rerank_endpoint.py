@@ -3,7 +3,7 @@
     {"model", "query", "documents", "top_n"}    ->  {"results": [{"index", "relevance_score"}, ...]}
     {"query", "texts", "truncate"}   (TEI)      ->  [{"index", "score"}, ...]
 
-Both answer with the logistic of the model's output, 0 to 1.
+Both answer with the logistic of the model's output, 0 to 1. llama.cpp answers with that output itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class EndpointReranker:
 
     model "" is not sent: a TEI server has one. The request begins in the common form; a server that asks for `texts`
     gets TEI's from then on. Texts travel in batches of at most `batch_size` (for TEI of at most 32). `timeout_s` bounds
-    one attempt, `deadline_s` all batches with their retries and waits, which `RetryPolicy` describes.
+    one attempt, `deadline_s` all batches with their retries and waits, which `RetryPolicy` describes. gives_logits: the
+    server answers with the model's output (llama.cpp), and the logistic is taken here. key_header: as `open_client`.
     """
 
     scores_are_probabilities = True
@@ -57,6 +58,8 @@ class EndpointReranker:
         deadline_s: float = 60.0,
         max_retries: int = 3,
         backoff_s: float = 0.5,
+        gives_logits: bool = False,
+        key_header: str = "",
     ) -> None:
         check_base_url(base_url)
         address = urlsplit(base_url)
@@ -65,7 +68,7 @@ class EndpointReranker:
         self.url = address._replace(path=path if path.endswith("/rerank") else f"{path}/rerank").geturl()
         self.model, self._api_key, self.batch_size = model, api_key, batch_size
         self.policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
-        self._wants_texts = False
+        self._wants_texts, self._gives_logits, self._key_header = False, gives_logits, key_header
 
     @property
     def name(self) -> str:
@@ -107,7 +110,7 @@ class EndpointReranker:
         content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         options: Any = {"timeout": request_timeout(timeout_s), "headers": {"Content-Type": "application/json"}}
         with endpoint_errors(timeout_s):
-            client = open_client(self.url, self._api_key)
+            client = open_client(self.url, self._api_key, self._key_header)
             return client.post(self.url, cast_to=httpx2.Response, content=content, options=options).content
 
     def _read(self, body: bytes, batch: list[str]) -> list[float]:
@@ -123,7 +126,7 @@ class EndpointReranker:
                 f"expected one for each of 0 to {len(batch) - 1}; use a server that scores every text it is given"
             )
             raise EndpointError("count", message, retryable=False)
-        scores = dict(rows)
+        scores = {index: _logistic(score) if self._gives_logits else score for index, score in rows}
         return [scores[index] for index in range(len(batch))]
 
     def _final(self, failure: EndpointError) -> RerankerError:
@@ -134,6 +137,10 @@ class EndpointReranker:
         if failure.retry_after_s is not None:
             message += f"; it asks to wait {failure.retry_after_s:.0f} s"
         return RerankerError(message)
+
+
+def _logistic(value: float) -> float:
+    return 1 / (1 + math.exp(-value)) if value >= 0 else math.exp(value) / (1 + math.exp(value))
 
 
 def _rows(answer: Any) -> Iterator[tuple[int, float]]:

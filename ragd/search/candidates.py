@@ -9,7 +9,8 @@ from typing import Any
 from ragd.store.store import Store
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 
-COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision"""
+COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision,
+    attributes::text"""
 
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
@@ -58,7 +59,7 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
     """Rows in the order of the database, as candidates; unit_score is score / highest, clipped to 0..1."""
     candidates = []
     for rank, row in enumerate(rows, 1):
-        chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, score = row
+        chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, attributes, score = row
         score = float(score)
         candidates.append(
             Candidate(
@@ -76,6 +77,7 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
                 ranks={name: ListRank(rank, score)},
                 chunk_id=chunk_id,
                 revision=revision,
+                attributes=json.loads(attributes) if attributes != "{}" else {},
             )
         )
     return candidates

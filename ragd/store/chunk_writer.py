@@ -49,13 +49,13 @@ WHERE d.collection_id = %(collection_id)s AND d.doc_id = listed.doc_id AND d.chu
 TOUCH = """
 UPDATE {chunks} c
 SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata,
-    switched_off = s.switched_off,
+    attributes = s.attributes, switched_off = s.switched_off,
     enabled = NOT s.switched_off AND coalesce(
         (SELECT d.enabled FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id), true
     )
 FROM jsonb_to_recordset(%(rows)s::jsonb)
      AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb,
-           switched_off boolean)
+           attributes jsonb, switched_off boolean)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
 """
 
@@ -123,8 +123,8 @@ RETURNING chunk_count, length_total, length_baked
 COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
 
 COPY_CHUNKS = """
-COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, token_count,
-               revision, enabled, switched_off, embedding, fts, lexical)
+COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata,
+               attributes, token_count, revision, enabled, switched_off, embedding, fts, lexical)
 FROM STDIN (FORMAT BINARY)
 """
 
@@ -172,7 +172,7 @@ class Words:
 
 
 def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
-    """New offsets, tags, metadata and switches for rows whose text stays."""
+    """New offsets, tags, metadata, attributes and switches for rows whose text stays."""
     rows = [
         {
             "doc_id": chunk.doc_id,
@@ -181,6 +181,7 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
             "end_char": chunk.end,
             "tags": list(chunk.tags),
             "metadata": dict(chunk.metadata),
+            "attributes": dict(chunk.attributes),
             "switched_off": not chunk.enabled,
         }
         for chunk in chunks

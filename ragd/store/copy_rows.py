@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ def binary_row(
         struct.pack("!i", chunk.end),
         chunk.context.encode(),
         _array(chunk.tags),
-        b"\x01" + (canonical_json(dict(chunk.metadata)).encode() if chunk.metadata else b"{}"),
+        _jsonb(chunk.metadata),
+        _jsonb(chunk.attributes),
         struct.pack("!i", len(chunk.content.split())),
         struct.pack("!i", revision),
         b"\x01" if enabled and chunk.enabled else b"\x00",
@@ -36,6 +38,10 @@ def binary_row(
     parts = [struct.pack("!h", len(values))]
     parts += [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
     return b"".join(parts)
+
+
+def _jsonb(values: Mapping[str, Any]) -> bytes:
+    return b"\x01" + (canonical_json(dict(values)).encode() if values else b"{}")
 
 
 def _array(texts: Sequence[str]) -> bytes:

@@ -37,7 +37,7 @@ PIECE = 500  # chunks of a stream that are in memory at a time
 
 STORED_COLUMNS = """
 SELECT c.doc_id, c.chunk_index, encode(sha256(convert_to(c.context || E'\\n' || c.content, 'UTF8')), 'hex'),
-       c.start_char, c.end_char, c.tags, c.metadata::text, c.switched_off
+       c.start_char, c.end_char, c.tags, c.metadata::text, c.switched_off, c.attributes::text
 FROM {chunks} c
 """
 
@@ -57,7 +57,8 @@ WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDA
 """
 
 Key = tuple[str, int]
-Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any], bool]  # digest, start, end, tags, metadata, enabled
+# digest, start, end, tags, metadata, enabled, attributes
+Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any], bool, Mapping[str, Any]]
 
 COUNTS = ("written", "unchanged", "deleted", "embedded")
 
@@ -69,9 +70,9 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     the rest is embedded with the store's embedder, and only where context or content changed. Chunks that a document
     no longer has are removed. Documents that are not named are untouched; an empty list does nothing.
 
-    Returns {"written", "unchanged", "deleted", "embedded"} in chunks; "written" counts changed tags, metadata and
-    offsets too. Runs in the caller's transaction, so a failure leaves the previous version whole. Call `embed_chunks`
-    before, outside of it, where embedding takes long.
+    Returns {"written", "unchanged", "deleted", "embedded"} in chunks; "written" counts changed tags, metadata,
+    attributes and offsets too. Runs in the caller's transaction, so a failure leaves the previous version whole. Call
+    `embed_chunks` before, outside of it, where embedding takes long.
 
     Raises InvalidInput (unbound, duplicate or missing index), EmptyContent, DimensionMismatch, EmbedderError.
     """
@@ -297,8 +298,8 @@ def read_existing(doc_ids: Iterable[str], store: Store) -> dict[Key, Row]:
 def _read_rows(store: Store, sql: str, params: Mapping[str, Any]) -> dict[Key, Row]:
     rows = fetch_all(store.connection, sql.format(chunks=store.collection.partition), dict(params))
     return {
-        (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata), not off)
-        for doc_id, number, digest, start, end, tags, metadata, off in rows
+        (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata), not off, json.loads(attributes))
+        for doc_id, number, digest, start, end, tags, metadata, off, attributes in rows
     }
 
 
@@ -310,8 +311,8 @@ def changed_chunks(chunks: Sequence[Chunk], existing: Mapping[Key, Row]) -> list
 
 
 def _row(chunk: Chunk) -> Row:
-    metadata = json.loads(canonical_json(dict(chunk.metadata)))
-    return (_digest(chunk), chunk.start, chunk.end, tuple(chunk.tags), metadata, chunk.enabled)
+    metadata, attributes = (json.loads(canonical_json(dict(each))) for each in (chunk.metadata, chunk.attributes))
+    return (_digest(chunk), chunk.start, chunk.end, tuple(chunk.tags), metadata, chunk.enabled, attributes)
 
 
 def _digest(chunk: Chunk) -> str:
@@ -319,7 +320,7 @@ def _digest(chunk: Chunk) -> str:
 
 
 def with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: Store) -> tuple[list[Chunk], int]:
-    """Vectors for what changed in text; None where only tags, metadata or offsets did. Returns (chunks, embedded)."""
+    """Vectors for what changed in text; None where only labels, places or offsets did. Returns (chunks, embedded)."""
     ready: list[Chunk] = []
     missing: list[Chunk] = []
     for chunk in changed:

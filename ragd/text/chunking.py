@@ -133,6 +133,7 @@ def _new_chunk(index: int, content: str, start: int, end: int, metadata: dict[st
     draft.metadata = metadata
     draft.embedding = None
     draft.enabled = True
+    draft.attributes = {}
     draft.__class__ = Chunk
     made: Chunk = draft
     return made

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 
 from collections_app.errors import ServiceError
+from collections_app.model_endpoints.endpoints import chat_endpoint
 from ragd.models.embedding import Embedder
 from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
@@ -16,8 +17,8 @@ from retrieval_app.llm.model_parameters import ModelParameters
 
 
 def has_chat_model() -> bool:
-    """Whether LLM_BASE_URL or OPENAI_API_KEY is set."""
-    return bool(settings.RAGD_LLM_BASE_URL or settings.RAGD_LLM_API_KEY)
+    """Whether the environment or the database names a chat endpoint."""
+    return chat_endpoint() is not None
 
 
 def open_answerer(
@@ -29,23 +30,20 @@ def open_answerer(
     parameters: ModelParameters = DEFAULTS,
     conversation_id: str | None = None,
 ) -> Answerer:
-    """llm_model: another chat model than RAGD_LLM_MODEL, or "extractive" for quotations. history: earlier turns.
+    """llm_model: another chat model than the default, by its name or that of its setting, or "extractive" for
+    quotations. history: earlier turns.
 
-    Raises ServiceError (422) when a chat model, a prompt or parameters are asked for and quotations answer.
+    Raises ServiceError: 422 when a chat model, a prompt or parameters are asked for and quotations answer; 503 when the
+    stored key of the model cannot be decrypted.
     """
-    if llm_model == ExtractiveAnswerer.model or not has_chat_model():
+    named = llm_model or ""
+    found = None if named == ExtractiveAnswerer.model else chat_endpoint(named)
+    if found is None:
         _refuse_chat_fields(llm_model, system_prompt, parameters)
         return ExtractiveAnswerer(embedder)
-    endpoint = Endpoint(
-        base_url=settings.RAGD_LLM_BASE_URL or "",
-        api_key=settings.RAGD_LLM_API_KEY or "",
-        timeout_s=settings.RAGD_LLM_TIMEOUT_S,
-        max_tokens=settings.RAGD_LLM_MAX_TOKENS,
-    )
-    model = llm_model or settings.RAGD_LLM_MODEL
     return ChatAnswerer(
-        model,
-        endpoint,
+        found.model_for(named),
+        Endpoint.of(found, timeout_s=settings.RAGD_LLM_TIMEOUT_S, max_tokens=settings.RAGD_LLM_MAX_TOKENS),
         embedder,
         system_prompt=system_prompt or "",
         history=history,
@@ -59,8 +57,8 @@ def _refuse_chat_fields(llm_model: str | None, system_prompt: str | None, parame
     for field, value in [("llm_model", llm_model), ("system_prompt", system_prompt), *explicit]:
         if value and value != ExtractiveAnswerer.model:
             raise ServiceError(
-                f"{field} needs a chat model, and this answer is made of quotations; set LLM_BASE_URL or "
-                f"OPENAI_API_KEY, or leave {field} out",
+                f"{field} needs a chat model, and this answer is made of quotations; add one on the page "
+                f"Models, set LLM_BASE_URL or OPENAI_API_KEY, or leave {field} out",
                 type="no_chat_model",
                 status=422,
                 field=field,

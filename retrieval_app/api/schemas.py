@@ -147,6 +147,9 @@ class SearchResult(Schema):
     title: str
     context: str = Field(description="Title and heading path: indexed with the content, not part of it")
     metadata: dict[str, Any]
+    attributes: dict[str, Any] = Field(
+        default_factory=dict, description="What is known of its place and origin: page, section, sheet, row, ..."
+    )
     tags: list[str]
     revision: int
     spans: list[SpanOut] | None = Field(None, description="What compress kept of it; only where the plan compresses")

@@ -35,6 +35,7 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
         "title": title_of(candidate),
         "context": candidate.context,
         "metadata": metadata,
+        "attributes": dict(candidate.attributes),
         "tags": list(candidate.tags),
         "revision": candidate.revision,
     }

@@ -229,6 +229,7 @@ class _Explanation:
             "page": page_of(candidate.metadata),
             "tags": list(candidate.tags),
             "metadata": dict(candidate.metadata),
+            "attributes": dict(candidate.attributes),
             "revision": candidate.revision,
             "unit_score": candidate.unit_score,
             "ranks": {

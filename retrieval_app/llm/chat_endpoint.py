@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from collections_app.errors import ServiceError
+from collections_app.model_endpoints.endpoints import ModelEndpoint
 from ragd.models.openai_client import (
     OPENAI_URL,
     QUOTED_CHARS,
@@ -27,23 +28,44 @@ EVENTS = "text/event-stream"
 # kind of EndpointError -> type of ServiceError, what to do
 FAILURES = {
     "timeout": ("llm_timeout", "; ask again, or raise RAGD_LLM_TIMEOUT_S"),
-    "connection": ("llm_unreachable", " (LLM_BASE_URL)"),
-    "auth": ("llm_refused", " (OPENAI_API_KEY)"),
+    "connection": ("llm_unreachable", " (the page Models, or LLM_BASE_URL)"),
+    "auth": ("llm_refused", " (the page Models, or OPENAI_API_KEY)"),
     "rate_limited": ("llm_rate_limited", "; ask again later, or raise the limit"),
     "quota": ("llm_rate_limited", "; ask again later, or raise the limit"),
-    "malformed": ("llm_bad_answer", "; check LLM_BASE_URL"),
+    "malformed": ("llm_bad_answer", "; check its address on the page Models, or LLM_BASE_URL"),
     "broken": ("llm_broken_stream", "; ask again"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the model lives. base_url "" is OpenAI's own. timeout_s bounds the whole answer, retries included."""
+    """Where the model lives. base_url "" is OpenAI's own. timeout_s bounds the whole answer, retries included.
+
+    limit_name, seed_name: what this server calls the longest answer and the seed. key_header: as `open_client`.
+    """
 
     base_url: str
     api_key: str
     timeout_s: float
     max_tokens: int
+    limit_name: str = "max_tokens"
+    seed_name: str = "seed"
+    key_header: str = ""
+
+    @classmethod
+    def of(cls, found: ModelEndpoint, *, timeout_s: float, max_tokens: int) -> Endpoint:
+        """A chat endpoint that is set up. Raises ServiceError when its stored key cannot be decrypted."""
+        found.require_key()
+        preset = found.preset
+        return cls(
+            base_url=found.address if found.base_url else "",
+            api_key=found.api_key,
+            timeout_s=timeout_s,
+            max_tokens=max_tokens,
+            limit_name=preset.limit_name,
+            seed_name=preset.seed_name,
+            key_header=preset.key_header,
+        )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -69,6 +91,8 @@ def complete(
     "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
     """
     request = {"model": model, "messages": list(messages), **parameters}
+    if endpoint.seed_name != "seed" and "seed" in request:  # the SDK knows OpenAI's names alone
+        request["extra_body"] = {**request.get("extra_body", {}), endpoint.seed_name: request.pop("seed")}
     if on_text is not None:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
     policy = RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
@@ -102,7 +126,7 @@ def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_t
 
 def _send(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
     """The completion of a 200 answer. Raises what the SDK raises, and EndpointError."""
-    client = open_client(endpoint.base_url, endpoint.api_key)
+    client = open_client(endpoint.base_url, endpoint.api_key, endpoint.key_header)
     completions, timeout = client.chat.completions, request_timeout(timeout_s)
     if reader is None:
         whole = completions.with_raw_response.create(**request, timeout=timeout)

@@ -46,8 +46,6 @@ def call_model(
     Raises ServiceError as `chat_endpoint.complete`, and "llm_bad_answer" where the model only asks for tools.
     """
     host, port = endpoint.address
-    # OpenAI itself has renamed the limit; servers that speak its protocol mostly know the old name
-    limit_name = "max_tokens" if endpoint.base_url else "max_completion_tokens"
     with telemetry.chat_span(
         telemetry.provider_of(host),
         model,
@@ -65,7 +63,7 @@ def call_model(
             model,
             messages,
             on_text=_both(call.receive, on_text) if on_text else None,
-            **parameters.request(max_tokens=endpoint.max_tokens, limit_name=limit_name),
+            **parameters.request(max_tokens=endpoint.max_tokens, limit_name=endpoint.limit_name),
         )
         usage = _usage(completion, estimated, counter)
         _record(call, completion, usage)

@@ -58,14 +58,11 @@ class Api:
 @pytest.fixture
 def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
     """The server's default model, at the loopback."""
-    from collections_app.stores import embedder_for
-
     openai_server.dims = DIMS
     settings.RAGD_EMBED_MODEL = MODEL
     settings.RAGD_EMBED_DIMS = DIMS
     settings.RAGD_EMBED_BASE_URL = openai_server.base_url
     settings.RAGD_EMBED_API_KEY = openai_server.api_key
-    embedder_for.cache_clear()
     return openai_server
 
 

@@ -194,10 +194,7 @@ def test_a_failing_embedder_is_502_and_keeps_the_old_version(
 def test_an_embedder_that_is_too_slow_is_502(
     api: Any, notes: Collection, embeddings: OpenAIServer, settings: Any
 ) -> None:
-    from collections_app.stores import embedder_for
-
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
-    embedder_for.cache_clear()
     api.put(PATH, {"content": "the first version"})
     embeddings.script(*[slow(1.0)] * 6)
     response = api.put(PATH, {"content": "the second version"})

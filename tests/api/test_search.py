@@ -15,7 +15,19 @@ pytestmark = pytest.mark.django_db
 
 SEARCH = "/v1/collections/house/search"
 PART_A = {"doc_id", "chunk_index", "content", "score", "metadata", "tags"}
-ADDED = {"rank", "ranks", "start", "end", "page", "score_kind", "unit_score", "title", "context", "revision"}
+ADDED = {
+    "attributes",
+    "rank",
+    "ranks",
+    "start",
+    "end",
+    "page",
+    "score_kind",
+    "unit_score",
+    "title",
+    "context",
+    "revision",
+}
 
 
 def doc_ids(body: dict[str, Any]) -> list[str]:

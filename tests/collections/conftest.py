@@ -16,14 +16,11 @@ __all__ = ["openai_server"]
 @pytest.fixture
 def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
     """The server's default model, at the loopback."""
-    from collections_app.stores import embedder_for
-
     openai_server.dims = 32
     settings.RAGD_EMBED_MODEL = "text-embedding-3-small"
     settings.RAGD_EMBED_DIMS = 32
     settings.RAGD_EMBED_BASE_URL = openai_server.base_url
     settings.RAGD_EMBED_API_KEY = openai_server.api_key
-    embedder_for.cache_clear()
     return openai_server
 
 

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from collections_app.stores import embedder_for
 from tests.refusals import refuses
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    embedder_for.cache_clear()
-    yield
-    embedder_for.cache_clear()
 
 
 def test_without_an_endpoint_no_text_leaves_the_machine(settings: Any) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_django import Settings
 
-from collections_app.stores import open_rerankers, open_store
+from collections_app.stores import open_store
 from ragd.errors import InvalidInput, RerankerError
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
@@ -21,13 +20,6 @@ from tests.retrieval.corpus import DOCUMENTS, make_collection
 pytestmark = pytest.mark.django_db
 
 QUERY = "How is the pump switched off before it is cleaned?"
-
-
-@pytest.fixture(autouse=True)
-def fresh_rerankers() -> Iterator[None]:
-    open_rerankers.cache_clear()
-    yield
-    open_rerankers.cache_clear()
 
 
 def use_endpoint(settings: Settings, server: RerankServer) -> None:
@@ -43,7 +35,6 @@ def search(**plan: Any) -> QueryRun:
 def test_only_what_is_set_up_can_be_named(settings: Settings, tmp_path: Path) -> None:
     collection = make_collection(empty=True)
     assert sorted(open_store(collection).rerankers) == ["builtin"]
-    open_rerankers.cache_clear()
     settings.RAGD_RERANK_BASE_URL, settings.RAGD_CROSS_ENCODER_PATH = "http://127.0.0.1:9", str(tmp_path)
     assert sorted(open_store(collection).rerankers) == ["builtin", "cross-encoder", "endpoint"]
 

@@ -19,7 +19,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import reindex_documents
 from collections_app.services.governance import prices
 from collections_app.services.governance.prices import delete_price, find_cost, save_price, table_version
-from collections_app.stores import LOCAL_MODEL, embedder_for
+from collections_app.stores import LOCAL_MODEL
 from evaluation_app.pages.overview.model_prices import priced_models
 from ragd import telemetry
 from retrieval_app.models import QueryRun
@@ -217,7 +217,6 @@ def test_a_job_keeps_what_its_embeddings_cost(
     client: Client, openai_server: OpenAIServer, settings: Any, django_capture_on_commit_callbacks: Any
 ) -> None:
     settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = openai_server.base_url, openai_server.api_key
-    embedder_for.cache_clear()
     telemetry.configure(pricer=find_cost)
     dims = openai_server.dims
     dear = create_collection(name="dear", embed_model="text-embedding-3-small", embed_dims=dims)
@@ -240,7 +239,6 @@ def test_the_page_says_which_model_has_which_price(
     admin_client: Client, settings: Any, django_capture_on_commit_callbacks: Any
 ) -> None:
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
-    embedder_for.cache_clear()
     create_collection(name="near")
     create_collection(name="far", embed_model="text-embedding-3-small", embed_dims=8)
     asked = {telemetry.OPERATION_NAME: "chat", telemetry.PROVIDER_NAME: "groq", telemetry.REQUEST_MODEL: "our-own"}

@@ -65,6 +65,12 @@ ADDED = (
         frozenset({"match", "by_construction"}),
     ),
     (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
+    (
+        re.compile(
+            r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
+        ),
+        frozenset({"attributes"}),
+    ),
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
 WHOLE_HASHES: dict[str, str] = {}

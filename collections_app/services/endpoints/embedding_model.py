@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from collections_app.domain.identity import UNSEEN
+from collections_app.model_endpoints.endpoints import embedding_endpoint, stored
 from collections_app.stores import LOCAL_MODEL, LOCAL_MODELS
 from ragd.errors import DimensionMismatch, InvalidInput
 from ragd.models import multilingual_e5
@@ -36,12 +37,21 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
                 field="embed_model",
             )
         return chosen, known
-    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
+    stored.read()  # another process may have added it a moment ago
+    endpoint = embedding_endpoint(chosen)
+    if endpoint is None:  # no text leaves a machine unasked
         raise InvalidInput(
-            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
-            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            f"the model {chosen!r} needs an embedding endpoint, and none is set up: add it on the page Models, set"
+            f" EMBED_BASE_URL or EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
             field="embed_model",
         )
+    if endpoint.setting_id is not None and endpoint.dims is not None:
+        if dims not in (None, endpoint.dims):
+            raise DimensionMismatch(
+                f"{chosen} is set up with {endpoint.dims} dimensions, not {dims}; leave embed_dims out",
+                field="embed_dims",
+            )
+        return chosen, endpoint.dims
     if dims is not None:
         if not 1 <= dims <= HALFVEC_INDEX_DIMS:
             raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")

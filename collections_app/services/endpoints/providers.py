@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.model_endpoints.endpoints import embedding_endpoint
 from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
@@ -108,7 +109,8 @@ def provider_name(model: str) -> str:
     """The key of the endpoint that serves a model; "" for one of this process."""
     if model in LOCAL_MODELS:
         return ""
-    return f"{settings.RAGD_EMBED_BASE_URL or OPENAI_URL} {model}"[:300]
+    endpoint = embedding_endpoint(model)
+    return f"{endpoint.address if endpoint else OPENAI_URL} {model}"[:300]
 
 
 def provider_states(now: datetime) -> list[ProviderState]:
@@ -173,7 +175,7 @@ class GuardedEmbedder:
             return [self._embed_in_pieces(texts[0], error)]
 
     def embed_query(self, text: str) -> Vector:
-        return self.embed([text])[0]
+        return self._ask([text], is_query=True)[0]
 
     def count_tokens(self, text: str) -> int:
         return self.inner.count_tokens(text)
@@ -197,13 +199,13 @@ class GuardedEmbedder:
             f"{refusal.message}; the text that it refuses begins with {begin!r}", kind=refusal.kind, retryable=False
         ) from refusal
 
-    def _ask(self, texts: Sequence[str]) -> list[Vector]:
+    def _ask(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vector]:
         row = self._enter()
         tokens = sum(self.inner.count_tokens(text) for text in texts) if settings.RAGD_EMBED_TOKENS_PER_MINUTE else 0
         wait_s = self._take(tokens)
         try:
             with interruptible(), telemetry.waited(wait_s * 1000):
-                vectors = self.inner.embed(texts)
+                vectors = [self.inner.embed_query(texts[0])] if is_query else self.inner.embed(texts)
         except EmbedderError as error:
             if not error.retryable:
                 self._succeed(row)  # it answers

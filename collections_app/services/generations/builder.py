@@ -93,7 +93,8 @@ WHERE d.collection_id = %(collection)s
 """
 
 SERVED_ROWS = """
-SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off FROM chunks
+SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off,
+       attributes::text FROM chunks
 WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
 """
 
@@ -246,9 +247,19 @@ class Builder:
         rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
         return [
             Chunk(
-                document.doc_id, index, content, start, end, tuple(tags), json.loads(metadata), context, None, enabled
+                document.doc_id,
+                index,
+                content,
+                start,
+                end,
+                tuple(tags),
+                json.loads(metadata),
+                context,
+                None,
+                enabled,
+                json.loads(attributes),
             )
-            for index, content, start, end, tags, metadata, context, enabled in rows
+            for index, content, start, end, tags, metadata, context, enabled, attributes in rows
         ]
 
     def _embed(self, batch: Sequence[Prepared], chunks: Chunks) -> EmbeddedChunks:

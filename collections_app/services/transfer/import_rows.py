@@ -161,6 +161,7 @@ class ChunkRow(BaseModel):
     context: StrictStr
     tags: Tags
     metadata: dict[str, Any]
+    attributes: dict[str, Any] = {}
     token_count: Count = 0
     revision: Number
     enabled: StrictBool = True

@@ -287,6 +287,7 @@ def _read_chunk(row: Row, vector: Any) -> Chunk:
         context=_text(row, "context"),
         embedding=vector,
         enabled=not row["switched_off"],
+        attributes=dict(row.get("attributes") or {}),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.errors import ServiceError
+from collections_app.model_endpoints.endpoints import ModelEndpoint, chat_endpoint
 from evaluation_app.golden.suggestions.rule_questions import ANSWER_CHARS, RULES, Passage, QuestionCandidate, Rule
-from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import call_model
 from retrieval_app.llm.model_parameters import SEED, TEMPERATURE, ModelParameters
@@ -47,15 +47,21 @@ def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[Question
     A reply that is not the JSON asked for gives no question of that passage; so does a single question in it that is
     too short, too long or no question, and one that the critic does not pass.
     """
-    if not has_chat_model():
+    _require_endpoint()
+    step = max(1, -(-len(passages) // PASSAGES_ASKED))
+    return [derived for passage in passages[::step] for derived in _ask(passage, timeout_s)]
+
+
+def _require_endpoint() -> ModelEndpoint:
+    found = chat_endpoint()
+    if found is None:
         raise ServiceError(
-            "there is no chat model; set LLM_BASE_URL or OPENAI_API_KEY, or use the rules",
+            "there is no chat model; add one on the page Models, set LLM_BASE_URL or OPENAI_API_KEY, or use the rules",
             type="no_chat_model",
             status=422,
             field="method",
         )
-    step = max(1, -(-len(passages) // PASSAGES_ASKED))
-    return [derived for passage in passages[::step] for derived in _ask(passage, timeout_s)]
+    return found
 
 
 def _ask(passage: Passage, timeout_s: float) -> list[QuestionCandidate]:
@@ -70,17 +76,13 @@ def _ask(passage: Passage, timeout_s: float) -> list[QuestionCandidate]:
 
 
 def _call(order: str, material: str, timeout_s: float) -> str:
-    endpoint = Endpoint(
-        base_url=settings.RAGD_LLM_BASE_URL or "",
-        api_key=settings.RAGD_LLM_API_KEY or "",
-        timeout_s=min(timeout_s, settings.RAGD_LLM_TIMEOUT_S),
-        max_tokens=MAX_TOKENS,
-    )
+    found = _require_endpoint()
+    endpoint = Endpoint.of(found, timeout_s=min(timeout_s, settings.RAGD_LLM_TIMEOUT_S), max_tokens=MAX_TOKENS)
     messages = [{"role": "system", "content": order}, {"role": "user", "content": material}]
     estimated = sum(len(message["content"].split()) for message in messages)
     reply = call_model(
         endpoint,
-        settings.RAGD_LLM_MODEL,
+        found.model,
         messages,
         _WordCounter(),
         estimated=estimated,

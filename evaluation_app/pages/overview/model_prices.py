@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
-from django.conf import settings
 from django.http import HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.model_endpoints.endpoints import chat_endpoint
 from collections_app.models import Collection, ModelPrice
 from collections_app.services.governance.prices import entered, find_cost, table_version
 from collections_app.stores import embedder_for
@@ -20,8 +20,6 @@ from evaluation_app.pages.overview.figures import Consumption, FigureFilter, con
 from evaluation_app.pages.overview.periods import period_until
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from ragd import telemetry
-from ragd.models.openai_client import OPENAI_URL
-from retrieval_app.answerers.selection import has_chat_model
 
 PERIOD = "30d"
 SAMPLE = 1000  # tokens: a price that grows with the number of tokens is shown as it begins
@@ -104,9 +102,9 @@ def _configured() -> Iterable[Use]:
     models = Collection.objects.live().order_by().values_list("embed_model", "embed_dims").distinct()
     for model, dims in models:
         yield telemetry.EMBEDDINGS, embedder_for(model, dims).system, model
-    if has_chat_model():
-        host = urlsplit(settings.RAGD_LLM_BASE_URL or OPENAI_URL).hostname
-        yield telemetry.CHAT, telemetry.provider_of(host), settings.RAGD_LLM_MODEL
+    answering = chat_endpoint()
+    if answering is not None:
+        yield telemetry.CHAT, telemetry.provider_of(urlsplit(answering.address).hostname), answering.model
 
 
 def _priced(use: Use, calls: Consumption, is_configured: bool) -> PricedModel:
