@@ -17,7 +17,6 @@ from typing import Any
 
 from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
-from ragd.search.fusion import fuse
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import read_state, vector_candidates
 from ragd.store.indexing import embed_chunks, index
@@ -25,7 +24,7 @@ from ragd.store.schema import scratch_schema
 from ragd.store.store import Store
 from ragd.store.tables import create_collection
 from ragd.text.sentences import split_sentences
-from ragd.types import LISTS, Candidate, Chunk, RetrievePlan, Vector
+from ragd.types import LISTS, RRF_K, Candidate, Chunk, RetrievePlan, Vector, order_key
 
 PROBES = 200
 PROBES_MIN = 30  # fewer tell nothing
@@ -37,7 +36,7 @@ PAIRS = (
     EVEN,
     *({"vector": 1.0, "lexical": 1.0} | {name: share} for share in SHARES for name in LISTS),
 )  # most even first
-NEAR, LOSS_MAX = 0.5, 0.01
+NEAR, LOSS_MAX = 0.5, 0.02
 WHITE_SPACE = re.compile(r"\s+")
 
 
@@ -138,33 +137,48 @@ def measure_list_weights(
 def choose_weights(
     rankings: Sequence[Mapping[str, Sequence[Candidate]]], wanted: Sequence[tuple[str, int]]
 ) -> ListWeights:
-    """The most even weights that the best ones do not beat by more than NEAR standard errors, at most LOSS_MAX.
+    """Even weights where none are better for sure, else the best: by the mean nDCG@10 of the fused list.
 
-    rankings: the lists of each probe; wanted: the key of its chunk. The best have the highest mean nDCG@10 of the fused
-    list, among even weights and SHARES to either side. The standard error is that of the paired difference: which
-    point of a grid is best is partly chance. Raises ValueError for no rankings.
+    rankings: the lists of each probe, best first; wanted: the key of its chunk. Tried are even weights and SHARES to
+    either side; of equal means the most even is best. Even weights stay while they are less than NEAR standard errors
+    of the paired difference and less than a share of LOSS_MAX below the best: which point of a grid is best is partly
+    chance. Raises ValueError for no rankings.
     """
-    gains = [
-        [_gain(fuse(lists, "rrf", {"weights": pair}), key) for lists, key in zip(rankings, wanted, strict=True)]
-        for pair in PAIRS
-    ]
+    if not rankings:
+        raise ValueError("no rankings: nothing can be chosen")
+    asked = list(zip(rankings, wanted, strict=True))
+    gains = [[_gain(_fused_rank(lists, pair, key)) for lists, key in asked] for pair in PAIRS]
     means = [statistics.fmean(of_pair) for of_pair in gains]
-    best = gains[means.index(max(means))]
-    chosen = next(number for number, of_pair in enumerate(gains) if _is_near(of_pair, best))
-    alone = {
-        name: statistics.fmean(_gain(lists[name], key) for lists, key in zip(rankings, wanted, strict=True))
-        for name in LISTS
-    }
-    return ListWeights(dict(PAIRS[chosen]), alone, means[0], means[chosen], len(rankings))
+    best = means.index(max(means))
+    chosen = 0 if _is_near(gains[0], gains[best]) else best
+    alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in asked) for name in LISTS}
+    return ListWeights(dict(PAIRS[chosen]), alone, means[0], means[chosen], len(asked))
 
 
-def _gain(ranked: Sequence[Candidate], key: tuple[str, int]) -> float:
-    """nDCG@10 where one chunk is wanted: 1 / log2(rank + 1)."""
-    places = (rank for rank, candidate in enumerate(ranked[:DEPTH], 1) if candidate.key == key)
-    return next((1 / math.log2(rank + 1) for rank in places), 0.0)
+def _rank(ranked: Sequence[Candidate], key: tuple[str, int]) -> int | None:
+    return next((rank for rank, candidate in enumerate(ranked, 1) if candidate.key == key), None)
+
+
+def _fused_rank(
+    lists: Mapping[str, Sequence[Candidate]], weights: Mapping[str, float], key: tuple[str, int]
+) -> int | None:
+    """The place that `ragd.search.fusion.fuse` gives the key, without its records; None where no list holds it."""
+    sums: dict[tuple[str, int], float] = {}
+    for name, ranked in lists.items():
+        for rank, candidate in enumerate(ranked, 1):
+            sums[candidate.key] = sums.get(candidate.key, 0.0) + weights[name] / (RRF_K + rank)
+    if key not in sums:
+        return None
+    own = order_key(sums[key], *key)
+    return sum(order_key(score, *other) <= own for other, score in sums.items())
+
+
+def _gain(rank: int | None) -> float:
+    """nDCG@10 where one chunk is wanted."""
+    return 1 / math.log2(rank + 1) if rank is not None and rank <= DEPTH else 0.0
 
 
 def _is_near(gains: Sequence[float], best: Sequence[float]) -> bool:
     lost = [high - low for high, low in zip(best, gains, strict=True)]
     error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else 0.0
-    return statistics.fmean(lost) <= min(NEAR * error, LOSS_MAX)
+    return statistics.fmean(lost) <= min(NEAR * error, LOSS_MAX * statistics.fmean(best))

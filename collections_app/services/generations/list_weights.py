@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -136,3 +138,21 @@ def list_weights(collections: Iterable[Collection]) -> dict[int, dict[str, float
         if numbers[pk] == number
     }
     return {pk: measured.get(pk, dict(EVEN)) for pk in numbers}
+
+
+@dataclass(frozen=True, slots=True)
+class UsedWeights:
+    """For people: the weights that hold where none are stated, what they rest on ({}: never measured), and when."""
+
+    used: dict[str, float]
+    report: dict[str, Any]
+    measured_at: datetime | None
+    least: int = PROBES_MIN
+
+
+def used_weights(collection: Collection) -> UsedWeights:
+    """Of the generation that serves."""
+    row = Generation.objects.filter(collection=collection, number=collection.generation).first()
+    if row is None:
+        return UsedWeights(dict(EVEN), {}, None)
+    return UsedWeights(row.list_weights or dict(EVEN), row.list_weights_report, row.list_weights_measured_at)
