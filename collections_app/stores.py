@@ -12,12 +12,14 @@ from django.db import connections
 
 import ragd
 from collections_app.model_endpoints.endpoints import ModelEndpoint, embedding_endpoint, rerank_endpoints
+from collections_app.model_folders import folder_for, is_folder_model, prompts_with
 from collections_app.models import Collection
 from ragd.errors import EmbedderError, RerankerError
 from ragd.models.cross_encoder import CrossEncoder
 from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
+from ragd.models.prompts import PromptedEmbedder, Prompts, split_identity
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
 from ragd.types import Vector
@@ -46,18 +48,36 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
 
 
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: a model of this process by its own, any other at the endpoint that serves it.
+    """The embedder of that name: a model of this process by its own, one with a checksum from its folder, any other at
+    the endpoint that serves it, with the prompts that its name ends with the digest of.
 
-    Without an endpoint it is an AbsentEmbedder: no text leaves a machine unasked.
+    Without an endpoint it is an AbsentEmbedder: no text leaves a machine unasked. It never fails: a model that is not
+    there says so when it is asked for a vector.
     """
     if model == LOCAL_MODEL:
         return _local_embedder()
     if model == MultilingualE5Embedder.model:
         return MultilingualE5Embedder(threads=_local_threads())
+    if is_folder_model(model):
+        return folder_for(model, dims, _local_threads())
     endpoint = embedding_endpoint(model)
     if endpoint is None or endpoint.problem:
         return AbsentEmbedder(model, dims, problem=endpoint.problem if endpoint else "")
-    return open_embedder(endpoint, model if endpoint.setting_id is None else endpoint.model, dims)
+    name, digest = split_identity(model)
+    if endpoint.setting_id is None:
+        prompts = prompts_with(digest)
+    else:
+        name, prompts = endpoint.model, Prompts(endpoint.query_prompt, endpoint.passage_prompt)
+    if prompts is None or prompts.digest != digest:
+        return AbsentEmbedder(
+            model,
+            dims,
+            problem=f"the vectors of {model!r} were made with prompts of the digest {digest or 'none'}, and this server"
+            " has others; state those again (RAGD_EMBED_QUERY_PROMPT, RAGD_EMBED_PASSAGE_PROMPT, or the page"
+            " Models), or build a new generation",
+        )
+    inner = open_embedder(endpoint, name, dims)
+    return PromptedEmbedder(inner, prompts, model) if prompts else inner
 
 
 @lru_cache(maxsize=1)

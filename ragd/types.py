@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from ragd.conditions import Condition, parse_condition
 from ragd.errors import InvalidInput
 
 SPEC_VERSION = "0.1.0"
@@ -172,17 +173,31 @@ def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All three must hold. Empty means no restriction. metadata is equality on top-level keys."""
+    """All must hold. Empty means no restriction. metadata is equality on top-level keys; where: a typed filter."""
 
     tags_any: tuple[str, ...] = ()
     tags_all: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    where: Condition | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.tags_any or self.tags_all or self.metadata)
+        return bool(self.tags_any or self.tags_all or self.metadata or self.where)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"tags_any": list(self.tags_any), "tags_all": list(self.tags_all), "metadata": dict(self.metadata)}
+        """Without `where` where there is none: a plan keeps the hash that it had before there were typed filters."""
+        values = {"tags_any": list(self.tags_any), "tags_all": list(self.tags_all), "metadata": dict(self.metadata)}
+        return values | {"where": self.where.as_dict()} if self.where else values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Filters:
+        """Raises InvalidInput for a field that is none, and what `parse_condition` raises."""
+        raw = _known(cls, values)
+        return cls(
+            tags_any=tuple(raw.get("tags_any", ())),
+            tags_all=tuple(raw.get("tags_all", ())),
+            metadata=dict(raw.get("metadata", {})),
+            where=parse_condition(raw.get("where")),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +266,7 @@ class RetrievePlan:
     def from_dict(cls, values: Mapping[str, Any]) -> RetrievePlan:
         known = _known(cls, values)
         if isinstance(known.get("filters"), Mapping):
-            raw = _known(Filters, known["filters"])
-            known["filters"] = Filters(
-                tags_any=tuple(raw.get("tags_any", ())),
-                tags_all=tuple(raw.get("tags_all", ())),
-                metadata=dict(raw.get("metadata", {})),
-            )
+            known["filters"] = Filters.from_dict(known["filters"])
         return cls(**known)
 
 

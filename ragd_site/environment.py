@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 import annotated_types
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
+from ragd.models.prompts import PROMPT_PRESETS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATABASE_SCHEMES = ("postgresql", "postgres")
@@ -35,6 +36,13 @@ def check_scheme(url: str, schemes: tuple[str, ...]) -> str:
     if url and urlsplit(url).scheme not in schemes:
         raise ValueError("a URL that starts with " + " or ".join(f"{scheme}://" for scheme in schemes))
     return url
+
+
+def check_preset(name: str) -> str:
+    """The name unchanged, or ValueError unless prompts are known by it."""
+    if name and name not in PROMPT_PRESETS:
+        raise ValueError("one of " + ", ".join(PROMPT_PRESETS))
+    return name
 
 
 CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
@@ -95,6 +103,17 @@ class Environment(BaseSettings):
         "all-MiniLM-L6-v2", description="Embedding model of new collections; the default runs on this machine"
     )
     RAGD_EMBED_DIMS: Annotated[int, Field(ge=1, le=4000)] = Field(384, description="Dimensions of that model's vectors")
+    RAGD_EMBED_PATH: str = Field(
+        "",
+        description="Folders of ONNX models in the sentence-transformers form, separated by `:`; the first is the "
+        "default of new collections where `RAGD_EMBED_MODEL` is unset",
+    )
+    RAGD_EMBED_PROMPTS: Annotated[str, AfterValidator(check_preset)] = Field(
+        "",
+        description="Prompts before texts for embedding endpoints, by name: `e5`, `bge-en`, `nomic`, ...; unset: none",
+    )
+    RAGD_EMBED_QUERY_PROMPT: str = Field("", description="Prompt before queries in their place")
+    RAGD_EMBED_PASSAGE_PROMPT: str = Field("", description="Prompt before passages in their place")
     EMBED_BASE_URL: str = Field("", description="OpenAI-compatible endpoint for embeddings; unset: api.openai.com")
     EMBED_API_KEY: SecretStr = Field(
         SecretStr(""), description="Key for the embedding endpoint; unset: `OPENAI_API_KEY`"
@@ -339,3 +358,9 @@ def describe_bound(item: object) -> list[str]:
             return ["that is not empty"]
         case _:
             return []
+
+
+def default_model_name(environment: Environment) -> str:
+    """RAGD_EMBED_MODEL; "" where it is not stated and folders are: then the first of RAGD_EMBED_PATH is meant."""
+    is_stated = "RAGD_EMBED_MODEL" in environment.model_fields_set
+    return environment.RAGD_EMBED_MODEL if is_stated or not environment.RAGD_EMBED_PATH else ""

@@ -14,7 +14,7 @@ from csp.constants import NONE, SELF
 from collections_app.domain.formats import MEGABYTE
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
-from ragd_site.environment import REPOSITORY, SettingError, read_environment
+from ragd_site.environment import REPOSITORY, SettingError, default_model_name, read_environment
 from ragd_site.runtime.programs import EmbeddedError
 
 try:
@@ -33,8 +33,12 @@ PORT = environment.PORT
 RAGD_WEB_WORKERS = environment.RAGD_WEB_WORKERS
 RAGD_WEB_THREADS = environment.RAGD_WEB_THREADS
 RAGD_WORKER_PROCESSES = environment.RAGD_WORKER_PROCESSES
-RAGD_EMBED_MODEL = environment.RAGD_EMBED_MODEL
+RAGD_EMBED_PATH = environment.RAGD_EMBED_PATH
+RAGD_EMBED_MODEL = default_model_name(environment)
 RAGD_EMBED_DIMS = environment.RAGD_EMBED_DIMS
+RAGD_EMBED_PROMPTS = environment.RAGD_EMBED_PROMPTS
+RAGD_EMBED_QUERY_PROMPT = environment.RAGD_EMBED_QUERY_PROMPT
+RAGD_EMBED_PASSAGE_PROMPT = environment.RAGD_EMBED_PASSAGE_PROMPT
 RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
 RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
 RAGD_EMBED_TIMEOUT_S = environment.RAGD_EMBED_TIMEOUT_S

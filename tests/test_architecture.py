@@ -23,11 +23,12 @@ PASSING_ON_THE_ENVIRONMENT = {
 # Package -> its folders and modules, low to high: what stands earlier never imports what stands later.
 ORDER: dict[str, str] = {
     "ragd": (
-        "version errors normalization types conventions telemetry security text models store search insight conformance"
+        "version errors conditions normalization types conventions telemetry security text models store search insight"
+        " conformance"
     ),
     "collections_app": (
-        "advisory_locks domain fetching parsing validation errors stages work models model_endpoints stores policies"
-        " replicas services http tasks templatetags api views admin urls apps"
+        "advisory_locks domain fetching parsing validation errors stages work models model_folders model_endpoints"
+        " stores policies replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
         "governance endpoints models jobs indexing documents chunks uploads sources generations history collections"

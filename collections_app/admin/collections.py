@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings as site
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -28,6 +27,7 @@ from collections_app.services.collections.collections import create_collection, 
 from collections_app.services.collections.deletion import record_deletion
 from collections_app.services.collections.invariant_check import request_check
 from collections_app.services.documents import documents as document_services
+from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.generations.recall_probes import submit_probe
 from collections_app.services.jobs.cancellation import cancel_collection_jobs
 from collections_app.services.jobs.queue import submit_index_build
@@ -82,7 +82,7 @@ class CollectionAdmin(ReadOnlyAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = CollectionForm(request.POST or None)
-        form.suggest(usual_policy(site.RAGD_EMBED_MODEL, site.RAGD_EMBED_DIMS))
+        form.suggest(usual_policy(*default_model()))
 
         def save() -> HttpResponse:
             options = {name: form.cleaned_data[name] for name in CREATED_WITH}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings as site
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
@@ -29,6 +28,7 @@ from collections_app.services.collections.collections import (
 from collections_app.services.collections.deletion import count_rows, record_deletion
 from collections_app.services.collections.operations import recent_transfers
 from collections_app.services.collections.statistics import Histogram
+from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.generations.index_builds import index_progress
 from collections_app.services.generations.list_weights import submit_measurement, used_weights
 from collections_app.services.generations.recall_probes import last_probe, recall_warning, submit_probe
@@ -67,7 +67,7 @@ def list_collections(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def create(request: PageRequest) -> HttpResponse:
     form = CollectionForm(request.POST or None)
-    form.suggest(usual_policy(site.RAGD_EMBED_MODEL, site.RAGD_EMBED_DIMS))
+    form.suggest(usual_policy(*default_model()))
 
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}

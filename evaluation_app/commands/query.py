@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from collections_app.domain.filter_language import read_filter
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.commands.subcommand import Answer, Options
@@ -51,6 +52,7 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tag-any", action="append", help="at least one of these tags; repeatable")
     parser.add_argument("--tag-all", action="append", help="every one of these tags; repeatable")
     parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="equal text; repeatable")
+    parser.add_argument("--filter", help="a typed filter, such as 'page >= 3 and language = de' (docs/filters.md)")
 
 
 def add_ask_arguments(parser: ArgumentParser) -> None:
@@ -94,6 +96,7 @@ def read_plan(collection: Collection, options: Options) -> ChosenPlan:
         "tags_any": options["tag_any"],
         "tags_all": options["tag_all"],
         "metadata": dict(split_pair("metadata", pair) for pair in options["metadata"] or ()) or None,
+        "filter": read_filter(options["filter"]) if options["filter"] else None,
     }
     return choose_plan(collection, options["plan"], explicit)
 

@@ -90,6 +90,7 @@ def _undo_plan(good: EvaluationRun, bad: EvaluationRun, base: str) -> Undo:
         return Undo("", "ask by the settings of the earlier run")
     path = f"{base}/plans/{quote(bad.plan_name, safe='')}"
     stated = {**good.plan, **good.plan.get("filters", {})}
+    stated["filter"] = stated.pop("where", None)
     body = {name: value for name, value in stated.items() if name != "filters" and value not in (None, [], {})}
     return Undo("plan", f"set the preset {bad.plan_name} back", "PUT", path, body)
 

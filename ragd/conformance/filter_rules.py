@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import ragd
+from ragd.conditions import matches, parse_condition
 from ragd.conformance import corpus
 from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
@@ -28,6 +29,28 @@ METADATA: dict[str, Mapping[str, Any]] = {
     "two": {"n": 1, "m": 2},
 }
 EMPTY: tuple[dict[str, Any], ...] = ({}, {"tags_any": []}, {"tags_all": [], "metadata": {}})
+DAYS = ("2024-02-29", "2024-02-29T23:30:00-05:00", "2024-03-02")
+
+
+def _compare(field: str, op: str, value: object) -> dict[str, Any]:
+    return {"field": field, "op": op, "value": value}
+
+
+TYPED: tuple[dict[str, Any], ...] = (
+    _compare("metadata.n", "eq", 1), _compare("metadata.n", "ne", 1), _compare("metadata.n", "in", ["1", True]),
+    _compare("metadata.n", "nin", [1, 2]), _compare("metadata.n", "gt", 1), _compare("metadata.n", "exists", True),
+    _compare("metadata.n", "prefix", "1"), _compare("metadata.n.x", "lte", 1), _compare("page", "eq", 3),
+    _compare("page", "gte", 8), _compare("section", "prefix", ["Guide", "deep"]), _compare("section", "eq", "text"),
+    _compare("sent_at", "eq", "2024-02-29"), _compare("sent_at", "gt", "2024-03-01T04:00:00Z"),
+    _compare("tags", "eq", "b"), _compare("tags", "exists", False), _compare("doc_id", "prefix", "deep"),
+    {"and": [_compare("page", "lt", 6), {"not": _compare("metadata.n", "eq", 1)}]},
+    {"or": [_compare("page", "gt", 10), _compare("doc_id", "in", ["text", "null"])]},
+)  # fmt: skip
+REFUSED: tuple[Any, ...] = (
+    _compare("colour", "eq", "red"), _compare("page", "is", 3), _compare("page", "eq", "3"), {"and": []},
+    _compare("sent_at", "gt", "yesterday"), _compare("metadata.n", "eq", None), {"page": 3}, [],
+    {**_compare("page", "eq", 3), "boost": 2},
+)  # fmt: skip
 
 
 @rule("4.4", "tags_any: at least one of the tags, exactly as written")
@@ -127,6 +150,35 @@ def unsatisfiable_filters(bench: Bench, cases: Cases) -> None:
             cases.equal(f"{mode}, {filters.as_dict()}", keys(details.candidates), [])
             reason = details.short_result.reason if details.short_result else None
             cases.equal(f"{mode}, reason", reason, "filters")
+
+
+@rule("4.4", "a typed filter lets the same chunks through on every path")
+def typed_filters(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("typed")
+    records: dict[str, dict[str, Any]] = {}
+    for number, (name, metadata) in enumerate(METADATA.items()):
+        attributes = {"page": number, "page_end": number + 1, "section": ["Guide", name], "sent_at": DAYS[number % 3]}
+        tags = tuple("ab"[: number % 3])
+        records[name] = {"doc_id": name, "tags": tags, "metadata": metadata, "attributes": attributes}
+        ragd.index(make_chunks(name, f"{TEXT} {name}", metadata=metadata, tags=tags, attributes=attributes), store)
+    store.build_vector_index()
+    for values in TYPED:
+        condition = parse_condition(values)
+        assert condition is not None
+        expected = sorted(name for name, record in records.items() if matches(condition, record))
+        some = 0 < len(expected) < len(records)
+        cases.holds(f"{values} tells chunks apart", some, expected="some of them", got=str(expected))
+        for mode, exact in (("vector", "always"), ("vector", "never"), ("lexical", "always"), ("hybrid", "always")):
+            plan = RetrievePlan.from_dict({"mode": mode, "exact": exact, "k": 50, "filters": {"where": values}})
+            passed = sorted(item.doc_id for item in ragd.retrieve(TEXT, plan, store))
+            cases.equal(f"{mode}, exact {exact}: {values}", passed, expected)
+
+
+@rule("1.2.3", "a typed filter with an unknown field, comparison or type is an error")
+def refused_typed_filters(bench: Bench, cases: Cases) -> None:
+    for values in REFUSED:
+        refusal = lambda values=values: RetrievePlan.from_dict({"filters": {"where": values}})  # noqa: E731
+        cases.refused(str(values), refusal, field="filter", error=ragd.InvalidInput)
 
 
 @rule("1.2.3", "an unknown filter is an error, never ignored")

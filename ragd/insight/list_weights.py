@@ -1,8 +1,10 @@
 """What the lists of a hybrid search are worth in one collection, and the weights that follow, without any label.
 
-A probe takes one sentence out of a chunk and asks for the chunk by it, among the other probes' chunks: the inverse
-cloze task of Lee, Chang, Toutanova, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", ACL 2019.
-The sentence is not in the text that is looked for, so the words have no more of an advantage than in a question.
+A probe asks for a chunk by one of its sentences, among the other probes' chunks, in two ways. "apart": the sentence is
+taken out of the chunk, so that the query shares no more words with it than the topic brings: the inverse cloze task of
+Lee, Chang, Toutanova, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", ACL 2019. "shared": the
+query has half of the sentence's words and the chunk keeps half, so that they share a quarter. Questions lie between the
+two: "apart" alone underrates the words, "shared" alone the vectors.
 """
 
 from __future__ import annotations
@@ -26,32 +28,36 @@ from ragd.store.tables import create_collection
 from ragd.text.sentences import split_sentences
 from ragd.types import LISTS, RRF_K, Candidate, Chunk, RetrievePlan, Vector, order_key
 
-PROBES = 200
-PROBES_MIN = 30  # fewer tell nothing
+CHUNKS = 120  # that probes are made of, two of each
+CHUNKS_MIN = 30  # fewer tell nothing
 SENTENCE_CHARS_MIN = 12
+WORDS_MIN = 4  # of a sentence; one with fewer, as in text without spaces, is taken apart by PIECE_CHARS
+PIECE_CHARS = 2
 DEPTH = 10
+KINDS = {"apart": 2, "shared": 1}  # and how much each counts
 EVEN = {"vector": 1.0, "lexical": 1.0}
 SHARES = (0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.0)  # of the weaker list, beside 1 of the other
-PAIRS = (
-    EVEN,
-    *({"vector": 1.0, "lexical": 1.0} | {name: share} for share in SHARES for name in LISTS),
-)  # most even first
-NEAR, LOSS_MAX = 0.5, 0.02
+PAIRS = (EVEN, *(EVEN | {name: share} for share in SHARES for name in LISTS))  # the most even first
+NEAR, LOSS_MIN = 0.5, 0.0075
+PLAN = RetrievePlan(exact="always")
 WHITE_SPACE = re.compile(r"\s+")
+
+Rankings = Sequence[tuple[Mapping[str, Sequence[Candidate]], tuple[str, int]]]  # the lists of a probe, its chunk's key
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question and the chunk that it was taken from, without it."""
+    """A query, and what is left of the chunk that it was taken from. kind: one of KINDS."""
 
+    kind: str
     query: str
     chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class ListWeights:
-    """What was measured. weights: list name -> weight. alone: nDCG@10 of each list. even, fused: of both lists together
-    at equal weights and at `weights`. probes: how many there were.
+    """What was measured. weights: list name -> weight. alone: nDCG@10 of each list over all probes. even, fused: of
+    both lists together at equal weights and at `weights`. probes: how many there were.
     """
 
     weights: Mapping[str, float]
@@ -71,33 +77,53 @@ class ListWeights:
 
 
 def make_probes(chunks: Sequence[Chunk]) -> list[Probe]:
-    """One probe per chunk, in order, bound to documents of their own; a chunk too short to be parted makes none.
+    """A probe of each kind per chunk, bound to documents of their own; a chunk too short to be parted makes none.
 
-    Which sentence is taken depends on the chunk's text alone. A chunk of one sentence is parted near its middle.
+    Which sentence and words are taken depends on the chunk's text alone. A chunk of one sentence is parted near its
+    middle for "apart".
     """
     probes: list[Probe] = []
     for chunk in chunks:
-        query, rest = _part(chunk.content)
-        if query and rest.strip():
-            number = len(probes)
-            own = replace(chunk, doc_id=f"{number:06}", chunk_index=0, content=rest, start=0, end=len(rest))
-            probes.append(Probe(query, replace(own, embedding=None, enabled=True)))
+        parted = {"apart": _take_apart(chunk.content), "shared": _share_words(chunk.content)}
+        if all(query.strip() and rest.strip() for query, rest in parted.values()):
+            for kind, (query, rest) in parted.items():
+                own = replace(chunk, doc_id=f"{len(probes):06}", chunk_index=0, content=rest, start=0, end=len(rest))
+                probes.append(Probe(kind, query.strip(), replace(own, embedding=None, enabled=True)))
     return probes
 
 
-def _part(text: str) -> tuple[str, str]:
-    sentences = [(a, b) for a, b in split_sentences(text) if b - a >= SENTENCE_CHARS_MIN]
-    if len(sentences) >= 2:
-        digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
-        start, end = sentences[int.from_bytes(digest[:8]) % len(sentences)]
+def _sentences(text: str) -> list[tuple[int, int]]:
+    return [(start, end) for start, end in split_sentences(text) if end - start >= SENTENCE_CHARS_MIN]
+
+
+def _take_apart(text: str) -> tuple[str, str]:
+    if len(sentences := _sentences(text)) >= 2:
+        start, end = sentences[_draw(text) % len(sentences)]
         return text[start:end], text[:start] + text[end:]
     middle = len(text) // 2
     cut = min((match.start() for match in WHITE_SPACE.finditer(text)), key=lambda at: abs(at - middle), default=middle)
-    return text[:cut].strip(), text[cut:]
+    return text[:cut], text[cut:]
+
+
+def _share_words(text: str) -> tuple[str, str]:
+    sentences = _sentences(text) or [(0, len(text))]
+    start, end = sentences[_draw(text) % len(sentences)]
+    words, joint = text[start:end].split(), " "
+    if len(words) < WORDS_MIN:
+        words, joint = [text[at : min(at + PIECE_CHARS, end)] for at in range(start, end, PIECE_CHARS)], ""
+    asked, kept = (
+        joint.join(word for place, word in enumerate(words) if _draw(text, f"{part} {place}") % 2) for part in "qc"
+    )
+    return asked, text[:start] + kept + text[end:]
+
+
+def _draw(text: str, name: str = "") -> int:
+    """A number that depends on the text and the name alone."""
+    return int.from_bytes(hashlib.sha256(f"{name}|{text}".encode("utf-8", "replace")).digest()[:8])
 
 
 def embed_probes(probes: Sequence[Probe], embedder: Embedder) -> tuple[list[Chunk], list[Vector]]:
-    """The probes' chunks with vectors, and the vectors of their questions; outside of a transaction, for it takes long.
+    """The probes' chunks with vectors, and the vectors of their queries; outside of a transaction, for it takes long.
 
     Raises what the embedder raises.
     """
@@ -108,51 +134,72 @@ def embed_probes(probes: Sequence[Probe], embedder: Embedder) -> tuple[list[Chun
 def measure_list_weights(
     probes: Sequence[Probe], chunks: Sequence[Chunk], questions: Sequence[Vector], store: Store
 ) -> ListWeights | None:
-    """The weights by these probes, ranked as the store's collection ranks; None for fewer than PROBES_MIN.
+    """The weights by these probes, ranked as the store's collection ranks; None for fewer than of CHUNKS_MIN chunks.
 
     chunks, questions: of `embed_probes`. The same probes and vectors give the same weights. Must run inside a
     transaction: the probes are indexed in a schema that is rolled back.
     """
-    if len(probes) < PROBES_MIN:
+    if len(probes) < CHUNKS_MIN * len(KINDS):
         return None
-    plan = RetrievePlan(exact="always")
-    rankings: list[dict[str, Sequence[Candidate]]] = []
-    with scratch_schema(store.connection):
-        pk = create_collection(
-            store.connection,
-            name="probes",
-            embed_model=store.collection.embed_model,
-            embed_dims=store.collection.embed_dims,
-            language=store.collection.language,
-        )
-        scratch = Store(store.connection, pk)
-        index(chunks, scratch)
-        state = read_state(plan, scratch)
-        for probe, vector in zip(probes, questions, strict=True):
-            lexical = lexical_candidates(normalize(probe.query), plan, scratch, state)
-            rankings.append({"vector": vector_candidates(vector, plan, scratch, True), "lexical": lexical})
-    return choose_weights(rankings, [(probe.chunk.doc_id, 0) for probe in probes])
+    rankings: dict[str, list[tuple[Mapping[str, Sequence[Candidate]], tuple[str, int]]]] = {}
+    for kind in KINDS:
+        of_kind = [row for row in zip(probes, chunks, questions, strict=True) if row[0].kind == kind]
+        with scratch_schema(store.connection):
+            scratch = _open_scratch(store)
+            index([chunk for _, chunk, _ in of_kind], scratch)
+            state = read_state(PLAN, scratch)
+            rankings[kind] = [
+                (
+                    {
+                        "vector": vector_candidates(vector, PLAN, scratch, True),
+                        "lexical": lexical_candidates(normalize(probe.query), PLAN, scratch, state),
+                    },
+                    (chunk.doc_id, 0),
+                )
+                for probe, chunk, vector in of_kind
+            ]
+    return choose_weights(rankings)
 
 
-def choose_weights(
-    rankings: Sequence[Mapping[str, Sequence[Candidate]]], wanted: Sequence[tuple[str, int]]
-) -> ListWeights:
-    """Even weights where none are better for sure, else the best: by the mean nDCG@10 of the fused list.
+def _open_scratch(store: Store) -> Store:
+    collection = store.collection
+    pk = create_collection(
+        store.connection,
+        name="probes",
+        embed_model=collection.embed_model,
+        embed_dims=collection.embed_dims,
+        language=collection.language,
+    )
+    return Store(store.connection, pk)
 
-    rankings: the lists of each probe, best first; wanted: the key of its chunk. Tried are even weights and SHARES to
-    either side; of equal means the most even is best. Even weights stay while they are less than NEAR standard errors
-    of the paired difference and less than a share of LOSS_MAX below the best: which point of a grid is best is partly
-    chance. Raises ValueError for no rankings.
+
+def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
+    """Even weights where none are better for sure, else the best.
+
+    rankings: of each kind, as many in each and in the same order. Tried are even weights and SHARES to either side. A
+    pair is worth the mean nDCG@10 of the fused list, kinds weighted by KINDS; of equal ones the most even is best.
+    Even weights stay while they are less than NEAR standard errors of the paired difference below the best, or less
+    than LOSS_MIN: which point of a grid is best is partly chance.
+    Raises ValueError for no rankings.
     """
-    if not rankings:
+    if not rankings or not all(rankings.values()):
         raise ValueError("no rankings: nothing can be chosen")
-    asked = list(zip(rankings, wanted, strict=True))
-    gains = [[_gain(_fused_rank(lists, pair, key)) for lists, key in asked] for pair in PAIRS]
-    means = [statistics.fmean(of_pair) for of_pair in gains]
-    best = means.index(max(means))
-    chosen = 0 if _is_near(gains[0], gains[best]) else best
-    alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in asked) for name in LISTS}
-    return ListWeights(dict(PAIRS[chosen]), alone, means[0], means[chosen], len(asked))
+    worth = [[0.0] * len(next(iter(rankings.values()))) for _ in PAIRS]
+    gains: list[list[float]] = [[] for _ in PAIRS]
+    for kind, asked in rankings.items():
+        of_kind = [[_gain(_fused_rank(lists, pair, key)) for lists, key in asked] for pair in PAIRS]
+        for number, row in enumerate(of_kind):
+            gains[number] += row
+            worth[number] = [so_far + KINDS[kind] * gain for so_far, gain in zip(worth[number], row, strict=True)]
+    share = sum(KINDS[kind] for kind in rankings)
+    means = [statistics.fmean(row) / share for row in worth]
+    chosen = means.index(max(means))
+    if means[chosen] - means[0] <= max(LOSS_MIN, NEAR * _error(worth[chosen], worth[0]) / share):
+        chosen = 0
+    everything = [row for asked in rankings.values() for row in asked]
+    alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in everything) for name in LISTS}
+    even, fused = statistics.fmean(gains[0]), statistics.fmean(gains[chosen])
+    return ListWeights(dict(PAIRS[chosen]), alone, even, fused, len(everything))
 
 
 def _rank(ranked: Sequence[Candidate], key: tuple[str, int]) -> int | None:
@@ -178,7 +225,7 @@ def _gain(rank: int | None) -> float:
     return 1 / math.log2(rank + 1) if rank is not None and rank <= DEPTH else 0.0
 
 
-def _is_near(gains: Sequence[float], best: Sequence[float]) -> bool:
-    lost = [high - low for high, low in zip(best, gains, strict=True)]
-    error = statistics.stdev(lost) / math.sqrt(len(lost)) if len(lost) > 1 else 0.0
-    return statistics.fmean(lost) <= min(NEAR * error, LOSS_MAX * statistics.fmean(best))
+def _error(one: Sequence[float], other: Sequence[float]) -> float:
+    """The standard error of the mean paired difference."""
+    differences = [high - low for high, low in zip(one, other, strict=True)]
+    return statistics.stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0

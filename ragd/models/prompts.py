@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from ragd.errors import InvalidInput
+from ragd.models.embedding import Embedder
+from ragd.text.windows import accept_texts, average_windows, halve_text
+from ragd.types import Vector
 
 PROMPT_MAX_CHARS = 1000
 SUFFIX = re.compile(r"(?P<name>.+)\+(?P<digest>[0-9a-f]{8})", re.DOTALL)
@@ -151,3 +155,49 @@ def check_prompts(query: str, passage: str) -> Prompts:
                 f"{name} must be at most {PROMPT_MAX_CHARS} characters, not {len(prompt)}; shorten it", field=name
             )
     return Prompts(query, passage)
+
+
+class PromptedEmbedder:
+    """An endpoint's embedder with prompts before its texts. The provider is asked for the inner one's model.
+
+    A text that does not fit the window with its prompt is embedded in pieces with the prompt before each.
+    """
+
+    def __init__(self, inner: Embedder, prompts: Prompts, model: str = "") -> None:
+        """model: the name that collections keep; "": the inner one's with the digest of the prompts."""
+        self.inner, self.prompts = inner, prompts
+        self.model = model or prompts.identity(inner.model)
+        self.dims, self.window, self.system = inner.dims, inner.window, inner.system
+        self.server_address = getattr(inner, "server_address", None)
+        self.server_port = getattr(inner, "server_port", None)
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """As the inner one."""
+        accepted = accept_texts(texts)
+        pieces = {text: self._pieces(self.prompts.passage, text) for text in dict.fromkeys(accepted)}
+        flat = list(dict.fromkeys(piece for of_text in pieces.values() for piece in of_text))
+        vectors = dict(zip(flat, self.inner.embed(flat), strict=True)) if flat else {}
+        merged = {text: self._mean([vectors[piece] for piece in of_text], of_text) for text, of_text in pieces.items()}
+        return [merged[text] for text in accepted]
+
+    def embed_query(self, text: str) -> Vector:
+        """As the inner one."""
+        [accepted] = accept_texts([text])
+        pieces = self._pieces(self.prompts.query, accepted)
+        return self._mean([self.inner.embed_query(piece) for piece in pieces], pieces)
+
+    def count_tokens(self, text: str) -> int:
+        """With the prompt of passages."""
+        return self.inner.count_tokens(self.prompts.passage + text) if text else 0
+
+    def _pieces(self, prompt: str, text: str) -> list[str]:
+        window = self.window
+        if window is None:
+            return [prompt + text]
+        pieces = halve_text(text, lambda piece: self.inner.count_tokens(prompt + piece) <= window)
+        return [prompt + (piece.strip() if len(pieces) > 1 else piece) for piece in pieces]
+
+    def _mean(self, vectors: list[Vector], pieces: list[str]) -> Vector:
+        if len(vectors) == 1:
+            return vectors[0]
+        return cast(Vector, average_windows(vectors, [self.inner.count_tokens(piece) for piece in pieces]))

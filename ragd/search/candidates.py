@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ragd.search.conditions import condition_sql
 from ragd.store.store import Store
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 
@@ -21,21 +22,12 @@ METADATA = """(metadata @> %(metadata)s::jsonb AND NOT EXISTS (
         SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
         WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value))"""
 
-# The same for a statement whose text may not depend on the plan: a parameter that is NULL restricts nothing.
-FILTERED = """
-collection_id = %(collection_id)s AND enabled
-  AND (%(tags_any)s::text[] IS NULL OR tags && %(tags_any)s::text[])
-  AND (%(tags_all)s::text[] IS NULL OR tags @> %(tags_all)s::text[])
-  AND (%(metadata)s::jsonb IS NULL OR (metadata @> %(metadata)s::jsonb AND NOT EXISTS (
-        SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
-        WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value)))
-"""
-
 
 def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
-    """The parameters that COLUMNS and FILTERED statements share."""
+    """The parameters that COLUMNS statements and passing() share."""
     filters = plan.filters
-    return {
+    typed = condition_sql(filters.where)[1] if filters.where else {}
+    return typed | {
         "collection_id": store.collection.id,
         "pool": plan.pool,
         "tags_any": list(filters.tags_any) or None,
@@ -52,7 +44,8 @@ def passing(plan: RetrievePlan, *, enabled: bool = True) -> str:
     """
     filters = plan.filters
     used = ((filters.tags_any, TAGS_ANY), (filters.tags_all, TAGS_ALL), (filters.metadata, METADATA))
-    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value)])
+    typed = [condition_sql(filters.where)[0]] if filters.where else []
+    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])
 
 
 def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:

@@ -235,7 +235,7 @@ def _short_result(
     if state.chunk_count == 0:
         reason, why = "collection_empty", "the collection has no chunks; upload documents first"
     elif plan.filters and (exact or count_passing(plan, store, plan.k) < plan.k):
-        reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata); loosen them"
+        reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata, filter); loosen them"
     elif plan.mode == "lexical":
         reason, why = "no_match", "fewer chunks hold any word of the query; try mode hybrid or vector"
     elif state.chunk_count < plan.k:

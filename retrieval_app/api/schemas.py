@@ -10,6 +10,7 @@ from ninja import Field, Schema
 from pydantic import AwareDatetime, ConfigDict
 
 from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Stored, TextOrNull
+from ragd.conditions import FIELDS, OPS
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
@@ -27,6 +28,12 @@ class PlanFields(Schema):
     tags_any: Tags = None
     tags_all: Tags = None
     metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")
+    filter: dict[str, Any] | None = Field(
+        None,
+        description='A typed filter: {"field": "page", "op": "gte", "value": 3}, {"and": [...]}, {"or": [...]}, '
+        f'{{"not": {{...}}}}; op is one of {", ".join(OPS)}; field is metadata.KEY, {", ".join(FIELDS)}',
+        examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
+    )
     candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
     rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
     weights: dict[str, float] | None = Field(

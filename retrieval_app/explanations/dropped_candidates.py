@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from collections_app.domain.filter_language import write_filter
+from ragd.conditions import first_failure
 from ragd.insight.disabled_chunks import would_be_rank
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.retrieval import Retrieval
@@ -61,13 +63,14 @@ class Lists:
     """The lists by name with some rows more than their pool, and as they were without filters ({} without filters).
 
     disabled: the best disabled chunks of each list ({} when there are none); states: doc_id -> what keeps the chunks of
-    such a document out, in words.
+    such a document out, in words; documents: doc_id -> what a typed filter reads of it ({} where none is asked).
     """
 
     deeper: Mapping[str, Sequence[Candidate]]
     unfiltered: Mapping[str, Sequence[Candidate]]
     disabled: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def everything(self) -> Iterator[Candidate]:
         for lists in (self.deeper, self.unfiltered, self.disabled):
@@ -90,7 +93,7 @@ def find_dropped(plan: RetrievePlan, retrieval: Retrieval, lists: Lists, parts: 
 def _filtered(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
     for name, candidates in lists.unfiltered.items():
         for rank, candidate in enumerate(candidates[: max(plan.k, FILTERED_MIN)], 1):
-            if why := why_filtered(candidate, plan.filters):
+            if why := why_filtered(candidate, plan.filters, lists.documents.get(candidate.doc_id, {})):
                 message = f"would be rank {rank} ({name}), but {why}"
                 yield DroppedCandidate(candidate, name, "filtered", rank, message)
 
@@ -104,8 +107,8 @@ def _disabled(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
                 yield DroppedCandidate(candidate, name, "disabled", rank, f"would be rank {rank} ({name}), but {why}")
 
 
-def why_filtered(candidate: Candidate, filters: Filters) -> str:
-    """Which filter a chunk fails, "" when it passes all."""
+def why_filtered(candidate: Candidate, filters: Filters, document: Mapping[str, Any]) -> str:
+    """Which filter a chunk fails, "" when it passes all. document: what `conditions.matches` reads of it."""
     tags = set(candidate.tags)
     if filters.tags_any and not tags & set(filters.tags_any):
         return f"it has none of the tags {', '.join(filters.tags_any)}"
@@ -118,7 +121,15 @@ def why_filtered(candidate: Candidate, filters: Filters) -> str:
             expected, bool
         ):
             return f"its {key} is {candidate.metadata[key]!r}, not {expected!r}"
+    if filters.where and (failure := first_failure(filters.where, record_of(candidate, document))):
+        return f"it does not satisfy {write_filter(failure)}"
     return ""
+
+
+def record_of(candidate: Candidate, document: Mapping[str, Any]) -> dict[str, Any]:
+    """A candidate as `conditions.matches` takes it."""
+    own = {name: getattr(candidate, name) for name in ("doc_id", "tags", "metadata", "attributes")}
+    return {**document, **own}
 
 
 def _below_pool(plan: RetrievePlan, retrieval: Retrieval, lists: Lists) -> Iterator[DroppedCandidate]:

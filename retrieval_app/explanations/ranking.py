@@ -174,7 +174,16 @@ class _Explanation:
         deeper = self._retrieve(replace(bare, candidate_pool=pool)).lists
         unfiltered = self._retrieve(replace(bare, filters=Filters())).lists if self.plan.filters else {}
         disabled = disabled_candidates(self.query, self.vector, bare, self.store, self.state)
-        return Lists(deeper, unfiltered, disabled, self._states_of(disabled))
+        return Lists(deeper, unfiltered, disabled, self._states_of(disabled), self._documents_of(unfiltered))
+
+    def _documents_of(self, lists: Mapping[str, Sequence[Candidate]]) -> dict[str, dict[str, Any]]:
+        """What a typed filter reads of the documents."""
+        if not self.plan.filters.where:
+            return {}
+        names = {candidate.doc_id for candidates in lists.values() for candidate in candidates}
+        read = ("doc_id", "title", "created_at", "updated_at", "media_type")
+        rows = Document.objects.filter(collection_id=self.store.collection.id, doc_id__in=names)
+        return {str(row["doc_id"]): row for row in rows.values(*read)}
 
     def _states_of(self, disabled: Mapping[str, Sequence[Candidate]]) -> dict[str, str]:
         names = {candidate.doc_id for candidates in disabled.values() for candidate in candidates}

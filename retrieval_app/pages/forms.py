@@ -32,6 +32,7 @@ HELP_TEXTS = {
     "rrf_k": "Each rank r contributes 1 / (constant + r).",
     "token_budget": "Words kept by compression.",
     "metadata": 'For example {"year": 2024}.',
+    "filter": "Compares page, section, language, dates, tags, metadata.KEY and more.",
 }
 SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "as_of")
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from django import forms
 
+from collections_app.domain.filter_language import write_filter
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
-from collections_app.views.forms.fields import ObjectField, TagsField
+from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
 from ragd.types import POOL_MAX, RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
@@ -48,6 +49,8 @@ class PlanFields(forms.Form):
         required=False,
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
     )
+
+    filter = FilterField(label="Filter", required=False)
 
     def choose(self, name: str, choices: Sequence[Any]) -> None:
         """Offer these in a field."""
@@ -97,6 +100,8 @@ class PlanForm(AsOfForm, PlanFields):
         self.fields["metadata"].widget.attrs["placeholder"] = '{"year": 2024}'
         for name in ("tags_any", "tags_all"):
             self.fields[name].widget.attrs["placeholder"] = ", ".join(getattr(self.base.filters, name))
+        if self.base.filters.where:
+            self.fields["filter"].widget.attrs["placeholder"] = write_filter(self.base.filters.where)
 
     def _base(self, saved: Sequence[SavedPlan]) -> RetrievePlan:
         """What the fields begin from; the default when the named plan is unknown, which the field itself refuses."""
@@ -161,6 +166,8 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
             values[name] = ", ".join(tags)
     if plan.filters.metadata:
         values["metadata"] = ObjectField().prepare_value(plan.filters.metadata)
+    if plan.filters.where:
+        values["filter"] = write_filter(plan.filters.where)
     return values
 
 

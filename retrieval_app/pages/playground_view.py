@@ -10,6 +10,7 @@ from typing import Any
 from django.http import QueryDict
 from django.urls import reverse
 
+from collections_app.domain.filter_language import write_json
 from ragd.insight.ranking_comparison import kendall_tau, overlap_at, rank_moves
 from retrieval_app.explanations.dropped_candidates import REASONS
 from retrieval_app.explanations.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks, mark_pieces
@@ -260,7 +261,7 @@ def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
         if name == "weights":
             flat |= {f"weight of {part}": weight for part, weight in value.items()}
         elif name == "filters":
-            flat |= value
+            flat |= {part: write_json(held) if part == "where" else held for part, held in value.items()}
         else:
             flat[name] = value
     return flat

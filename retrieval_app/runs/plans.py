@@ -16,13 +16,14 @@ from collections_app.services.collections.collections import check_description
 from collections_app.services.generations.list_weights import list_weights
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
+from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput, UnknownCollection
-from ragd.types import Filters, RetrievePlan
+from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 
 SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
-FILTER_FIELDS = tuple(field.name for field in fields(Filters))
+FILTER_FIELDS = ("tags_any", "tags_all", "metadata", "filter")  # filter: the JSON of Filters.where
 PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
 
 
@@ -98,6 +99,8 @@ def _override(start: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
         filters = replace(filters, tags_all=_clean("tags_all", values["tags_all"]))
     if "metadata" in values:
         filters = replace(filters, metadata=clean_metadata(values["metadata"]))
+    if "filter" in values:
+        filters = replace(filters, where=parse_condition(values["filter"]))
     return replace(start, filters=filters, **changes)
 
 

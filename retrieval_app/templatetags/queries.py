@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 from django.utils.safestring import SafeString
 
+from collections_app.domain.filter_language import write_json
 from collections_app.templatetags.interface import state
 from retrieval_app.models import QueryRun
 
@@ -38,6 +42,12 @@ def outcome(run: QueryRun) -> SafeString:
     if run.status != "ok":
         return state(run.status)
     return state("searched" if run.kind == "search" else "answered")
+
+
+@register.filter
+def as_filter(values: Mapping[str, Any]) -> str:
+    """A typed filter in the language in which people write it."""
+    return write_json(values)
 
 
 @register.filter

@@ -87,6 +87,9 @@ def test_hybrid_and_lexical_without_lexical_index_are_400_and_kept(client: Clien
     assert (run.status, run.error_type, run.error) == ("error", "lexical_disabled", body["detail"])
 
 
+ABOVE_GROUND = {"field": "metadata.floor", "op": "gt", "value": 0}
+
+
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
@@ -94,6 +97,8 @@ def test_hybrid_and_lexical_without_lexical_index_are_400_and_kept(client: Clien
         ({"tags_all": ["machine", "water"]}, {"pump.md", "boiler.md"}),
         ({"metadata": {"floor": 1}}, {"pump.md", "kitchen.md"}),
         ({"metadata": {"floor": 1}, "tags_any": ["water"]}, {"pump.md"}),
+        ({"filter": ABOVE_GROUND, "tags_any": ["water"]}, {"pump.md"}),
+        ({"filter": {"and": [ABOVE_GROUND, {"not": {"field": "tags", "op": "eq", "value": "water"}}]}}, {"kitchen.md"}),
         (
             {"tags_any": [], "tags_all": None, "metadata": {}},
             {"pump.md", "garden.md", "kitchen.md", "archive.md", "boiler.md"},
@@ -139,6 +144,9 @@ def test_an_empty_collection_gives_nothing(client: Client) -> None:
     ("body", "status", "field"),
     [
         ({"query": ""}, 422, "query"),
+        ({"query": "water", "filter": {"field": "colour", "op": "eq", "value": 1}}, 422, "filter"),
+        ({"query": "water", "filter": {"field": "page", "op": "eq", "value": "1"}}, 422, "filter"),
+        ({"query": "water", "filter": [ABOVE_GROUND]}, 422, "filter"),
         ({"query": " \n\u0000 "}, 422, "query"),
         ({"query": "x" * 20_001}, 422, "query"),
         ({}, 422, "query"),

@@ -19,11 +19,11 @@ from collections_app.services.generations.list_weights import (
 )
 from collections_app.services.governance.api_keys import create_key
 from collections_app.services.worker.dispatch import run_job
-from ragd.insight.list_weights import EVEN, PROBES_MIN
+from ragd.insight.list_weights import CHUNKS_MIN, EVEN
 from retrieval_app.runs.plans import build_plan, default_plans, save_plan
 from tests.refusals import refuses
 
-CHUNKS = PROBES_MIN + 2
+CHUNKS = CHUNKS_MIN + 2
 THINGS = ("river", "stone", "bread", "garden", "music", "winter", "tower", "horse")
 
 
@@ -45,8 +45,9 @@ def test_a_measurement_is_kept_and_used_where_none_is_stated(filled: Collection)
     assert dict(build_plan(filled).weights) == EVEN
     generation = measured(filled)
     report = generation.list_weights_report
-    assert report["alone"]["lexical"] == 1.0 > report["alone"]["vector"]
-    assert (report["probes"], report["chunks"], report["fused"]) == (CHUNKS, CHUNKS, 1.0)
+    assert report["alone"]["lexical"] > report["alone"]["vector"]
+    assert (report["probes"], report["chunks"]) == (2 * CHUNKS, CHUNKS)
+    assert report["fused"] > report["even"]
     assert generation.list_weights_measured_at is not None
     weights = generation.list_weights
     assert weights["lexical"] == 1.0 and weights["vector"] < 0.1
@@ -86,7 +87,7 @@ def test_small_collections_and_those_of_one_list_are_left_alone(notes: Collectio
     ingest_text(notes, doc_id="a", content="The river rises. It falls.")
     assert submit_due_measurements() == 0
     generation = measured(notes)
-    assert (generation.list_weights, generation.list_weights_report) == ({}, {"probes": 1, "chunks": 1})
+    assert (generation.list_weights, generation.list_weights_report) == ({}, {"probes": 2, "chunks": 1})
     assert dict(build_plan(notes).weights) == EVEN
     Collection.objects.filter(pk=notes.pk).update(hybrid_enabled=False)
     notes.refresh_from_db()
@@ -120,7 +121,7 @@ def test_the_page_the_api_and_the_command_show_and_measure(
     assert item["list_weights"] == used.used
     assert item["list_weights_report"]["chunks"] == CHUNKS
     call_command("ragd", "measure-weights", filled.name)
-    assert "keyword 1.000" in capsys.readouterr().out
+    assert "keyword 1;" in capsys.readouterr().out
 
 
 def bearer(scope: str, collections: tuple[str, ...] = ()) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ragd.insight.list_weights import EVEN, PROBES_MIN, _fused_rank, choose_weights, make_probes
+from ragd.insight.list_weights import CHUNKS_MIN, EVEN, _fused_rank, choose_weights, make_probes
 from ragd.search.fusion import fuse
 from ragd.types import Candidate, Chunk
 
@@ -25,24 +25,30 @@ def chosen(vector: list[int | None], lexical: list[int | None]) -> dict[str, flo
         {"vector": ranked(first, OTHERS), "lexical": ranked(second, OTHERS_BY_WORDS)}
         for first, second in zip(vector, lexical, strict=True)
     ]
-    return dict(choose_weights(rankings, [("wanted", 0)] * len(rankings)).weights)
+    return dict(choose_weights({"apart": [(lists, ("wanted", 0)) for lists in rankings]}).weights)
 
 
-def test_a_probe_is_a_sentence_and_the_chunk_without_it() -> None:
-    text = "The river rises in the hills. It passes three towns. It ends in a lake."
-    (probe,) = make_probes([Chunk("a", 4, text, 0, len(text), context="Rivers")])
-    assert probe.query in text and probe.query.endswith(".")
-    assert probe.query not in probe.chunk.content
-    assert len(probe.query) + len(probe.chunk.content) == len(text)
-    assert (probe.chunk.chunk_index, probe.chunk.context) == (0, "Rivers")
-    assert make_probes([Chunk("b", 0, text, 0, len(text))])[0].query == probe.query
+def test_probes_ask_by_a_sentence_apart_from_the_chunk_and_by_half_of_its_words() -> None:
+    text = "The river rises in the hills. It passes three towns on its way. It ends in a lake."
+    apart, shared = make_probes([Chunk("a", 4, text, 0, len(text), context="Rivers")])
+    assert (apart.kind, shared.kind) == ("apart", "shared")
+    assert apart.query in text and apart.query.endswith(".")
+    assert apart.query not in apart.chunk.content
+    assert len(apart.query) + len(apart.chunk.content) == len(text)
+    asked, words = shared.query.split(), apart.query.split()
+    assert 0 < len(asked) < len(words) and set(asked) < set(words)
+    assert apart.query not in shared.chunk.content
+    assert {(probe.chunk.chunk_index, probe.chunk.context) for probe in (apart, shared)} == {(0, "Rivers")}
+    again = make_probes([Chunk("b", 0, text, 0, len(text))])
+    assert [probe.query for probe in again] == [apart.query, shared.query]
 
 
 @pytest.mark.parametrize("text", ["The river rises in the hills", "河流发源于山中并流经三个城镇", "นกบินข้ามแม่น้ำและภูเขา"])
 def test_a_chunk_of_one_sentence_is_parted(text: str) -> None:
-    (probe,) = make_probes([Chunk("a", 0, text, 0, len(text))])
-    assert probe.query + probe.chunk.content in (text, text.replace(" ", "", 1), text)
-    assert len(probe.query) >= len(text) // 4
+    apart, shared = make_probes([Chunk("a", 0, text, 0, len(text))])
+    assert text.startswith(apart.query) and text.endswith(apart.chunk.content)
+    assert len(apart.query) >= len(text) // 4
+    assert 0 < len(shared.query) < len(text)
 
 
 def test_what_cannot_be_parted_makes_no_probe() -> None:
@@ -50,7 +56,7 @@ def test_what_cannot_be_parted_makes_no_probe() -> None:
 
 
 def test_lists_that_are_alike_count_the_same() -> None:
-    assert chosen([1, 3, 2, 5] * PROBES_MIN, [3, 1, 5, 2] * PROBES_MIN) == EVEN
+    assert chosen([1, 3, 2, 5] * CHUNKS_MIN, [3, 1, 5, 2] * CHUNKS_MIN) == EVEN
 
 
 def test_a_list_that_finds_nothing_counts_less() -> None:
@@ -64,14 +70,14 @@ def test_a_list_that_takes_places_away_counts_next_to_nothing() -> None:
     """Wrong chunks that both lists hold pass the right one as soon as the vector list counts."""
     wrong = [Candidate(f"y{number}", 0, "other", 1.0) for number in range(3, 50)]
     rankings = [{"vector": wrong, "lexical": ranked(3, OTHERS_BY_WORDS)}] * 60
-    measured = choose_weights(rankings, [("wanted", 0)] * 60)
+    measured = choose_weights({"apart": [(lists, ("wanted", 0)) for lists in rankings]})
     assert measured.weights["lexical"] == 1.0 and measured.weights["vector"] <= 0.02
     assert measured.fused == measured.alone["lexical"] > measured.even
 
 
 def test_the_figures_are_those_of_the_lists() -> None:
     rankings = [{"vector": ranked(None, OTHERS), "lexical": ranked(1, OTHERS_BY_WORDS)}] * 40
-    measured = choose_weights(rankings, [("wanted", 0)] * 40)
+    measured = choose_weights({"shared": [(lists, ("wanted", 0)) for lists in rankings]})
     assert measured.alone == {"vector": 0.0, "lexical": 1.0}
     assert (measured.fused, measured.probes) == (1.0, 40)
     assert measured.even == 1.0
@@ -80,7 +86,7 @@ def test_the_figures_are_those_of_the_lists() -> None:
 def test_places_are_those_of_fuse() -> None:
     lists = {"vector": ranked(4, OTHERS), "lexical": ranked(9, OTHERS_BY_WORDS)}
     for weights in (EVEN, {"vector": 0.35, "lexical": 1.0}, {"vector": 1.0, "lexical": 0.0}):
-        measured = choose_weights([lists], [("wanted", 0)])
+        measured = choose_weights({"apart": [(lists, ("wanted", 0))]})
         order = [candidate.key for candidate in fuse(lists, "rrf", {"weights": weights})]
         assert _fused_rank(lists, weights, ("wanted", 0)) == order.index(("wanted", 0)) + 1
         assert measured.alone["vector"] == pytest.approx(1 / math.log2(5))

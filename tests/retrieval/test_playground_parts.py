@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from collections_app.models import Collection
+from ragd.conditions import parse_condition
 from ragd.types import Candidate, Filters, RetrievePlan
 from retrieval_app.explanations.dropped_candidates import why_filtered
 from retrieval_app.explanations.rank_lines import ROW_PX, join_ranks, mark_pieces
@@ -136,7 +137,15 @@ def test_empty_fields_take_the_value_of_the_plan_that_they_begin_from() -> None:
 )
 def test_a_filter_says_why_it_refuses(filters: Filters, why: str) -> None:
     candidate = Candidate("a", 0, "", 1.0, tags=("a", "b"), metadata={"year": 2024, "flag": True})
-    assert why_filtered(candidate, filters) == why
+    assert why_filtered(candidate, filters, {}) == why
+
+
+def test_a_typed_filter_names_the_part_that_fails() -> None:
+    parts = [{"field": "page", "op": "gte", "value": 3}, {"field": "title", "op": "eq", "value": "Guide"}]
+    filters = Filters(where=parse_condition({"and": parts}))
+    candidate = Candidate("a", 0, "", 1.0, attributes={"page": 4})
+    assert why_filtered(candidate, filters, {"title": "Guide"}) == ""
+    assert "title = 'Guide'" in why_filtered(candidate, filters, {"title": "Report"})
 
 
 def test_only_what_differs_between_plans_is_named() -> None:

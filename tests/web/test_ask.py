@@ -102,6 +102,29 @@ def test_the_knobs_reach_the_plan_and_come_back(
     assert "{&quot;year&quot;: 2024}" in html
 
 
+def test_a_typed_filter_reaches_the_plan_and_comes_back(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(QUESTION, filter="metadata.year >= 2024 and tags = nature")
+    assert run.plan["filters"]["where"] == {
+        "and": [
+            {"field": "metadata.year", "op": "gte", "value": 2024},
+            {"field": "tags", "op": "eq", "value": "nature"},
+        ]
+    }
+    field = texts(visitor.get(f"/runs/{run.pk}/"), "dd.mono")
+    assert "metadata.year >= 2024 and tags = 'nature'" in field
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert "metadata.year &gt;= 2024 and tags = &#x27;nature&#x27;" in html
+
+
+def test_a_wrong_filter_is_told_at_its_field(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    response = visitor.post("/ask/", {"collection": "nature", "query": QUESTION, "filter": "pages = 3", "do": "ask"})
+    assert [error for error in texts(response, "#id_filter_error") if "position 1" in error]
+
+
 def test_the_seldom_knobs_reach_the_plan_and_come_back(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:

@@ -10,6 +10,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.pdf.layout import lay_out
 from collections_app.parsing.types import ParseError, Source
 
 COMMENT_SUBTYPES = frozenset(
@@ -28,12 +29,6 @@ ANNOTATIONS_PER_PAGE = 1000
 PAGES_NAMED = 20
 THIN_CHARS = 100
 PICTURED_SHARE = 0.7
-# pdfium writes U+FFFE for the hyphen of a word that goes on in the next line, and for a glyph that stands for nothing.
-MARK = "\ufffe"
-HYPHENATED = re.compile("[\ufffe\x02](?:\r?\n)?")
-LETTER = re.compile(r"[^\W\d_]")
-# Fonts written by macOS name the ligatures of old TeX fonts wrongly: U+21B5 is "ff", a glyph without a name "ffi".
-WRONG_FF = re.compile(r"(?<=[^\W\d_])\u21b5(?=[^\W\d_]|-)|(?<!\S)\u21b5(?=[a-z])")
 PERMISSION_COPY = 1 << 4
 
 
@@ -117,7 +112,7 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
             page.close()
             page = document[number - 1]
         text_page = page.get_textpage()
-        text = clean(_visible_text(text_page))
+        text, layout = lay_out(page, text_page, number)
         text_page.close()
         if not text.strip() and _has_picture(page):
             notes.pictures.append(number)
@@ -126,45 +121,9 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
         extra = [
             f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
         ]
-        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number))
+        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number), page=layout)
     finally:
         page.close()
-
-
-def _visible_text(text_page: pdfium.PdfTextPage) -> str:
-    """The page's text without what lies outside of its box, such as printers' marks, which no reader sees."""
-    text, visible = _named_glyphs(text_page), str(text_page.get_text_bounded())
-    return visible.replace(MARK, "") if _printed(visible) < _printed(text) else text
-
-
-def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
-    """The page's text with U+FFFD for glyphs that stand for no character, and ligatures with a wrong name corrected."""
-    text: str = text_page.get_text_range()
-    has_wrong_names = WRONG_FF.search(text) is not None
-    if MARK in text:
-        pieces = list(text)
-        for index, character in enumerate(text):
-            if character == MARK and not _is_hyphen(text_page, index):
-                before, after = text[index - 1 : index], text[index + 1 : index + 2]
-                is_inside = LETTER.fullmatch(before) and LETTER.fullmatch(after)
-                pieces[index] = "ffi" if has_wrong_names and is_inside else "\ufffd"
-        text = "".join(pieces)
-    return WRONG_FF.sub("ff", text) if has_wrong_names else text
-
-
-def _printed(text: str) -> int:
-    """Characters that are neither blanks nor pdfium's marks."""
-    return sum(1 for character in text if not character.isspace() and character not in "\ufffd\ufffe\x02\xad-")
-
-
-def _is_hyphen(text_page: pdfium.PdfTextPage, position: int) -> bool:
-    index = raw.FPDFText_GetCharIndexFromTextIndex(text_page, position)
-    return bool(index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1)
-
-
-def clean(text: str) -> str:
-    """Words that a line end divides are joined; blanks at line ends go."""
-    return re.sub(r"[ \t]+(\r?\n)", r"\1", HYPHENATED.sub("", text)).strip()
 
 
 def _label(document: pdfium.PdfDocument, number: int) -> str:

@@ -20,6 +20,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.model_endpoints.endpoints import embedding_endpoint
+from collections_app.model_folders import is_folder_model
 from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
@@ -107,7 +108,7 @@ class ProviderState:
 
 def provider_name(model: str) -> str:
     """The key of the endpoint that serves a model; "" for one of this process."""
-    if model in LOCAL_MODELS:
+    if model in LOCAL_MODELS or is_folder_model(model):
         return ""
     endpoint = embedding_endpoint(model)
     return f"{endpoint.address if endpoint else OPENAI_URL} {model}"[:300]

@@ -21,9 +21,10 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.insight.list_weights import (
+    CHUNKS,
+    CHUNKS_MIN,
     EVEN,
-    PROBES,
-    PROBES_MIN,
+    KINDS,
     Probe,
     embed_probes,
     make_probes,
@@ -82,7 +83,7 @@ def submit_due_measurements() -> int:
     Where the last one failed or was cancelled, none is queued before somebody asks for one.
     """
     queued = 0
-    for (pk,) in fetch_all(connection, DUE, {"least": PROBES_MIN, "growth": GROWTH}):
+    for (pk,) in fetch_all(connection, DUE, {"least": CHUNKS_MIN, "growth": GROWTH}):
         last = IngestJob.objects.filter(collection_id=pk, kind=IngestJob.Kind.MEASURE_WEIGHTS).first()
         if last is None or last.state == IngestJob.State.SUCCEEDED:
             submit_measurement(Collection.objects.get(pk=pk), created_by="maintenance")
@@ -107,7 +108,7 @@ def measure(store: Store) -> dict[str, Any]:
     chunk_count = store.state().chunk_count
     probes = sample_probes(store)
     measured = None
-    if len(probes) >= PROBES_MIN:
+    if len(probes) >= CHUNKS_MIN * len(KINDS):
         chunks, questions = embed_probes(probes, embedder)
         with transaction.atomic():
             measured = measure_list_weights(probes, chunks, questions, store)
@@ -120,9 +121,9 @@ def measure(store: Store) -> dict[str, Any]:
 
 
 def sample_probes(store: Store) -> list[Probe]:
-    """At most PROBES probes of chunks that are searched, the same ones while the collection holds the same chunks."""
+    """Probes of at most CHUNKS chunks that are searched, the same ones while the collection holds the same chunks."""
     sql = SAMPLE.format(chunks=store.collection.partition)
-    rows = fetch_all(store.connection, sql, {"collection_id": store.collection.id, "most": PROBES})
+    rows = fetch_all(store.connection, sql, {"collection_id": store.collection.id, "most": CHUNKS})
     return make_probes(
         [Chunk(doc_id, number, content, 0, len(content), context=context) for doc_id, number, content, context in rows]
     )
@@ -147,7 +148,7 @@ class UsedWeights:
     used: dict[str, float]
     report: dict[str, Any]
     measured_at: datetime | None
-    least: int = PROBES_MIN
+    least: int = CHUNKS_MIN
 
 
 def used_weights(collection: Collection) -> UsedWeights:

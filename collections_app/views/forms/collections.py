@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import connection
 
 from collections_app.http.page_requests import field_of
+from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.types import ChunkPolicy
@@ -64,11 +65,12 @@ class CollectionForm(IndexFields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        model, dims = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
             ("language", "english", "Stemming for keyword search."),
-            ("embed_model", settings.RAGD_EMBED_MODEL, "Changing it later rebuilds the index."),
-            ("embed_dims", settings.RAGD_EMBED_DIMS, "Changing it later rebuilds the index."),
+            ("embed_model", model, "Changing it later rebuilds the index."),
+            ("embed_dims", dims, "Changing it later rebuilds the index."),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 

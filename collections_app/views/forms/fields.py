@@ -10,6 +10,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 
+from collections_app.domain.filter_language import read_filter, write_json
+from ragd.errors import InvalidInput
+
+FILTER_EXAMPLE = "page >= 3 and language = de"
 EXPECTED_OBJECT = 'this must be a JSON object such as {"year": 2024}'
 
 
@@ -89,6 +93,29 @@ class ObjectField(forms.CharField):
         if isinstance(value, Mapping):
             return json.dumps(value, ensure_ascii=False) if value else ""
         return value
+
+
+class FilterField(forms.CharField):
+    """A typed filter in the language of `filter_language`; its JSON, {} when nothing is typed."""
+
+    widget = forms.TextInput(
+        attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off", "placeholder": FILTER_EXAMPLE}
+    )
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return read_filter(str(value or ""))
+        except InvalidInput as error:
+            raise ValidationError(error.message) from None
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+    def prepare_value(self, value: Any) -> Any:
+        return write_json(value) if isinstance(value, Mapping) else value
 
 
 class FilesInput(forms.ClearableFileInput):
