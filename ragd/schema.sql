@@ -10,8 +10,9 @@ CREATE TABLE IF NOT EXISTS collections (
     description     text NOT NULL DEFAULT '',
     embed_model     text NOT NULL,                     -- fixed for one generation
     embed_dims      integer NOT NULL CHECK (embed_dims BETWEEN 1 AND 4000),  -- fixed for one generation
+    vector_type     text NOT NULL DEFAULT 'vector' CHECK (vector_type IN ('vector', 'halfvec')),  -- of the HNSW index
     hybrid_enabled  boolean NOT NULL DEFAULT true,     -- keeps a lexical index
-    language        text NOT NULL DEFAULT 'english',   -- text search configuration of the lexical index
+    language        text NOT NULL DEFAULT 'english',   -- its text search configuration, or auto: by each document's language
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
@@ -41,6 +42,8 @@ CREATE TABLE IF NOT EXISTS documents (
     tags            text[] NOT NULL DEFAULT '{}',
     metadata        jsonb NOT NULL DEFAULT '{}',       -- the caller's; what search filters read
     file_metadata   jsonb NOT NULL DEFAULT '{}',       -- what the file says of itself, such as author and pages
+    language        text NOT NULL DEFAULT '',          -- ISO 639-1 code of what the text is in; '' unknown
+    language_stated text NOT NULL DEFAULT '',          -- what somebody said it is; '' nobody did
     source          text NOT NULL DEFAULT '',          -- file name, URL or 'api'
     media_type      text NOT NULL DEFAULT 'text/plain',
     text            text NOT NULL DEFAULT '',          -- normalized; every chunk is an exact slice of it

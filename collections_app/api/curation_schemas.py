@@ -21,6 +21,7 @@ class DocumentChanges(Request):
     title: str | None = Field(None, description="part of what is embedded: the chunks are embedded again")
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
+    language: str | None = Field(None, description="ISO 639-1 code of the text; '' to have it found")
     chunk_policy: ChunkPolicyRequest | None = Field(
         None, description="stated for this document alone, over the collection's; {} for the collection's"
     )
@@ -40,6 +41,7 @@ class FilterRequest(Request):
         "present", description="present: not archived"
     )
     media_type: str = ""
+    language: str = Field("", description="ISO 639-1 code; unknown: none is known")
 
 
 class BulkRequest(Request):
@@ -98,6 +100,7 @@ class FacetAnswer(Schema):
     states: list[FacetItem]
     tags: list[FacetItem]
     media_types: list[FacetItem]
+    languages: list[FacetItem]
 
 
 class RevisionItem(Schema):

@@ -55,12 +55,13 @@ def list_documents(
         "any", description="present: not archived"
     ),
     media_type: str = param.Query("", description="only of this one"),
+    language: str = param.Query("", description="only in this one, by its ISO 639-1 code; unknown: in none"),
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
 ) -> Any:
     """The documents of a collection, by id."""
     target = find_collection(request, collection)
-    rows = DocumentFilter(q, tuple(tag), state, media_type).rows(target).listed()
+    rows = DocumentFilter(q, tuple(tag), state, media_type, language).rows(target).listed()
     return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
@@ -94,6 +95,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
             metadata=payload.metadata,
             policy={name: getattr(payload, f"chunk_{name}") for name in POLICY_FIELDS},
             mode=payload.ingest_mode,
+            language=payload.language,
             actor=request_key(request),
         )
     except InvalidInput as error:
@@ -117,7 +119,7 @@ def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
 
 @router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
 def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
-    """Change title, tags, metadata, chunk policy or state; answers the document as it is then. 409 when archived."""
+    """Change title, tags, metadata, language, chunk policy or state; answers the document then. 409 when archived."""
     target = find_collection(request, collection)
     changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -136,10 +138,11 @@ def list_facets(
     tag: list[str] = TAGS,
     state: Literal["any", "present", "enabled", "disabled", "archived"] = "present",
     media_type: str = "",
+    language: str = "",
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""
     target = find_collection(request, collection)
-    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type))
+    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type, language))
 
 
 @router.post(
@@ -167,4 +170,10 @@ def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
 
 
 def _filter(filter_request: FilterRequest) -> DocumentFilter:
-    return DocumentFilter(filter_request.q, tuple(filter_request.tags), filter_request.state, filter_request.media_type)
+    return DocumentFilter(
+        filter_request.q,
+        tuple(filter_request.tags),
+        filter_request.state,
+        filter_request.media_type,
+        filter_request.language,
+    )

@@ -81,7 +81,11 @@ class CollectionRequest(Request):
         None, description="needed for a model the server does not know; changed later by a new generation"
     )
     chunk_policy: ChunkPolicyRequest | None = None
-    language: str | None = Field(None, description="PostgreSQL text search configuration, such as english or simple")
+    language: str | None = Field(
+        None,
+        description="auto, which is the default: keyword search by each document's language; or a PostgreSQL text "
+        "search configuration for all of them, such as english or simple",
+    )
     description: str = ""
 
 
@@ -225,6 +229,9 @@ class DocumentRequest(Request):
         "replace",
         description="either leaves exactly the new chunks; upsert keeps the vectors of texts that did not change",
     )
+    language: str | None = Field(
+        None, description="ISO 639-1 code of the text, such as de; '' to have it found; null: as it was said before"
+    )
     chunk_target_tokens: StrictInt | None = None
     chunk_overlap_tokens: StrictInt | None = None
     chunk_max_chars: StrictInt | None = None
@@ -243,6 +250,8 @@ class DocumentBrief(Schema):
     tags: list[str]
     metadata: dict[str, Any] = Field(description="the caller's; what filters of a search read")
     file_metadata: dict[str, Any] = Field(description="what the file says of itself; never filtered by")
+    language: str = Field(description="ISO 639-1 code of its text, stated or found; '' unknown")
+    language_stated: str = Field(description="what somebody said it is; '' nobody did")
     source: str
     media_type: str
     size_chars: int

@@ -25,6 +25,7 @@ RESERVED_NAMES = ("new", "import")
 # control characters, format marks that do not show, lone surrogates
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 SPACES = re.compile(r"\s+")
+LANGUAGE_CODE = re.compile("[a-z]{2}")
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -124,6 +125,18 @@ def _clean_value(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     raise InvalidInput(f"metadata must be JSON; {type(value).__name__} is not", field="metadata")
+
+
+def check_language(language: str) -> str:
+    """The ISO 639-1 code of a language in lower case; "" where none is said."""
+    code = language.strip().lower()
+    if code and not LANGUAGE_CODE.fullmatch(code):
+        raise InvalidInput(
+            f"language must be the two letters of a language in ISO 639-1, such as en, de or zh, not {language!r}; "
+            "leave it empty to have it found",
+            field="language",
+        )
+    return code
 
 
 def can_be_stored(text: str) -> bool:

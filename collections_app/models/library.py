@@ -66,6 +66,7 @@ class Collection(models.Model):
     description = models.TextField(default="", blank=True)
     embed_model = models.TextField()
     embed_dims = models.IntegerField()
+    vector_type = models.TextField(default="vector")
     hybrid_enabled = models.BooleanField(default=True)
     language = models.TextField(default="english")
     chunk_policy = models.JSONField(default=dict, blank=True)
@@ -85,6 +86,9 @@ class Collection(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+UNKNOWN_LANGUAGE = "unknown"
 
 
 class DocumentQuerySet(QuerySet["Document"]):
@@ -128,6 +132,12 @@ class DocumentQuerySet(QuerySet["Document"]):
         rows = self.filter(archived_at__isnull=state != "archived")
         return rows.filter(enabled=state == "enabled") if state in ("enabled", "disabled") else rows
 
+    def in_language(self, language: str) -> DocumentQuerySet:
+        """In that language (ISO 639-1); "unknown": in none that is known; "" for all."""
+        if not language:
+            return self
+        return self.filter(language="" if language == UNKNOWN_LANGUAGE else language.replace("\x00", ""))
+
     def of_type(self, media_type: str) -> DocumentQuerySet:
         """Of that media type; "" for all."""
         return self.filter(media_type=media_type.replace("\x00", "")) if media_type else self
@@ -138,6 +148,7 @@ class Document(models.Model):
 
     An archived document is read-only and not retrieved: archived_at is set and enabled is false. chunk_policy: the
     whole policy that made the chunks; chunk_policy_stated: its fields that were stated for this document alone.
+    language: ISO 639-1 code of the text, "" unknown; language_stated: what somebody said it is, "" nobody did.
     metadata: what callers and people say; chunks have it, and filters read it. file_metadata: what its file says.
     """
 
@@ -148,6 +159,8 @@ class Document(models.Model):
     tags = ArrayField(models.TextField(), default=list, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
     file_metadata = models.JSONField(default=dict, blank=True, db_default={})
+    language = models.TextField(default="", blank=True, db_default="")
+    language_stated = models.TextField(default="", blank=True, db_default="")
     source = models.TextField(default="", blank=True)
     media_type = models.TextField(default="text/plain")
     text = models.TextField(default="", blank=True)

@@ -8,17 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ragd.search.lexical_search import QUERY_TERMS, inverse_document_frequency
+import regex
+
+from ragd.search.lexical_search import inverse_document_frequency
 from ragd.search.vector_search import vector_text
+from ragd.store.analysis import is_auto, query_terms, read_question
 from ragd.store.store import Store, StoreState, fetch_all
+from ragd.text.scripts import UNSPACED, is_unspaced, split_runs
 from ragd.types import Vector
 
-# Each piece that the language's parser finds in the query, with the lexemes that its dictionaries make of it.
+# Each piece that a configuration's parser finds in the query, with the lexemes that its dictionaries make of it.
 QUERY_PIECES = """
-SELECT piece.token, tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token))
-FROM ts_parse((SELECT cfgparser FROM pg_ts_config WHERE oid = %(language)s::regconfig), %(query)s)
+SELECT piece.token, tsvector_to_array(to_tsvector(given.name::regconfig, piece.token))
+FROM unnest(%(configurations)s::text[]) AS given (name)
+CROSS JOIN LATERAL ts_parse((SELECT cfgparser FROM pg_ts_config WHERE oid = given.name::regconfig), %(rest)s)
     WITH ORDINALITY AS piece (kind, token, place)
-ORDER BY piece.place
+ORDER BY piece.place, given.name
 """
 
 # One entry of the stored sparse vector: its inner product with 1 at that place.
@@ -28,14 +33,18 @@ FROM {chunks} AS c CROSS JOIN unnest(%(terms)s::integer[]) AS wanted (term)
 WHERE c.collection_id = %(collection_id)s AND c.id = ANY(%(ids)s)
 """
 
+CHUNK_TEXTS = """
+SELECT context || ' ' || content FROM {chunks} WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
+"""
+
 WRITTEN_FORMS = """
-SELECT DISTINCT piece.token, tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token))
-FROM {chunks} AS c
+SELECT DISTINCT piece.token, tsvector_to_array(to_tsvector(given.name::regconfig, piece.token))
+FROM unnest(%(configurations)s::text[]) AS given (name)
+CROSS JOIN unnest(%(texts)s::text[]) AS written (content)
 CROSS JOIN LATERAL ts_parse(
-    (SELECT cfgparser FROM pg_ts_config WHERE oid = %(language)s::regconfig), c.context || ' ' || c.content
+    (SELECT cfgparser FROM pg_ts_config WHERE oid = given.name::regconfig), written.content
 ) AS piece (kind, token)
-WHERE c.collection_id = %(collection_id)s AND c.id = ANY(%(ids)s)
-  AND tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token)) && %(lexemes)s::text[]
+WHERE tsvector_to_array(to_tsvector(given.name::regconfig, piece.token)) && %(lexemes)s::text[]
 """
 
 DOT_PRODUCTS = """
@@ -103,18 +112,23 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     of; then the words that make no lexeme, each once. [] for a collection without lexical index."""
     if not store.collection.hybrid_enabled:
         return []
-    language = {"language": store.collection.language, "query": text}
-    pieces = [(token, list(made)) for token, made in fetch_all(store.connection, QUERY_PIECES, language)]
-    terms = fetch_all(store.connection, QUERY_TERMS, language | _scope(store))
-    known = {lexeme: (repeats, chunks) for lexeme, _, repeats, chunks in terms}
+    question = read_question(text, store)
+    pieces = [(token, list(made)) for token, made in fetch_all(store.connection, QUERY_PIECES, question.params)]
+    kept = {token for token, made in pieces if made}
+    pieces += [(pair, [pair]) for pair in question.pairs]
+    known = {lexeme: (repeats, chunks) for lexeme, _, repeats, chunks in query_terms(question, store)}
     words: list[tuple[int, QueryWord]] = []
     for lexeme, (repeats, chunks) in known.items():
         position, word = _piece_of(lexeme, pieces)
         idf = inverse_document_frequency(chunks, state.chunk_count) if chunks else 0.0
         words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
     words.sort(key=lambda item: item[0])
-    ignored = [token for token, made in pieces if not made and any(map(str.isalnum, token))]
-    return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in dict.fromkeys(ignored))]
+    ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept and _is_word(token))
+    return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in ignored)]
+
+
+def _is_word(token: str) -> bool:
+    return any(map(str.isalnum, token))
 
 
 def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> tuple[int, str]:
@@ -167,29 +181,32 @@ def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: S
     lexemes = [word.lexeme for word in words if word.counts]
     if not lexemes or not chunk_ids:
         return {}
-    params = {
-        "collection_id": store.collection.id,
-        "ids": list(chunk_ids),
-        "language": store.collection.language,
-        "lexemes": lexemes,
-    }
+    ids = {"collection_id": store.collection.id, "ids": list(chunk_ids)}
+    texts = [str(text) for (text,) in fetch_all(store.connection, _of(store, CHUNK_TEXTS), ids)]
+    if is_auto(store):
+        texts = [split_runs(text)[0] for text in texts]
     requested = set(lexemes)
-    rows = fetch_all(store.connection, _of(store, WRITTEN_FORMS), params)
+    question = read_question("", store)
+    params = {"configurations": list(question.configurations), "texts": texts, "lexemes": lexemes}
+    rows = fetch_all(store.connection, WRITTEN_FORMS, params)
     # a compound holds its parts, which are found in it by themselves
-    return {form: made[0] for form, made in rows if len(made) == 1 and made[0] in requested}
+    forms = {form: made[0] for form, made in rows if len(made) == 1 and made[0] in requested}
+    return forms | {lexeme: lexeme for lexeme in lexemes if is_unspaced(lexeme)}
 
 
 def find_words(text: str, forms: Mapping[str, str]) -> list[tuple[int, int, str]]:
-    """(start, end, lexeme) of every written form in the text, in order, without overlap; the longest form wins."""
+    """(start, end, lexeme) of every written form in the text, in order; the longest form wins. Where two overlap, as
+    neighbouring pairs of characters do, the second has what the first leaves of it."""
     if not forms:
         return []
     known = sorted(forms, key=lambda form: (-len(form), form))
-    pattern = re.compile("|".join(f"(?:{_bounded(form)})" for form in known))
-    return [(match.start(), match.end(), forms[match.group()]) for match in pattern.finditer(text)]
-
-
-def _scope(store: Store) -> dict[str, Any]:
-    return {"collection_id": store.collection.id, "generation": store.collection.generation}
+    pattern = regex.compile("|".join(f"(?:{_bounded(form)})" for form in known))
+    found: list[tuple[int, int, str]] = []
+    for match in pattern.finditer(text, overlapped=True):
+        start = max(match.start(), found[-1][1] if found else 0)
+        if start < match.end():
+            found.append((start, match.end(), forms[match.group()]))
+    return found
 
 
 def _of(store: Store, sql: str) -> str:
@@ -198,6 +215,8 @@ def _of(store: Store, sql: str) -> str:
 
 
 def _bounded(form: str) -> str:
-    """The form where no letter or digit goes on before or behind it."""
-    before = r"(?<![^\W_])" if form[0].isalnum() else ""
-    return f"{before}{re.escape(form)}" + (r"(?![^\W_])" if form[-1].isalnum() else "")
+    """The form where no letter or digit goes on before or behind it; characters without spaces have no such bounds."""
+    if is_unspaced(form):
+        return re.escape(form)
+    before = rf"(?<![^\W_{UNSPACED}])" if form[0].isalnum() else ""
+    return f"{before}{re.escape(form)}" + (rf"(?![^\W_{UNSPACED}])" if form[-1].isalnum() else "")

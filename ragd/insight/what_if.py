@@ -57,7 +57,7 @@ LEFT_OUT = """doc_id <> ALL(%(left_documents)s::text[])
   AND (doc_id <> ALL(%(left_of)s::text[]) OR (doc_id || '#' || chunk_index) <> ALL(%(left_chunks)s::text[]))"""
 
 GONE_WORDS = """
-SELECT ragd_term(lexeme), count(*), sum(cardinality(positions))
+SELECT ragd_term(lexeme), count(*), coalesce(sum(cardinality(positions)), 0)
 FROM {chunks}, unnest(fts)
 WHERE doc_id = ANY(%(left_documents)s::text[])
    OR (doc_id = ANY(%(left_of)s::text[]) AND (doc_id || '#' || chunk_index) = ANY(%(left_chunks)s::text[]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.search.pruned_search import pruned_rows
+from ragd.store.analysis import query_terms, read_question
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
@@ -25,15 +26,6 @@ LIMIT %(pool)s
 
 # A plan that is made once for all parameters cannot tell narrow tags from a common word: it may read every row.
 SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
-
-# A look-up per word, not a join: without statistics of a young table a join would read all the collection's words.
-QUERY_TERMS = """
-SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
-       SELECT t.chunk_count FROM chunk_terms t
-       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0)
-FROM unnest(to_tsvector(%(language)s::regconfig, %(query)s))
-ORDER BY lexeme COLLATE "C"
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +59,8 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
 
     moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
     """
-    params = {"language": store.collection.language, "query": text} | store.scope
     more = moved or {}
-    rows = fetch_all(store.connection, QUERY_TERMS, params)
+    rows = query_terms(read_question(text, store, more), store)
     counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in rows]
     terms = [row for row in counted if row[3] > 0]
     weights: dict[int, float] = {}

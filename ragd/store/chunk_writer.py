@@ -8,7 +8,6 @@ only known when every chunk of the slice has been parsed.
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ragd.store.analysis import PARSED, parse_params
 from ragd.store.copy_rows import binary_row
 from ragd.store.postings import drop_postings, extend_postings
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
@@ -96,15 +96,15 @@ REMOVE_TAILS = REMOVE.replace("%(numbers)s", "%(sizes)s").replace(
     "c.chunk_index = listed.chunk_index", "c.chunk_index >= listed.chunk_index"
 )
 
-PARSE = """
+PARSE = f"""
 SELECT tsvectorsend(parsed.fts), words.terms, words.counts
-FROM json_array_elements_text(%(texts)s::json) WITH ORDINALITY AS given (content, place)
-CROSS JOIN LATERAL (SELECT to_tsvector(%(language)s::regconfig, given.content) AS fts) AS parsed
+FROM {PARSED}
 CROSS JOIN LATERAL (
-    SELECT array_agg(ragd_term(lexeme)) AS terms, array_agg(cardinality(positions)) AS counts FROM unnest(parsed.fts)
+    SELECT array_agg(ragd_term(lexeme)) AS terms, array_agg(coalesce(cardinality(positions), 0)) AS counts
+    FROM unnest(parsed.fts)
 ) AS words
 ORDER BY given.place
-"""
+"""  # noqa: S608  (constants of the library)
 
 COUNT_TERMS = """
 INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
@@ -163,7 +163,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The parsed words of a slice of chunks: fts[i] in tsvector's binary form, sizes[i] of the terms with counts."""
+    """The parsed words of a slice of chunks: fts[i] in tsvector's binary form, sizes[i] of the terms with counts.
+
+    A count of 0 is a lexeme without places: it is counted among the chunks that hold it and weighs nothing.
+    """
 
     fts: list[bytes]
     sizes: Ints
@@ -239,14 +242,13 @@ def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, An
 
 
 def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
-    """The words of these chunks as the database's full-text search has them."""
+    """The words of these chunks as the lexical index has them."""
     fts: list[bytes] = []
     terms: list[int] = []
     counts: list[int] = []
     sizes: list[int] = []
     for first in range(0, len(chunks), PARSED_AT_ONCE):
-        texts = [f"{chunk.context}\n{chunk.content}" for chunk in chunks[first : first + PARSED_AT_ONCE]]
-        params = {"texts": json.dumps(texts, ensure_ascii=False), "language": store.collection.language}
+        params: dict[str, Any] = {**parse_params(chunks[first : first + PARSED_AT_ONCE], store)}
         for parsed, its_terms, its_counts in fetch_all(store.connection, PARSE, params):
             fts.append(bytes(parsed))
             sizes.append(len(its_terms or ()))
@@ -307,6 +309,7 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
     """What ragd_bm25() makes of each chunk, in sparsevec's binary form: dimensions, entries, 0, places, weights."""
     rows = np.repeat(np.arange(len(words.sizes)), words.sizes)
     order = np.lexsort((words.terms, rows))
+    order = order[words.counts[order] > 0]
     rows, terms, counts = rows[order], words.terms[order], words.counts[order]
     totals = np.zeros(len(words.sizes))
     np.add.at(totals, rows, counts)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
+from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
 from ragd.store.tables import (
     ATTACH_PARTITION,
@@ -27,7 +28,8 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
-from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
+from ragd.text.languages import AUTO
+from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
 SWAP_ATTEMPTS = 3
@@ -85,7 +87,7 @@ SERVE = """
 UPDATE collections
 SET generation = %(new)s, embed_model = %(embed_model)s, embed_dims = %(embed_dims)s,
     hybrid_enabled = %(hybrid_enabled)s, language = %(language)s, chunk_policy = %(chunk_policy)s::jsonb,
-    updated_at = now()
+    vector_type = %(vector_type)s, updated_at = now()
 WHERE id = %(collection_id)s
 """
 
@@ -114,10 +116,18 @@ class GenerationSpec:
     hybrid_enabled: bool
     language: str
     policy: ChunkPolicy
+    vector_type: VectorType = "vector"
 
     def as_dict(self) -> dict[str, Any]:
-        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights."""
-        return {
+        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
+
+        "analysis" is there for language "auto" alone: the version of what makes words of texts by their language.
+        "vector_type" is there where it is not the default, so that earlier hashes stay.
+        """
+        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
+        if self.vector_type != "vector":
+            later["vector_type"] = self.vector_type
+        return later | {
             "spec_version": SPEC_VERSION,
             "embed_model": self.embed_model,
             "embed_dims": self.embed_dims,
@@ -176,6 +186,7 @@ def open_generation(
         embed_model=spec.embed_model,
         embed_dims=spec.embed_dims,
         hybrid_enabled=spec.hybrid_enabled,
+        vector_type=spec.vector_type,
         language=spec.language,
         policy=spec.policy,
     )
@@ -216,6 +227,7 @@ def swap_generation(
     _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
+    values["vector_type"] = spec.vector_type
     execute(connection, SERVE, params | values | {"chunk_policy": canonical_json(spec.policy.as_dict())})
     return old
 

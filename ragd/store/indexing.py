@@ -12,6 +12,7 @@ from typing import Any
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
 from ragd.models.embedding import Embedder
+from ragd.store.analysis import same_analysis
 from ragd.store.chunk_writer import (
     COUNT_DOCUMENTS,
     Change,
@@ -325,7 +326,7 @@ def with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: S
     missing: list[Chunk] = []
     for chunk in changed:
         before = existing.get((chunk.doc_id, chunk.chunk_index))
-        if before is not None and before[0] == _digest(chunk):
+        if before is not None and before[0] == _digest(chunk) and same_analysis(chunk.attributes, before[-1], store):
             ready.append(replace(chunk, embedding=None))
         elif chunk.embedding is not None:
             ready.append(chunk)

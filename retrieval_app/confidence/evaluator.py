@@ -17,21 +17,14 @@ import numpy as np
 from ragd.insight.score_parts import cosine_parts
 from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
-from ragd.search.lexical_search import BM25_K1, QUERY_TERMS, inverse_document_frequency
-from ragd.store.store import Store, fetch_all
+from ragd.search.lexical_search import BM25_K1, inverse_document_frequency
+from ragd.store.analysis import query_terms, read_question, text_words
+from ragd.store.store import Store
 from ragd.types import Candidate
 
 FEATURES = ("cosine", "bm25_share", "words", "names")
 DECIMALS = 6
 STEEPEST = 60.0  # beyond it the logistic function is 0 or 1 to the last digit
-
-# What the words of the question make of each text, and how often.
-TEXT_WORDS = """
-SELECT piece.place::integer, word.lexeme, cardinality(word.positions)
-FROM unnest(%(texts)s::text[]) WITH ORDINALITY AS piece (content, place)
-CROSS JOIN LATERAL unnest(to_tsvector(%(language)s::regconfig, piece.content)) AS word
-WHERE word.lexeme = ANY(%(lexemes)s::text[])
-"""
 
 NAME = re.compile(r"[^\W_](?:[\w.-]*\w)?")
 SPECIAL = re.compile(r"[0-9_A-Z]")
@@ -94,8 +87,8 @@ class Measured:
     def __init__(self, query: str, store: Store) -> None:
         self.store = store
         self.query = normalize(query).strip()
-        params = {"language": store.collection.language, "query": self.query} | store.scope
-        terms = fetch_all(store.connection, QUERY_TERMS, params)
+        self._question = read_question(self.query, store)
+        terms = query_terms(self._question, store)
         total = store.state().chunk_count
         self._idf = {lexeme: inverse_document_frequency(chunks, total) for lexeme, _, _, chunks in terms}
         self._names = special_words(self.query)
@@ -149,10 +142,8 @@ class Measured:
     def _words_of(self, texts: Sequence[str]) -> dict[int, list[tuple[str, int]]]:
         """The place of a text from 1 -> (lexeme of the question, how often it stands there), by lexeme."""
         result: dict[int, list[tuple[str, int]]] = {}
-        if self._idf and texts:
-            params = {"texts": list(texts), "language": self.store.collection.language, "lexemes": list(self._idf)}
-            for position, lexeme, often in sorted(fetch_all(self.store.connection, TEXT_WORDS, params)):
-                result.setdefault(position, []).append((lexeme, int(often or 1)))
+        for position, lexeme, often in sorted(text_words(texts, list(self._idf), self._question, self.store)):
+            result.setdefault(position, []).append((lexeme, often))
         return result
 
 

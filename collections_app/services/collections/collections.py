@@ -28,6 +28,7 @@ from ragd.errors import InvalidInput, UnknownCollection
 from ragd.normalization import normalize
 from ragd.store.tables import create_collection as create_rows
 from ragd.store.tables import languages
+from ragd.text.languages import AUTO
 
 CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000
@@ -67,7 +68,7 @@ def create_collection(
                 embed_model=model,
                 embed_dims=dims,
                 hybrid_enabled=hybrid_enabled,
-                language=language or "english",
+                language=language or AUTO,
             )
             Collection.objects.filter(pk=pk).update(chunk_policy=explicit, description=check_description(description))
             collection = Collection.objects.get(pk=pk)

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from collections_app.domain.formats import MEGABYTE
-from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
+from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
 from collections_app.errors import ServiceError
 from collections_app.models import (
     Chunk,
@@ -70,13 +70,15 @@ def ingest_text(
     policy: Mapping[str, Any] | None = None,
     mode: str = "replace",
     source: str = "api",
+    language: str | None = None,
     actor: audit.Actor = None,
 ) -> IngestOutcome:
     """Make the document consist of this text, at once; the caller waits.
 
     Either mode leaves exactly the chunks of the new content. "replace" embeds all of them; "upsert" keeps the vectors
     of chunks whose text the document had before. The content that is stored already: nothing is done.
-    policy: the fields that this request states, over those that were stated for the document. Raises InvalidInput,
+    policy: the fields that this request states, over those that were stated for the document. language: ISO 639-1 code
+    of the text, "" to have it found, None as it was said of the document before. Raises InvalidInput,
     EmptyContent, EmbedderError, ServiceError 409 (archived) and 413.
     """
     if mode not in MODES:
@@ -88,6 +90,7 @@ def ingest_text(
         tags=clean_tags(tags),
         metadata=clean_metadata(metadata),
         source=source,
+        language=None if language is None else check_language(language),
     )
 
     def supersede(_: IngestOutcome) -> None:
@@ -150,6 +153,7 @@ def draft_of(document: Document | DocumentRevision) -> Draft:
         source_hash=document.source_hash,
         page_map=document.page_map,
         warnings=document.warnings,
+        language=document.language_stated if isinstance(document, Document) else None,
     )
 
 

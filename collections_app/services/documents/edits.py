@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
+from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.models.jobs import ACTIVE_STATES
@@ -31,7 +31,7 @@ from ragd.types import ChunkPolicy
 
 __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
 
-EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
+EDITABLE = ("title", "tags", "metadata", "language", "chunk_policy", "enabled", "archived")
 FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
 WRITE_KINDS = (*FILE_KINDS, IngestJob.Kind.REINDEX)
 
@@ -47,7 +47,8 @@ def edit_document(
     """Change the fields that `changes` names (EDITABLE) and return the document as it is then.
 
     tags and metadata replace what is there; nothing is embedded for them. A title is part of what is embedded, so
-    every chunk is embedded anew; of another chunk_policy ({} for the collection's) the chunks that differ are.
+    every chunk is embedded anew; a language ("" to have it found)
+    decides the words of keyword search; of another chunk_policy ({} for the collection's) the chunks that differ are.
     expected_revision: refuse (409) when the document has changed since that one. Raises ServiceError 404, 409 for
     anything but `archived: false` on an archived document and for content while a file is ingested for it,
     InvalidInput, EmbedderError.
@@ -80,6 +81,8 @@ def _check(collection: Collection, changes: Mapping[str, Any]) -> dict[str, Any]
         requested["tags"] = clean_tags(requested["tags"])
     if "metadata" in requested:
         requested["metadata"] = clean_metadata(requested["metadata"])
+    if "language" in requested:
+        requested["language"] = check_language(requested["language"])
     if "chunk_policy" in requested:
         requested["chunk_policy"] = check_policy(requested["chunk_policy"], window_of(collection))
     if requested.get("archived") and requested.get("enabled"):
@@ -88,11 +91,13 @@ def _check(collection: Collection, changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _edit_content(collection: Collection, doc_id: str, requested: Mapping[str, Any], actor: audit.Actor) -> None:
-    fields = {name: requested[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in requested}
+    fields = {
+        name: requested[name] for name in ("title", "tags", "metadata", "language", "chunk_policy") if name in requested
+    }
     if not fields:
         return
     _refuse_busy(collection, doc_id, FILE_KINDS)
-    if "title" not in fields and "chunk_policy" not in fields:
+    if not fields.keys() & {"title", "language", "chunk_policy"}:
         with transaction.atomic():
             lock_documents(collection, [doc_id])
             document = get_document(collection, doc_id)
@@ -107,7 +112,8 @@ def _edit_content(collection: Collection, doc_id: str, requested: Mapping[str, A
 def rewrite_document(
     collection: Collection, doc_id: str, fields: Mapping[str, Any], *, actor: audit.Actor = None
 ) -> IngestOutcome:
-    """Cut the document anew with other fields (title, tags, metadata, chunk_policy, checked); equal texts keep vectors.
+    """Cut the document anew with other fields (title, tags, metadata, language, chunk_policy, checked). Equal texts
+    keep their vectors.
 
     What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 when that happens
     again and again.
@@ -126,7 +132,8 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         raise _without_text(doc_id)
     explicit = fields.get("chunk_policy")
     draft = replace(
-        draft_of(document), **{name: fields[name] for name in ("title", "tags", "metadata") if name in fields}
+        draft_of(document),
+        **{name: fields[name] for name in ("title", "tags", "metadata", "language") if name in fields},
     )
     if explicit is None:
         policy = (

@@ -11,7 +11,7 @@ from django.db.models import Count, F, Func, Q, TextField
 from collections_app.domain.identity import can_be_stored, check_doc_id
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
-from collections_app.models.library import DocumentQuerySet
+from collections_app.models.library import UNKNOWN_LANGUAGE, DocumentQuerySet
 from ragd.errors import InvalidInput
 
 STATES = ("present", "enabled", "disabled", "archived", "any")
@@ -22,12 +22,14 @@ FACETS_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
-    """q: words that id, title or source contain. tags: all of them. state: one of STATES. Empty fields match all."""
+    """q: words that id, title or source contain. tags: all of them. state: one of STATES. language:
+    ISO 639-1 code, or "unknown". Empty fields match all."""
 
     q: str = ""
     tags: tuple[str, ...] = ()
     state: str = "present"
     media_type: str = ""
+    language: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -41,10 +43,11 @@ class DocumentFilter:
     def rows(self, collection: Collection) -> DocumentQuerySet:
         """The documents that it lets through, in no order."""
         document_query_set: DocumentQuerySet = Document.objects.filter(collection=collection)
-        if not all(can_be_stored(text) for text in (self.q, self.media_type, *self.tags)):
+        if not all(can_be_stored(text) for text in (self.q, self.media_type, self.language, *self.tags)):
             return document_query_set.none()
         document_query_set = document_query_set.matching(self.q)
-        return document_query_set.tagged(self.tags).in_state(self.state).of_type(self.media_type)
+        rows = document_query_set.tagged(self.tags).in_state(self.state)
+        return rows.of_type(self.media_type).in_language(self.language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,17 @@ class Facet:
 
 
 def count_facets(collection: Collection, document_filter: DocumentFilter) -> dict[str, list[Facet]]:
-    """states, tags and media_types with counts, each under the other filters; the most frequent first, at most 30."""
+    """states, tags, media_types and languages with counts, each under the other filters; the most frequent first,
+    at most 30.
+    """
     return {
         "states": _states(replace(document_filter, state="any").rows(collection)),
         "tags": _tags(document_filter.rows(collection)),
-        "media_types": _media_types(replace(document_filter, media_type="").rows(collection)),
+        "media_types": _values(replace(document_filter, media_type="").rows(collection), "media_type"),
+        "languages": [
+            Facet(facet.value or UNKNOWN_LANGUAGE, facet.count)
+            for facet in _values(replace(document_filter, language="").rows(collection), "language")
+        ],
     }
 
 
@@ -82,9 +91,9 @@ def _tags(rows: DocumentQuerySet) -> list[Facet]:
     return [Facet(tag, total) for tag, total in counted.values_list("tag", "total")[:FACETS_MAX]]
 
 
-def _media_types(rows: DocumentQuerySet) -> list[Facet]:
-    counted = rows.order_by().values("media_type").annotate(total=Count("pk")).order_by("-total", "media_type")
-    return [Facet(kind, total) for kind, total in counted.values_list("media_type", "total")[:FACETS_MAX]]
+def _values(rows: DocumentQuerySet, name: str) -> list[Facet]:
+    counted = rows.order_by().values(name).annotate(total=Count("pk")).order_by("-total", name)
+    return [Facet(value, total) for value, total in counted.values_list(name, "total")[:FACETS_MAX]]
 
 
 def choose_named(doc_ids: Iterable[str]) -> list[str]:
@@ -127,4 +136,5 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
         tags=tuple(tag for tag in tags if tag),
         state=state if state in STATES else "present",
         media_type=str(values.get("type") or ""),
+        language=str(values.get("language") or ""),
     )

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
@@ -47,6 +47,7 @@ from ragd.errors import EmptyContent, GenerationChanged
 from ragd.store.indexing import index_stream
 from ragd.store.store import cursor, execute
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
+from ragd.text.languages import detect_language
 from ragd.types import Chunk, ChunkPolicy, Segment, canonical_json
 
 Result = TypeVar("Result")
@@ -55,7 +56,7 @@ COLLECTION_FIELDS = tuple(field.attname for field in Collection._meta.concrete_f
 STORED_FIELDS = (
     "title", "tags", "metadata", "file_metadata", "source", "media_type", "text", "size_chars", "token_count",
     "chunk_count", "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision",
-    "updated_at",
+    "language", "language_stated", "updated_at",
 )  # fmt: skip
 
 MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
@@ -73,6 +74,8 @@ class Draft:
 
     content: text, or segments in order. page_map: (start, end, label) in characters of the text. file_metadata: what
     the file says of itself; it decides no chunk. layout: where words stand on pages; (): as it is stored for the text.
+    language: what the text is said to be in (ISO 639-1); "": it is found;
+    None: what was said of the stored document stays.
     """
 
     doc_id: str
@@ -87,6 +90,7 @@ class Draft:
     page_map: Sequence[Sequence[Any]] = ()
     warnings: Sequence[str] = ()
     layout: Sequence[PageLayout] = ()
+    language: str | None = None
 
 
 class Progress(Protocol):
@@ -145,6 +149,8 @@ def ingest(
         raise EmptyContent(
             f"the document {draft.doc_id!r} has no text after normalization; send some text", field="content"
         )
+    if draft.language is None:
+        draft = replace(draft, language=before.language_stated if before is not None else "")
     overlays = overlays or DocumentOverlays.of(collection.pk, draft.doc_id, before)
     digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
@@ -222,6 +228,7 @@ def hash_content(
         metadata=draft.metadata,
         policy=policy.as_dict(),
         overlays=overlays,
+        language=draft.language or "",
     )
 
 
@@ -236,8 +243,10 @@ def hash_decisive(
     metadata: Mapping[str, Any],
     policy: Mapping[str, Any],
     overlays: Sequence[Any] = (),
+    language: str = "",
 ) -> str:
-    """`hash_content` from the parts. text_hash: SHA-256 of the text, hex; segments: None where it came as a text."""
+    """`hash_content` from the parts. text_hash: SHA-256 of the text, hex; segments: None where it came as a text;
+    language: what was said of it."""
     decisive: dict[str, Any] = {
         "text": text_hash,
         "segments": segments,
@@ -250,6 +259,8 @@ def hash_decisive(
     }
     if overlays:
         decisive["overlays"] = list(overlays)
+    if language:
+        decisive["language"] = language
     return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
 
 
@@ -273,9 +284,10 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
 def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
     """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
     pages = [(start, end, label) for start, end, label in draft.page_map]
+    language = language_of(draft, text)
 
     def cut() -> Iterator[Chunk]:
-        return iter_bound(
+        chunks = iter_bound(
             iter_chunks(draft.content, policy),
             doc_id=draft.doc_id,
             title=draft.title,
@@ -283,11 +295,24 @@ def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
             metadata=draft.metadata,
             page_map=pages,
         )
+        return with_language(chunks, language)
 
     with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
         chunks = CutChunks(cut)
         telemetry.record_counts(span, chunks_count=len(chunks))
     return chunks
+
+
+def language_of(draft: Draft, text: str) -> str:
+    """The ISO 639-1 code of the document's text: what was said of it, else what is found; "" unknown."""
+    return draft.language or detect_language(text)
+
+
+def with_language(chunks: Iterable[Chunk], language: str) -> Iterator[Chunk]:
+    """The chunks with the document's language among their attributes; unchanged where it is not known."""
+    if not language:
+        return iter(chunks)
+    return (replace(chunk, attributes={**chunk.attributes, "language": language}) for chunk in chunks)
 
 
 def embed(collection: Collection, chunks: EmbeddedChunks, known: KnownVectors, progress: Progress) -> EmbeddedChunks:
@@ -312,6 +337,8 @@ def _document(
         tags=list(draft.tags),
         metadata=dict(draft.metadata),
         file_metadata=dict(draft.file_metadata),
+        language=language_of(draft, text),
+        language_stated=draft.language or "",
         source=draft.source,
         media_type=draft.media_type,
         text=text,

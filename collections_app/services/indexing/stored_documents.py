@@ -42,7 +42,7 @@ HOLD_COLLECTION = "SELECT id FROM collections WHERE id = %(collection_id)s AND d
 
 HOLD_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
-       d.chunk_policy_stated, d.archived_at IS NOT NULL
+       d.chunk_policy_stated, d.archived_at IS NOT NULL, d.language_stated
 FROM collections c
 LEFT JOIN documents d ON d.collection_id = c.id AND d.doc_id = %(name)s
 WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
@@ -54,7 +54,7 @@ LOCK_AND_HOLD = f"{LOCK_NAME};{HOLD_DOCUMENT}"
 
 STORED_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
-       d.chunk_policy_stated, d.archived_at IS NOT NULL
+       d.chunk_policy_stated, d.archived_at IS NOT NULL, d.language_stated
 FROM documents d
 WHERE d.collection_id = %(collection_id)s AND d.doc_id = %(doc_id)s
 """
@@ -76,7 +76,8 @@ ORDER BY chunk_index
 class StoredDocument:
     """The facts of a stored document that decide whether and how it is written again.
 
-    policy_stated: the fields of its chunk policy that were stated for it alone.
+    policy_stated: the fields of its chunk policy that were stated for it alone. language_stated: of its text, "" nobody
+    said any.
     """
 
     pk: int
@@ -88,6 +89,7 @@ class StoredDocument:
     size_chars: int
     policy_stated: Mapping[str, Any] = field(default_factory=dict)
     archived: bool = False
+    language_stated: str = ""
 
 
 def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
@@ -125,10 +127,10 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
 
 
 def _stored(row: Sequence[Any]) -> StoredDocument:
-    pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars, explicit, archived = row
+    pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars, explicit, archived, language = row
     policy_stated = json.loads(explicit) if isinstance(explicit, str) else explicit
     facts = (pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars)
-    return StoredDocument(*facts, policy_stated, archived)
+    return StoredDocument(*facts, policy_stated, archived, language)
 
 
 def refuse_archived(doc_id: str) -> ServiceError:

@@ -1,0 +1,178 @@
+"""What the lexical index is made of: the lexemes of a chunk, and those that a query looks for. One analysis for all.
+
+A collection names a text search configuration, and every text is parsed by it; or it says `auto`: each chunk is parsed
+by the configuration of its document's language (Chunk.attributes["language"]), and runs of characters without spaces
+are taken out before and become pairs of characters, in the index beside the single ones. Each chunk of such a
+collection also holds one lexeme without places that names its configuration. It counts nowhere as a word, but
+`chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ragd.store.store import Store, fetch_all
+from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
+from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
+from ragd.types import Chunk
+
+ANALYSIS_VERSION = 1  # of `auto`; part of what identifies a generation
+PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
+
+# A space keeps the marker apart from every word that the parser can make.
+MARKER = "configuration {}"
+
+# The rest's places come behind those of the pairs, which count from 1 each: more would pass the highest place.
+PARSED = """
+ROWS FROM (json_array_elements_text(%(texts)s::json), json_array_elements_text(%(pairs)s::json),
+           json_array_elements_text(%(configurations)s::json)) WITH ORDINALITY AS given (content, pairs, name, place)
+CROSS JOIN LATERAL (
+    SELECT given.pairs::tsvector || to_tsvector(given.name::regconfig, given.content) AS fts
+) AS parsed
+"""
+
+HELD = """
+SELECT listed.name, t.chunk_count
+FROM unnest(%(names)s::text[]) AS listed (name)
+JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
+                  AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name))
+"""
+
+MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
+
+# Each lexeme once, however many configurations make it. A look-up per word, not a join: without statistics of a young
+# table a join would read all the collection's words.
+QUERY_TERMS = """
+SELECT lexeme, ragd_term(lexeme), max(repeats), coalesce((
+       SELECT t.chunk_count FROM chunk_terms t
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0)
+FROM (
+    SELECT word.lexeme, cardinality(word.positions) AS repeats
+    FROM unnest(%(configurations)s::text[]) AS given (name),
+         unnest(to_tsvector(given.name::regconfig, %(rest)s)) AS word
+    UNION ALL
+    SELECT lexeme, cardinality(positions) FROM unnest(%(pairs)s::tsvector)
+) AS words
+GROUP BY lexeme
+ORDER BY lexeme COLLATE "C"
+"""
+
+# What the words of a question make of each text, and how often.
+TEXT_WORDS = """
+SELECT piece.place::integer, word.lexeme, max(cardinality(word.positions))
+FROM ROWS FROM (unnest(%(texts)s::text[]), unnest(%(pairs)s::text[])) WITH ORDINALITY AS piece (content, pairs, place)
+CROSS JOIN unnest(%(configurations)s::text[]) AS given (name)
+CROSS JOIN LATERAL unnest(piece.pairs::tsvector || to_tsvector(given.name::regconfig, piece.content)) AS word
+WHERE word.lexeme = ANY(%(lexemes)s::text[])
+GROUP BY 1, 2
+ORDER BY 1, word.lexeme COLLATE "C"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A normalized query as the index is asked: rest is parsed by each of the configurations, pairs are in order."""
+
+    rest: str
+    pairs: tuple[str, ...]
+    configurations: tuple[str, ...]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {
+            "rest": self.rest,
+            "pairs": _vector(self.pairs),
+            "configurations": list(self.configurations),
+        }
+
+
+def is_auto(store: Store) -> bool:
+    """Whether the store's generation is analysed by the language of each document."""
+    return store.collection.language == AUTO
+
+
+def same_analysis(attributes: Mapping[str, Any], others: Mapping[str, Any], store: Store) -> bool:
+    """Whether an equal text of a chunk with these attributes has equal lexemes in one with the others."""
+    return not is_auto(store) or _configuration(attributes) == _configuration(others)
+
+
+def _configuration(attributes: Mapping[str, Any]) -> str:
+    return configuration_of(str(attributes.get("language", "")))
+
+
+def read_question(text: str, store: Store, moved: Mapping[int, int] | None = None) -> Question:
+    """The query by every configuration that the store's chunks were parsed by; moved: as for read_query()."""
+    if not is_auto(store):
+        return Question(text, (), (store.collection.language,))
+    rest, runs = split_runs(text)
+    return Question(rest, tuple(pair for run in runs for pair in pairs_of(run)), _held(store, moved or {}))
+
+
+def query_terms(question: Question, store: Store) -> list[tuple[str, int, int, int]]:
+    """(lexeme, its term, how often the query has it, how many chunks hold it), by lexeme, each lexeme once."""
+    return [(str(lexeme), *numbers) for lexeme, *numbers in fetch_all(
+        store.connection, QUERY_TERMS, question.params | store.scope
+    )]  # fmt: skip
+
+
+def text_words(
+    texts: Sequence[str], lexemes: Sequence[str], question: Question, store: Store
+) -> list[tuple[int, str, int]]:
+    """(place of a text from 1, lexeme, how often the text has it), in order, of these lexemes alone."""
+    if not texts or not lexemes:
+        return []
+    parts = [_parts(text) if is_auto(store) else (text, "") for text in texts]
+    params = {
+        "texts": [rest for rest, _ in parts],
+        "pairs": [pairs for _, pairs in parts],
+        "configurations": list(question.configurations),
+        "lexemes": list(lexemes),
+    }
+    rows = fetch_all(store.connection, TEXT_WORDS, params)
+    return [(int(place), str(lexeme), int(often or 1)) for place, lexeme, often in rows]
+
+
+def parse_params(chunks: Sequence[Chunk], store: Store) -> dict[str, str]:
+    """The parameters of PARSED for these chunks."""
+    texts = [f"{chunk.context}\n{chunk.content}" for chunk in chunks]
+    pairs = [""] * len(chunks)
+    names = [store.collection.language] * len(chunks)
+    if is_auto(store):
+        names = [_configuration(chunk.attributes) for chunk in chunks]
+        parts = [_parts(text) for text in texts]
+        texts = [rest for rest, _ in parts]
+        pairs = [f"{its} '{MARKER.format(name)}'" for (_, its), name in zip(parts, names, strict=True)]
+    return {
+        "texts": json.dumps(texts, ensure_ascii=False),
+        "pairs": json.dumps(pairs, ensure_ascii=False),
+        "configurations": json.dumps(names),
+    }
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """(the text without its runs, the runs' single characters and pairs as a tsvector)."""
+    rest, runs = split_runs(text)
+    return rest, _vector([unit for run in runs for unit in indexed_pairs(run)])
+
+
+def _vector(units: Sequence[str]) -> str:
+    """A tsvector in which each unit has as many places as it has repeats. No unit holds a quote or a backslash."""
+    return " ".join(
+        f"'{unit}':" + ",".join(map(str, range(1, min(count, PLACES_MAX) + 1)))
+        for unit, count in Counter(units).items()
+    )
+
+
+def _held(store: Store, moved: Mapping[int, int]) -> tuple[str, ...]:
+    """The configurations of the store's chunks by name; that of an unknown language where there are none."""
+    params: dict[str, Any] = {"names": list(ALL_CONFIGURATIONS), "marker": MARKER} | store.scope
+    counts = Counter(dict(fetch_all(store.connection, HELD, params)))
+    if moved:
+        terms = dict(fetch_all(store.connection, MARKER_TERMS, {"names": params["names"], "marker": MARKER}))
+        for term in terms.keys() & moved.keys():
+            counts[terms[term]] += moved[term]
+    return tuple(sorted(name for name, count in counts.items() if count > 0)) or (configuration_of(""),)
