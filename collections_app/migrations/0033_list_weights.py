@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0030_model_settings'),
+        ('collections_app', '0032_vector_type'),
     ]
 
     operations = [
