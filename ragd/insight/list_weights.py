@@ -39,6 +39,7 @@ EVEN = {"vector": 1.0, "lexical": 1.0}
 SHARES = (0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.0)  # of the weaker list, beside 1 of the other
 PAIRS = (EVEN, *(EVEN | {name: share} for share in SHARES for name in LISTS))  # the most even first
 NEAR, LOSS_MIN = 0.5, 0.0075
+USELESS = 1 / 3
 PLAN = RetrievePlan(exact="always")
 WHITE_SPACE = re.compile(r"\s+")
 
@@ -179,7 +180,8 @@ def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
     rankings: of each kind, as many in each and in the same order. Tried are even weights and SHARES to either side. A
     pair is worth the mean nDCG@10 of the fused list, kinds weighted by KINDS; of equal ones the most even is best.
     Even weights stay while they are less than NEAR standard errors of the paired difference below the best, or less
-    than LOSS_MIN: which point of a grid is best is partly chance.
+    than LOSS_MIN: which point of a grid is best is partly chance. A list that reaches less than a share of USELESS of
+    what the other reaches alone gets 0.
     Raises ValueError for no rankings.
     """
     if not rankings or not all(rankings.values()):
@@ -193,11 +195,14 @@ def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
             worth[number] = [so_far + KINDS[kind] * gain for so_far, gain in zip(worth[number], row, strict=True)]
     share = sum(KINDS[kind] for kind in rankings)
     means = [statistics.fmean(row) / share for row in worth]
-    chosen = means.index(max(means))
-    if means[chosen] - means[0] <= max(LOSS_MIN, NEAR * _error(worth[chosen], worth[0]) / share):
-        chosen = 0
     everything = [row for asked in rankings.values() for row in asked]
     alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in everything) for name in LISTS}
+    weaker, stronger = sorted(LISTS, key=lambda name: alone[name])
+    chosen = means.index(max(means))
+    if alone[weaker] < USELESS * alone[stronger]:
+        chosen = PAIRS.index(EVEN | {weaker: 0.0})
+    elif means[chosen] - means[0] <= max(LOSS_MIN, NEAR * _error(worth[chosen], worth[0]) / share):
+        chosen = 0
     even, fused = statistics.fmean(gains[0]), statistics.fmean(gains[chosen])
     return ListWeights(dict(PAIRS[chosen]), alone, even, fused, len(everything))
 
