@@ -25,6 +25,11 @@ def folder_paths() -> list[str]:
     return [path for path in settings.RAGD_EMBED_PATH.split(os.pathsep) if path]
 
 
+def sparse_paths() -> list[str]:
+    """The folders of RAGD_SPARSE_PATH."""
+    return [path for path in settings.RAGD_SPARSE_PATH.split(os.pathsep) if path]
+
+
 def open_folder(path: str, dims: int | None = None, threads: int | None = None) -> FolderEmbedder:
     """This process's embedder of a folder as it is now: made again when its files have changed.
 

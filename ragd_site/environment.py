@@ -114,6 +114,11 @@ class Environment(BaseSettings):
     )
     RAGD_EMBED_QUERY_PROMPT: str = Field("", description="Prompt before queries in their place")
     RAGD_EMBED_PASSAGE_PROMPT: str = Field("", description="Prompt before passages in their place")
+    RAGD_SPARSE_PATH: str = Field(
+        "",
+        description="Folders of sparse document encoders (SPLADE-doc), separated by `:`, that keyword search may use "
+        "in place of words; unset: there are none",
+    )
     EMBED_BASE_URL: str = Field("", description="OpenAI-compatible endpoint for embeddings; unset: api.openai.com")
     EMBED_API_KEY: SecretStr = Field(
         SecretStr(""), description="Key for the embedding endpoint; unset: `OPENAI_API_KEY`"

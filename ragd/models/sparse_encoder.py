@@ -36,6 +36,7 @@ KIND = "sparse encoder"
 ROUTER_FILE, IDF_FILE = "router_config.json", "idf.json"
 QUERY, DOCUMENT, POOLING = "SparseStaticEmbedding", ("Transformer", "MLMTransformer"), "SpladePooling"
 STRATEGIES, ACTIVATIONS = ("max", "sum"), ("relu", "log1p_relu")
+LEARNED_SCALE = 0.5  # of stored weights; a weight of 4.4, a logit of 80, is the highest that counts in full
 TERMS_MAX = 2_000  # of one text; real encoders keep some hundreds
 CACHED_MAX = 4_096
 EXPORT = "`optimum-cli export onnx --library transformers --task fill-mask --model MODEL FOLDER/onnx`"
@@ -138,7 +139,7 @@ class SparseEncoder(FolderModel):
             if weights[place] <= 0 or len(terms) == TERMS_MAX:
                 break
             token = tokenizer.id_to_token(place)
-            if token is not None and place not in special:
+            if token and "\0" not in token and place not in special:
                 terms[token] = float(weights[place])
         return terms
 
@@ -241,24 +242,21 @@ def use_folders(folders: Callable[[], Sequence[str]]) -> None:
 
 
 def list_encoders() -> list[SparseEncoder]:
-    """The encoders of this process's folders as these are now. EmbedderError for one that cannot be read."""
-    found = []
-    for path in _folders[0]() if _folders else ():
-        known = _encoders.get(path)
-        if known is None or not _is_unchanged(known):
-            known = _encoders[path] = SparseEncoder(path)
-        found.append(known)
-    return found
+    """The encoders of this process's folders as these are now; one that cannot be read is left out."""
+    return [found for found in map(_open, _folders[0]() if _folders else ()) if isinstance(found, SparseEncoder)]
 
 
 def encoder_named(model: str) -> SparseEncoder:
     """The encoder of this name and checksum. EmbedderError of kind "changed_model" when there is none."""
     there = []
-    for encoder in list_encoders():
-        if encoder.model == model:
-            return encoder
-        if encoder.name == model.rpartition("@")[0]:
-            there.append(f"the folder {str(encoder.root)!r} now has {encoder.model.rpartition('@')[2]}")
+    for path in _folders[0]() if _folders else ():
+        found = _open(path)
+        if isinstance(found, EmbedderError):
+            there.append(found.message)
+        elif found.model == model:
+            return found
+        elif found.name == model.rpartition("@")[0]:
+            there.append(f"the folder {path!r} now has {found.model.rpartition('@')[2]}")
     raise changed_folder(model, "; ".join(there) or "no folder of that name is set up")
 
 
@@ -267,9 +265,16 @@ def is_sparse_model(language: str) -> bool:
     return IDENTITY.fullmatch(language) is not None
 
 
-def _is_unchanged(encoder: SparseEncoder) -> bool:
+def _open(path: str) -> SparseEncoder | EmbedderError:
+    """The encoder of a folder as it is now, or why there is none."""
+    known = _encoders.get(path)
     try:
-        encoder.check_unchanged()
+        if known is not None:
+            known.check_unchanged()
+            return known
     except EmbedderError:
-        return False
-    return True
+        del _encoders[path]
+    try:
+        return _encoders.setdefault(path, SparseEncoder(path))
+    except EmbedderError as error:
+        return error

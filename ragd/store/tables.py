@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ragd.errors import InvalidInput
+from ragd.models.sparse_encoder import list_encoders
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy, VectorType, canonical_json
@@ -61,8 +62,10 @@ DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 
 
 def languages(connection: Connection) -> list[str]:
-    """What a collection's language may be: "auto", then the text search configurations that the server has, by name."""
-    return [AUTO, *(name for (name,) in fetch_all(connection, LANGUAGES))]
+    """What a collection's language may be: "auto", then the text search configurations that the server has, by name,
+    then the sparse encoders of this process."""
+    named = [name for (name,) in fetch_all(connection, LANGUAGES)]
+    return [AUTO, *named, *(encoder.model for encoder in list_encoders())]
 
 
 def create_collection(
