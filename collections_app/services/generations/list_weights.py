@@ -37,7 +37,7 @@ GROWTH = 2.0  # so many times more or fewer chunks than were measured: measure a
 
 # By a hash of their names, which an index holds: no text is read to choose.
 SAMPLE = """
-SELECT doc_id, chunk_index, content, context FROM {chunks}
+SELECT doc_id, chunk_index, content, context, attributes::text FROM {chunks}
 WHERE collection_id = %(collection_id)s AND enabled
 ORDER BY md5(doc_id || ' ' || chunk_index), doc_id, chunk_index LIMIT %(most)s
 """
