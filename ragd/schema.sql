@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS documents (
     content_hash    text NOT NULL DEFAULT '',          -- SHA-256 of what decides the chunks: text, title, tags, metadata, policy, model
     source_hash     text NOT NULL DEFAULT '',          -- SHA-256 of the uploaded bytes, '' when text came by API
     page_map        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, label], ...] in characters of text
+    cell_map        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, sheet, columns, rows], ...]: each line there is a row
     segments        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, t_start, t_end], ...] in characters of text
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- the policy that made the chunks
     chunk_policy_stated jsonb NOT NULL DEFAULT '{}',   -- its fields that were stated for this document alone

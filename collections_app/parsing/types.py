@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from ragd.text.tables import Cells
+
 ErrorKind = Literal[
     "encrypted", "broken", "unsupported", "empty", "scanned", "timeout", "memory", "too_large", "bomb", "crashed"
 ]
@@ -122,13 +124,26 @@ class PageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class SheetLines:
+    """Lines of a text that show rows of a spreadsheet, one each, from line number `line` on, which counts from 0.
+
+    columns, rows: by number from 1, ascending; every row has a cell in each column. sheet: "" in a file without sheets.
+    """
+
+    line: int
+    sheet: str
+    columns: Sequence[int]
+    rows: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedDocument:
     """text is normalized (`ragd.normalization.normalize(text) == text`).
 
     page_map: (start, end, label) in characters of text, in order, not overlapping; labels such as "page 3",
     "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people;
     is_partial: one of them names something that the document holds and the text does not. layout: of the pages whose
-    words have a known place, by page.
+    words have a known place, by page. cell_map: which lines show which rows of a spreadsheet, ascending.
     """
 
     text: str
@@ -140,6 +155,7 @@ class ParsedDocument:
     attachments: tuple[Attachment, ...] = ()
     is_partial: bool = False
     layout: tuple[PageLayout, ...] = ()
+    cell_map: tuple[Cells, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

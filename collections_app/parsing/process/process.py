@@ -47,7 +47,7 @@ HEAD_LIMIT_BYTES = 1 << 30
 PIECE_BYTES = 1 << 16  # small: one character of another plane makes all of a decoded piece four times as wide
 NAME_CHARS = 1000
 CHAR_BYTES = 4 + PACKED.size  # at most, of a text with a place for each character
-FIELDS = ("title", "media_type", "page_map", "metadata", "warnings", "is_partial")  # that travel as JSON
+FIELDS = ("title", "media_type", "page_map", "metadata", "warnings", "is_partial", "cell_map")  # that travel as JSON
 # The parser needs no secrets: it gets these settings of the environment and no others.
 ENVIRONMENT_KEPT = ("PATH", "HOME", "TMPDIR", "TEMP", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
 
@@ -289,6 +289,7 @@ def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocu
     values = {name: head[name] for name in FIELDS} | {
         "text": text + decoder.decode(b"", final=True),
         "page_map": tuple((start, end, label) for start, end, label in head["page_map"]),
+        "cell_map": tuple((start, end, *names) for start, end, *names in head["cell_map"]),
         "warnings": tuple(head["warnings"]),
         "attachments": tuple(attachments),
         "layout": tuple(layout),

@@ -142,6 +142,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
         media_type=parsed.media_type,
         source_hash=upload.sha256,
         page_map=parsed.page_map,
+        cell_map=parsed.cell_map,
         warnings=parsed.warnings,
         layout=parsed.layout,
     )
@@ -170,7 +171,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
         if upload is None:
             document = rows.first()
         else:  # read from its source, so the text that is stored stays where it is
-            document.text, document.page_map, document.segments = "", [], []
+            document.text, document.page_map, document.cell_map, document.segments = "", [], [], []
     if document is None:
         raise ServiceError("the document was deleted", type="unknown_document", status=404)
     draft = draft_of(document)
@@ -181,6 +182,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
             content=parsed.text,
             media_type=parsed.media_type,
             page_map=parsed.page_map,
+            cell_map=parsed.cell_map,
             warnings=parsed.warnings,
             file_metadata=_said_by_file(parsed),
             layout=parsed.layout,
