@@ -96,9 +96,8 @@ def main() -> None:
             connection.autocommit = False
             apply_schema(connection)
             connection.commit()
-            print(
-                f"{embedder.model}: nDCG@10\nlang  asks  lexical   vector      1:1 measured  weights  against the better"
-            )
+            print(f"{embedder.model}: nDCG@10, the difference is to the better list")
+            print("lang queries  lexical   vector      1:1 measured     weights  difference")
             kept = [measure(connection, data, embedder, options.most) for data in sets.values()]
         finally:
             connection.close()
