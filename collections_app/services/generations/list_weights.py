@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,7 +126,10 @@ def sample_probes(store: Store) -> list[Probe]:
     sql = SAMPLE.format(chunks=store.collection.partition)
     rows = fetch_all(store.connection, sql, {"collection_id": store.collection.id, "most": CHUNKS})
     return make_probes(
-        [Chunk(doc_id, number, content, 0, len(content), context=context) for doc_id, number, content, context in rows]
+        [
+            Chunk(doc_id, number, content, 0, len(content), context=context, attributes=json.loads(attributes))
+            for doc_id, number, content, context, attributes in rows
+        ]
     )
 
 
