@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0034_recognized_pages'),
+        ('collections_app', '0035_filter_indexes'),
     ]
 
     operations = [
