@@ -206,9 +206,7 @@ def test_an_archive_beyond_the_limits_leaves_nothing_behind(notes: Collection, m
 def test_the_plan_of_an_archive_lists_its_members(notes: Collection) -> None:
     send(notes, "guide/two.txt", b"x", doc_ids=["guide/two.txt"])
     run_all()
-    plan = preview_uploads(
-        notes, [SimpleUploadedFile("bundle.zip", pack(MEMBERS | {"logo.gif": b"GIF89a00"}))]
-    )
+    plan = preview_uploads(notes, [SimpleUploadedFile("bundle.zip", pack(MEMBERS | {"logo.gif": b"GIF89a00"}))])
     assert [(line.doc_id, line.status, line.of) for line in plan.lines] == [
         ("bundle.zip", "archive", ""),
         ("guide/one.md", "new", "bundle.zip"),
