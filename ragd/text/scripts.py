@@ -27,6 +27,7 @@ _RUN = re.compile(
     "|".join(f"[{script}][{script}{_JOINERS}]*" for script in (HAN + KANA, HANGUL, THAI, LAO, KHMER, BURMESE))
 )
 UNSPACED = HAN + KANA + HANGUL + SOUTH_EAST_ASIAN  # for a character class
+_IDEOGRAPHS = re.compile(f"[{HAN}{KANA}]")
 _ANY = re.compile(f"[{UNSPACED}]")
 _INVISIBLE = re.compile(f"[{_JOINERS}]")
 _CLUSTERED = re.compile(f"[{SOUTH_EAST_ASIAN}\u3099\u309a]")
@@ -43,6 +44,11 @@ def split_runs(text: str) -> tuple[str, list[str]]:
 def is_unspaced(word: str) -> bool:
     """Whether the word, which is not empty, begins with a character of a script without spaces."""
     return _ANY.match(word) is not None
+
+
+def count_ideographs(text: str) -> int:
+    """How many characters of Chinese or Japanese the text has."""
+    return 0 if text.isascii() else len(_IDEOGRAPHS.findall(text))
 
 
 def run_units(run: str) -> list[str]:
