@@ -12,6 +12,7 @@ from collections_app.http.page_requests import field_of
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
+from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [
@@ -40,17 +41,25 @@ class ChunkPolicyFields(forms.Form):
         return {name: value for name, value in data.items() if value not in (None, "")}
 
 
+LANGUAGE_HELP = (
+    "Stemming for keyword search. By document: by each document's detected language, and by pairs of characters in "
+    "Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese."
+)
+
+
 class IndexFields(ChunkPolicyFields):
     """What an index is built with, to be mixed into forms that set it."""
 
     hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
-    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
+    language = forms.ChoiceField(label="Language", help_text=LANGUAGE_HELP)
     embed_model = forms.CharField(label="Embedding model", max_length=200)
     embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field_of(self, "language", forms.ChoiceField).choices = [(name, name) for name in languages(connection)]
+        field_of(self, "language", forms.ChoiceField).choices = [
+            (name, "by document" if name == AUTO else name) for name in languages(connection)
+        ]
 
 
 class CollectionForm(IndexFields):
@@ -68,7 +77,7 @@ class CollectionForm(IndexFields):
         model, dims = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
-            ("language", "english", "Stemming for keyword search."),
+            ("language", AUTO, LANGUAGE_HELP),
             ("embed_model", model, "Changing it later rebuilds the index."),
             ("embed_dims", dims, "Changing it later rebuilds the index."),
         ):
