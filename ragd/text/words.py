@@ -20,7 +20,8 @@ UNSPACED_MAX = 12
 _IDEOGRAPHS = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 _LETTERS = re.compile(f"[{SOUTH_EAST_ASIAN}]")
 _MARKS = re.compile(
-    "[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u17b4-\u17d3\u17dd\u102b-\u103e\u105e-\u1060]"
+    "[\\u0e31\\u0e34-\\u0e3a\\u0e47-\\u0e4e\\u0eb1\\u0eb4-\\u0ebc\\u0ec8-\\u0ece"
+    "\\u17b4-\\u17d3\\u17dd\\u102b-\\u103e\\u105e-\\u1060]"
 )
 _ANY = re.compile(f"[{UNSPACED}]")
 _ASCII_BYTES = bytes(range(0x80))
@@ -41,7 +42,7 @@ class Words:
         self._begun = memoryview(b"")  # for each of its characters: the words that begin up to there
 
     def count(self, start: int, end: int) -> int:
-        """The words of a span that begins with a word's character: len(text[start:end].split()) where words have spaces."""
+        """The words of a span that begins with a word's character: as str.split() has them where words have spaces."""
         if end > self._last or start < self._first:
             self._read(start, end)
         begun, first = self._begun, self._first

@@ -237,7 +237,7 @@ def stems(text: str) -> frozenset[str]:
 
 
 def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
-    """`stems` in the text's order, each as often as it stands there; of text without spaces pairs of characters, last."""
+    """`stems` in the text's order, each as often as it stands there; text without spaces as pairs, last."""
     rest, runs = split_runs(text)
     words = [word.casefold() for word in WORD.findall(rest)]
     for run in runs:
