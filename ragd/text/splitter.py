@@ -165,7 +165,7 @@ class Splitter:
         floor = self._overlap_floor(position, cut, words)
         if floor == cut:
             return covered
-        if is_inside_run(self.text, floor):
+        if self.words.divides_runs and is_inside_run(self.text, floor):
             floor = self._grapheme_cut(position, floor)
         edge = bisect_left(self.edges, floor)
         result = self.edges[edge] if edge < len(self.edges) and self.edges[edge] < cut else floor
@@ -181,7 +181,7 @@ class Splitter:
         """(the last position behind floor and up to limit that divides no word, True), or (a cut in a word, False)."""
         if self.text[limit].isspace() or self.text[limit - 1].isspace():
             return limit, True
-        if is_inside_run(self.text, limit):
+        if self.words.divides_runs and is_inside_run(self.text, limit):
             return self._run_cut(floor, limit), True
         parts = self.text[floor:limit].rsplit(None, 1)
         if len(parts) == 2:

@@ -2,11 +2,12 @@
 
 Words are what white space separates. Where more than UNSPACED_MAX characters of a script without spaces stand between
 two spaces, they are no one word: two characters of Chinese, Japanese or Korean count as a word there, and four letters
-of Thai, Lao, Khmer or Burmese, whose marks are not counted.
+of Thai, Lao, Khmer or Burmese, whose marks are not counted. A text with no more than SHORT_TEXT_MAX such characters is not divided: it fits.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_left
 
@@ -17,6 +18,7 @@ from ragd.text.scripts import HAN, HANGUL, KANA, SOUTH_EAST_ASIAN, UNSPACED
 
 STRETCH_CHARS = 1 << 16
 UNSPACED_MAX = 12
+SHORT_TEXT_MAX = 200
 _IDEOGRAPHS = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 _LETTERS = re.compile(f"[{SOUTH_EAST_ASIAN}]")
 _MARKS = re.compile(
@@ -36,8 +38,9 @@ class Words:
     characters are tabs and line feeds.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, short_too: bool = False) -> None:
         self.text = text
+        self.divides_runs = not text.isascii() and _has_more(text, 0 if short_too else SHORT_TEXT_MAX)
         self._first = self._last = 0  # the stretch
         self._begun = memoryview(b"")  # for each of its characters: the words that begin up to there
 
@@ -75,9 +78,8 @@ class Words:
         filled = np.frombuffer(_one_byte_each(self.text[start : self._last]), dtype=np.uint8) > 0x20
         begins = filled.copy()
         np.greater(filled[1:], filled[:-1], out=begins[1:])
-        stretch = self.text[start : self._last]
-        if not stretch.isascii() and _ANY.search(stretch):
-            begins |= _parts(stretch, begins)
+        if self.divides_runs:
+            begins |= _parts(self.text[start : self._last], begins)
         self._begun = begins.cumsum(dtype=np.int32).data
 
 
@@ -95,7 +97,12 @@ def count_words(text: str) -> int:
     if text.isascii() or not _ANY.search(text):
         return len(text.split())
     stripped = text.strip()
-    return Words(stripped).count(0, len(stripped)) if stripped else 0
+    return Words(stripped, short_too=True).count(0, len(stripped)) if stripped else 0
+
+
+def _has_more(text: str, number: int) -> bool:
+    """Whether the text has more characters of scripts without spaces than that."""
+    return next(itertools.islice(_ANY.finditer(text), number, None), None) is not None
 
 
 def is_inside_run(text: str, position: int) -> bool:
