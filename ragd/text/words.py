@@ -2,7 +2,8 @@
 
 Words are what white space separates. Where more than UNSPACED_MAX characters of a script without spaces stand between
 two spaces, they are no one word: two characters of Chinese, Japanese or Korean count as a word there, and four letters
-of Thai, Lao, Khmer or Burmese, whose marks are not counted. A text with no more than SHORT_TEXT_MAX such characters is not divided: it fits.
+of Thai, Lao, Khmer or Burmese, whose marks are not counted. A text with no more than SHORT_TEXT_MAX such characters is
+not divided: it fits.
 """
 
 from __future__ import annotations
