@@ -139,6 +139,7 @@ def test_the_analysis_is_part_of_what_a_generation_is() -> None:
 
 
 def test_pairs_of_runs() -> None:
+    assert split_runs("‘keys’，café") == (" keys  café", [])
     assert split_runs("用Postgres库") == (" Postgres ", ["用", "库"])
     assert (pairs_of("数据库"), pairs_of("库")) == (["数据", "据库"], ["库"])
     assert indexed_pairs("数据") == ["数", "据", "数据"]
@@ -151,7 +152,8 @@ def test_pairs_of_runs() -> None:
     ("text", "language"),
     [
         ("钥匙有效期为九十天", "zh"), ("鍵の有効期間", "ja"), ("กุญแจ", "th"), ("ກະແຈ", "lo"), ("កូនសោ", "km"),
-        ("သော့များ", "my"), ("열쇠는 유효하다", "ko"), ("Τα κλειδιά ισχύουν", "el"), ("", ""), ("1234 ---", ""), ("x = 1", ""),
+        ("သော့များ", "my"), ("열쇠는 유효하다", "ko"),
+        ("Τα κλειδιά ισχύουν", "el"), ("", ""), ("1234 ---", ""), ("x = 1", ""),
         ("Die Schlüssel gelten neunzig Tage lang und müssen danach erneuert werden.", "de"),
         ("The keys are valid for ninety days and must be renewed after that.", "en"),
         ("Ключи действительны девяносто дней, после этого их нужно обновить.", "ru"),
