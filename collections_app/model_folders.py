@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,10 @@ from threading import Lock
 from django.conf import settings
 
 from ragd.errors import EmbedderError, InvalidInput
-from ragd.models.folder_embedder import DIGITS, FolderEmbedder, changed_folder
+from ragd.models.folder_embedder import FolderEmbedder
+from ragd.models.folder_model import DIGITS, IDENTITY, changed_folder
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, check_prompts, preset_named
 from ragd.types import Vector
-
-IDENTITY = re.compile(rf"(?P<name>.+)@(?P<checksum>[0-9a-f]{{{DIGITS}}})", re.DOTALL)
 
 _opened: dict[tuple[str, int | None, int | None], FolderEmbedder] = {}
 _lock = Lock()
@@ -25,6 +23,11 @@ _lock = Lock()
 def folder_paths() -> list[str]:
     """The folders of RAGD_EMBED_PATH, in their order; the first is the default where RAGD_EMBED_MODEL is ""."""
     return [path for path in settings.RAGD_EMBED_PATH.split(os.pathsep) if path]
+
+
+def sparse_paths() -> list[str]:
+    """The folders of RAGD_SPARSE_PATH."""
+    return [path for path in settings.RAGD_SPARSE_PATH.split(os.pathsep) if path]
 
 
 def open_folder(path: str, dims: int | None = None, threads: int | None = None) -> FolderEmbedder:

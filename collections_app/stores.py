@@ -12,7 +12,7 @@ from django.db import connections
 
 import ragd
 from collections_app.model_endpoints.endpoints import ModelEndpoint, embedding_endpoint, rerank_endpoints
-from collections_app.model_folders import folder_for, is_folder_model, prompts_with
+from collections_app.model_folders import folder_for, is_folder_model, prompts_with, sparse_paths
 from collections_app.models import Collection
 from ragd.errors import EmbedderError, RerankerError
 from ragd.models.cross_encoder import CrossEncoder
@@ -22,6 +22,7 @@ from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.models.prompts import PromptedEmbedder, Prompts, split_identity
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
+from ragd.models.sparse_encoder import use_folders
 from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
@@ -30,6 +31,9 @@ LOCAL_MODELS = {LOCAL_MODEL: LOCAL_DIMS, MultilingualE5Embedder.model: Multiling
 WORKER_RETRIES = 1
 BUILTIN, ENDPOINT, CROSS_ENCODER = "builtin", "endpoint", "cross-encoder"
 RESERVED_NAMES = frozenset((BUILTIN, ENDPOINT, CROSS_ENCODER))  # of rerankers
+
+
+use_folders(sparse_paths)  # every store finds its sparse encoder by name
 
 
 def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:

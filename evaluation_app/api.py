@@ -11,6 +11,7 @@ from ninja import Router
 from collections_app.http.auth import BearerAuth
 from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.analysis.sweeps.api import router as sweeps_router
+from evaluation_app.bake_offs.api import router as bake_offs_router
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api.sets import router as golden_router
 from evaluation_app.history.api import router as history_router
@@ -33,6 +34,7 @@ for part in (
     scoring_router,
     reviews_router,
     history_router,
+    bake_offs_router,
 ):
     router.add_router("", part)
 

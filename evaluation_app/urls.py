@@ -6,6 +6,7 @@ from django.views.generic.base import RedirectView
 from evaluation_app.analysis.comparison import pages as comparison
 from evaluation_app.analysis.diagnosis import pages as diagnosis
 from evaluation_app.analysis.sweeps import pages as sweeps
+from evaluation_app.bake_offs import pages as bake_offs
 from evaluation_app.curation import impact_page
 from evaluation_app.curation import pages as curation
 from evaluation_app.golden.pages import questions as golden_questions
@@ -45,6 +46,10 @@ urlpatterns = [
     path("status/try/", home.try_rules, name="try-rules"),
     path("go/", home.palette, name="palette"),
     path("style/", home.style, name="style"),
+    path("models/bake-offs/", bake_offs.bake_offs, name="bake-offs"),
+    path("models/bake-offs/<uuid:pk>/", bake_offs.show_bake_off, name="bake-off"),
+    path("models/bake-offs/<uuid:pk>/cancel/", bake_offs.cancel, name="bake-off-cancel"),
+    path("models/bake-offs/<uuid:pk>/build/", bake_offs.build, name="bake-off-build"),
     # traces
     path("traces/", overview_page.show_overview, name="traces"),
     path("traces/list/", explorer.traces, name="trace-list"),

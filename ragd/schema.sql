@@ -10,6 +10,7 @@ CREATE TABLE IF NOT EXISTS collections (
     description     text NOT NULL DEFAULT '',
     embed_model     text NOT NULL,                     -- fixed for one generation
     embed_dims      integer NOT NULL CHECK (embed_dims BETWEEN 1 AND 4000),  -- fixed for one generation
+    vector_type     text NOT NULL DEFAULT 'vector' CHECK (vector_type IN ('vector', 'halfvec')),  -- of the HNSW index
     hybrid_enabled  boolean NOT NULL DEFAULT true,     -- keeps a lexical index
     language        text NOT NULL DEFAULT 'english',   -- its text search configuration, or auto: by each document's language
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON
@@ -52,6 +53,7 @@ CREATE TABLE IF NOT EXISTS documents (
     content_hash    text NOT NULL DEFAULT '',          -- SHA-256 of what decides the chunks: text, title, tags, metadata, policy, model
     source_hash     text NOT NULL DEFAULT '',          -- SHA-256 of the uploaded bytes, '' when text came by API
     page_map        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, label], ...] in characters of text
+    cell_map        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, sheet, columns, rows], ...]: each line there is a row
     segments        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, t_start, t_end], ...] in characters of text
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- the policy that made the chunks
     chunk_policy_stated jsonb NOT NULL DEFAULT '{}',   -- its fields that were stated for this document alone

@@ -16,11 +16,13 @@ SPEC_VERSION = "0.1.0"
 Vector = Sequence[float]
 Mode = Literal["vector", "lexical", "hybrid"]
 Exact = Literal["auto", "always", "never"]
+VectorType = Literal["vector", "halfvec"]
 ChunkKind = Literal["words", "structure"]
 CompressKind = Literal["sentences", "window"]
 
 MODES: tuple[Mode, ...] = ("vector", "lexical", "hybrid")
 EXACT_CHOICES: tuple[Exact, ...] = ("auto", "always", "never")
+VECTOR_TYPES: tuple[VectorType, ...] = ("vector", "halfvec")
 COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
 

@@ -37,6 +37,7 @@ django.setup()  # before the models are imported
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
 from collections_app.services.worker.maintenance import sweep
 from collections_app.work.leases import forgive_host
+from evaluation_app.bake_offs.lifecycle import sweep_bake_offs
 from evaluation_app.conformance import sweep_conformance
 from evaluation_app.models import ConformanceResult
 from evaluation_app.pages.overview import rollups
@@ -164,10 +165,11 @@ def sweep_until_stopped() -> None:
 
 
 def sweep_jobs() -> None:
-    """Send jobs that were lost, evaluation and conformance runs that wait, and live traffic that is to be scored."""
+    """Send jobs that were lost, evaluations, bake-offs and conformance runs that wait, and live traffic to score."""
     sweep()
     send_waiting()
     sweep_conformance()
+    sweep_bake_offs()
     send_samples()
 
 

@@ -227,3 +227,65 @@ def hidden(ids: Sequence[int], seed: int = 7) -> Any:
     weights = {name: value.astype(np.float64) for name, value in weights_of(seed).items()}
     x = weights["words"][list(ids)] + weights["places"][: len(ids)]
     return np.tanh(x @ weights["own"] + x.mean(axis=0) @ weights["all"])
+
+
+def write_sparse_folder(
+    folder: Path,
+    *,
+    strategy: str = "max",
+    activation: str = "relu",
+    form: str = "router",
+    weights: Mapping[str, float] | None = None,
+    window: int = WINDOW,
+    **graph: Any,
+) -> Path:
+    """A SPLADE-doc encoder. form: "router" with safetensors, "router-json" with idf.json in it, "idf" without a router.
+
+    weights: of a query's tokens, default 1 + the token's place in WORDS / 10.
+    """
+    query, document = folder / "query_0_SparseStaticEmbedding", folder / "document_0_MLMTransformer"
+    pooling = folder / "document_1_SpladePooling"
+    transformer = folder if form == "idf" else document
+    for made in (query, pooling, transformer) if form != "idf" else (pooling, transformer):
+        made.mkdir(parents=True, exist_ok=True)
+    package = "sentence_transformers.sparse_encoder.models"
+    kinds = {
+        query.name: f"{package}.SparseStaticEmbedding",
+        document.name: f"{package}.MLMTransformer",
+        pooling.name: f"{package}.SpladePooling",
+    }
+    asked = weights if weights is not None else {word: 1 + place / 10 for place, word in enumerate(WORDS)}
+    if form == "idf":
+        listed = [("", kinds[document.name]), (pooling.name, kinds[pooling.name])]
+        modules = [
+            {"idx": place, "name": str(place), "path": path, "type": kind} for place, (path, kind) in enumerate(listed)
+        ]
+        write_json(folder / "idf.json", asked)
+    else:
+        modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
+        structure = {"query": [query.name], "document": [document.name, pooling.name]}
+        write_json(folder / "router_config.json", {"types": kinds, "structure": structure, "parameters": {}})
+        write_tokenizer(query)
+        write_json(query / "config.json", {"frozen": True} | ({"path": "idf.json"} if form == "router-json" else {}))
+        if form == "router-json":
+            write_json(query / "idf.json", asked)
+        else:
+            table = np.asarray([asked.get(word, 0.0) for word in WORDS], dtype=np.float32)
+            write_safetensors(query / "model.safetensors", {"weight": table})
+    write_json(folder / "modules.json", modules)
+    state = {"pooling_strategy": strategy, "activation_function": activation, "word_embedding_dimension": len(WORDS)}
+    write_json(pooling / "config.json", state)
+    write_tokenizer(transformer)
+    write_graph(transformer / "onnx" / "model.onnx", outputs=["logits"], **graph)
+    write_json(transformer / "sentence_bert_config.json", {"max_seq_length": window, "do_lower_case": False})
+    write_json(transformer / "config.json", {"model_type": "bert", "hidden_size": WIDTH, "vocab_size": len(WORDS)})
+    return folder
+
+
+def sparse_weights(text: str, strategy: str = "max", activation: str = "relu") -> Any:
+    """What a sparse folder of `write_sparse_folder` makes of a text that fits its window, float64 [vocabulary]."""
+    logits = hidden(token_ids(text)) @ weights_of()["vocabulary"].astype(np.float64)
+    weights = np.log1p(np.maximum(logits, 0))
+    if activation == "log1p_relu":
+        weights = np.log1p(weights)
+    return weights.max(axis=0) if strategy == "max" else weights.sum(axis=0)

@@ -19,7 +19,7 @@ from collections_app.services.generations import generations as service
 from collections_app.services.generations.estimate import estimate_generation
 from collections_app.services.generations.generation_states import GenerationState, generation_state, generation_states
 from collections_app.services.generations.recall_probes import recall_warning, submit_probe
-from ragd.types import ChunkPolicy
+from ragd.types import ChunkPolicy, VectorType
 
 router = Router(auth=BearerAuth(), tags=["generations"])
 
@@ -35,6 +35,9 @@ class GenerationRequest(Request):
     chunk_policy: ChunkPolicyRequest | None = Field(None, description="replaces the stated one; {} for the default")
     language: str | None = None
     hybrid_enabled: StrictBool | None = None
+    vector_type: VectorType | None = Field(
+        None, description="halfvec: the vector index holds 16-bit floats, half its size"
+    )
     activate: Literal["automatic", "manual"] = Field(
         "automatic", description="automatic: it serves as soon as it is complete; manual: when it is activated"
     )
@@ -53,6 +56,7 @@ class GenerationItem(Schema):
     embed_dims: int
     hybrid_enabled: bool
     language: str
+    vector_type: VectorType
     chunk_policy: Stored[ChunkPolicy] = Field(validation_alias="generation.policy")
     chunk_policy_stated: dict[str, Any] = Field(validation_alias="generation.chunk_policy")
     automatic: bool = Field(description="serves as soon as it is complete")

@@ -11,7 +11,7 @@ from django.conf.locale import LANG_INFO
 MEGABYTE = 1_000_000
 
 STRATEGIES = {"structure": "structure-aware", "words": "sliding window"}
-LABEL_KINDS = ("message", "page", "section", "sheet", "slide")
+LABEL_KINDS = ("message", "page", "row", "rows", "section", "sheet", "slide", "speaker")
 FILE_TYPES = {
     "application/epub+zip": "EPUB",
     "application/json": "JSON",

@@ -13,7 +13,7 @@ from collections_app.models.library import Collection
 class DocumentRevisionQuerySet(QuerySet["DocumentRevision"]):
     def listed(self) -> DocumentRevisionQuerySet:
         """Without the text, the maps over it and the chunks: what a list needs."""
-        return self.defer("text", "page_map", "segments", "chunks")
+        return self.defer("text", "page_map", "cell_map", "segments", "chunks")
 
     def of_document(self, collection_id: int, doc_id: str) -> DocumentRevisionQuerySet:
         """Newest first."""
@@ -42,6 +42,7 @@ class DocumentRevision(models.Model):
     content_hash = models.TextField(default="", blank=True)
     source_hash = models.TextField(default="", blank=True)
     page_map = models.JSONField(default=list, blank=True)
+    cell_map = models.JSONField(default=list, blank=True, db_default=[])
     segments = models.JSONField(default=list, blank=True)
     chunk_policy = models.JSONField(default=dict, blank=True)
     warnings = models.JSONField(default=list, blank=True)

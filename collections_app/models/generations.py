@@ -64,6 +64,7 @@ class Generation(models.Model):
     embed_dims = models.IntegerField()
     hybrid_enabled = models.BooleanField()
     language = models.TextField()
+    vector_type = models.CharField(max_length=8, default="vector")
     chunk_policy = models.JSONField(default=dict, blank=True)
     policy = models.JSONField(default=dict, blank=True)
     state = models.CharField(max_length=16, choices=State.choices, default=State.BUILDING)

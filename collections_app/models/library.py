@@ -66,6 +66,7 @@ class Collection(models.Model):
     description = models.TextField(default="", blank=True)
     embed_model = models.TextField()
     embed_dims = models.IntegerField()
+    vector_type = models.TextField(default="vector")
     hybrid_enabled = models.BooleanField(default=True)
     language = models.TextField(default="english")
     chunk_policy = models.JSONField(default=dict, blank=True)
@@ -93,7 +94,7 @@ UNKNOWN_LANGUAGE = "unknown"
 class DocumentQuerySet(QuerySet["Document"]):
     def listed(self) -> DocumentQuerySet:
         """Without the text and the maps over it: what a list needs."""
-        return self.defer("text", "page_map", "segments")
+        return self.defer("text", "page_map", "cell_map", "segments")
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Without the texts: Django reads what it deletes where other rows point at it."""
@@ -169,6 +170,7 @@ class Document(models.Model):
     content_hash = models.TextField(default="", blank=True)
     source_hash = models.TextField(default="", blank=True)
     page_map = models.JSONField(default=list, blank=True)
+    cell_map = models.JSONField(default=list, blank=True, db_default=[])
     segments = models.JSONField(default=list, blank=True)
     chunk_policy = models.JSONField(default=dict, blank=True)
     chunk_policy_stated = models.JSONField(default=dict, blank=True)

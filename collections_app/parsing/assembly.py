@@ -9,8 +9,9 @@ import importlib
 import io
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -25,9 +26,11 @@ from collections_app.parsing.types import (
     ParsedDocument,
     ParseError,
     ParseLimits,
+    SheetLines,
     Source,
 )
 from ragd.normalization import normalize
+from ragd.text.tables import Cells, spell_columns, spell_numbers
 
 TITLE_CHARS = 300
 WARNINGS_KEPT = 50
@@ -59,6 +62,7 @@ class Assembly:
         self._length = 0
         self._page_map: list[tuple[int, int, str]] = []
         self._layout: list[PageLayout] = []
+        self._cell_map: list[Cells] = []
         self._warnings: list[str] = []
         self._attachments: list[Attachment] = []
         self._attachment_bytes = 0
@@ -71,10 +75,18 @@ class Assembly:
     def length(self) -> int:
         return self._length
 
-    def add(self, text: str, label: str = "", joint: str = "\n\n", page: PageLayout | None = None) -> bool:
+    def add(
+        self,
+        text: str,
+        label: str = "",
+        joint: str = "\n\n",
+        page: PageLayout | None = None,
+        rows: Sequence[SheetLines] = (),
+    ) -> bool:
         """Append a piece without its outer blank lines; a piece without any visible character is dropped (False).
 
         page: where the piece's words stand, by their offsets in `text`; they come out as those of the document's text.
+        rows: which of its lines show rows of a spreadsheet; the text begins with no empty line then.
         """
         if len(text) > 2 * self.limits.max_chars:
             raise self._too_long(len(text))
@@ -91,10 +103,21 @@ class Assembly:
         if self._length > self.limits.max_chars:
             raise self._too_long(self._length)
         if label:
-            self._page_map.append((start, self._length, normalize(label).replace("\n", " ").strip()))
+            self._page_map.append((start, self._length, _one_line(label)))
         if page is not None and (placed := place_words(page, text, piece, start)).words:
             self._layout.append(placed)
+        if rows:
+            self._map_rows(piece, start, rows)
         return True
+
+    def _map_rows(self, piece: str, start: int, rows: Sequence[SheetLines]) -> None:
+        ends = list(accumulate((len(line) + 1 for line in piece.split("\n")), initial=start))
+        for each in rows:
+            if each.line + len(each.rows) < len(ends):
+                span = (ends[each.line], ends[each.line + len(each.rows)] - 1)
+                self._cell_map.append(
+                    (*span, _one_line(each.sheet), spell_columns(each.columns), spell_numbers(each.rows))
+                )
 
     def warn(self, sentence: str) -> None:
         if sentence not in self._warnings and len(self._warnings) < WARNINGS_KEPT:
@@ -202,6 +225,7 @@ class Assembly:
             attachments=tuple(self._attachments),
             is_partial=self.is_partial,
             layout=tuple(self._layout),
+            cell_map=tuple(self._cell_map),
         )
 
     def _empty(self, media_type: str) -> ParseError:
@@ -215,6 +239,10 @@ class Assembly:
             f"The document gives at least {length:,} characters of text; the limit is {self.limits.max_chars:,}"
             " (RAGD_PARSE_MAX_CHARS). Split it, or raise the limit.",
         )
+
+
+def _one_line(name: str) -> str:
+    return normalize(name).replace("\n", " ").strip()
 
 
 Reader = Callable[[Source, Assembly], None]
@@ -253,6 +281,7 @@ READER_MODULES: dict[str, str] = {
     types.JSON: "text.records",
     types.JSONL: "text.records",
     types.XML: "text.xmldata",
+    **dict.fromkeys(types.IMAGES, "scans.images"),
     **dict.fromkeys(COMPRESSED_TYPES, "compressed"),
 }
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from ragd.text.tables import Cells
+
 ErrorKind = Literal[
     "encrypted", "broken", "unsupported", "empty", "scanned", "timeout", "memory", "too_large", "bomb", "crashed"
 ]
@@ -17,11 +19,13 @@ MEBIBYTE = 1024 * 1024
 class ParseError(Exception):
     """A document that gave no text. kind is one of ERROR_KINDS; the message says what was expected, came, and to do.
 
-    media_type is what the content was taken for, "" when that was not reached.
+    media_type is what the content was taken for, "" when that was not reached. pages: which hold pictures of text, of a
+    "scanned" document.
     """
 
-    def __init__(self, kind: ErrorKind, message: str, *, media_type: str = "") -> None:
+    def __init__(self, kind: ErrorKind, message: str, *, media_type: str = "", pages: Sequence[int] = ()) -> None:
         super().__init__(message)
+        self.pages = tuple(pages)
         self.kind: ErrorKind = kind
         self.message = message
         self.media_type = media_type
@@ -122,13 +126,41 @@ class PageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class RecognizedPage:
+    """A page that was read by text recognition. words: with offsets of its own text."""
+
+    page: int
+    width: float
+    height: float
+    text: str
+    words: Sequence[Word] = ()
+
+    @property
+    def layout(self) -> PageLayout:
+        return PageLayout(self.page, self.width, self.height, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class SheetLines:
+    """Lines of a text that show rows of a spreadsheet, one each, from line number `line` on, which counts from 0.
+
+    columns, rows: by number from 1, ascending; every row has a cell in each column. sheet: "" in a file without sheets.
+    """
+
+    line: int
+    sheet: str
+    columns: Sequence[int]
+    rows: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedDocument:
     """text is normalized (`ragd.normalization.normalize(text) == text`).
 
     page_map: (start, end, label) in characters of text, in order, not overlapping; labels such as "page 3",
     "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people;
     is_partial: one of them names something that the document holds and the text does not. layout: of the pages whose
-    words have a known place, by page.
+    words have a known place, by page. cell_map: which lines show which rows of a spreadsheet, ascending.
     """
 
     text: str
@@ -140,14 +172,16 @@ class ParsedDocument:
     attachments: tuple[Attachment, ...] = ()
     is_partial: bool = False
     layout: tuple[PageLayout, ...] = ()
+    cell_map: tuple[Cells, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One document as a reader gets it."""
+    """One document as a reader gets it. recognized: pages that hold pictures of text, by number."""
 
     data: bytes
     name: str
     media_type: str
     limits: ParseLimits
     depth: int = 0
+    recognized: Mapping[int, RecognizedPage] = field(default_factory=dict)

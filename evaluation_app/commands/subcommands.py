@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app.commands import (
+    bake_off,
     bisect,
     calibrate,
     collections,
@@ -49,6 +50,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         query.show_results,
     ),
     "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
+    "bake-off": Subcommand(
+        "compare embedding models on questions over a sample of a collection",
+        bake_off.add_arguments,
+        bake_off.run,
+        bake_off.show,
+    ),
     "bisect": Subcommand(
         "find the change that broke golden questions; exit status 1 where it is not proven",
         bisect.add_arguments,

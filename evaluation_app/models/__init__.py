@@ -1,5 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
+from evaluation_app.models.bake_offs import BakeOff
 from evaluation_app.models.bisections import StoredBisection
 from evaluation_app.models.comparisons import RunComparison, TriedFix
 from evaluation_app.models.conformance import ConformanceResult
@@ -9,6 +10,7 @@ from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgem
 from evaluation_app.models.spans import Span, SpanRollup, SpanSender, SpanWriter
 
 __all__ = [
+    "BakeOff",
     "BoardCard",
     "ConformanceResult",
     "EvaluationItem",

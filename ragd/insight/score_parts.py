@@ -10,7 +10,7 @@ from typing import Any
 
 import regex
 
-from ragd.search.lexical_search import inverse_document_frequency
+from ragd.search.lexical_search import lexeme_weight
 from ragd.search.vector_search import vector_text
 from ragd.store.analysis import is_auto, query_terms, read_question
 from ragd.store.store import Store, StoreState, fetch_all
@@ -120,7 +120,7 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     words: list[tuple[int, QueryWord]] = []
     for lexeme, (repeats, chunks) in known.items():
         position, word = _piece_of(lexeme, pieces)
-        idf = inverse_document_frequency(chunks, state.chunk_count) if chunks else 0.0
+        idf = lexeme_weight(question, lexeme, chunks, state.chunk_count) if chunks else 0.0
         words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
     words.sort(key=lambda item: item[0])
     ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept and _is_word(token))

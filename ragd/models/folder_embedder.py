@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from ragd import telemetry
-from ragd.errors import DimensionMismatch, EmbedderError
-from ragd.models.embedding import available_cores
+from ragd.errors import DimensionMismatch
+from ragd.models.folder_model import FolderModel, refuse_folder
 from ragd.models.graph_folder import GraphFolder
 from ragd.models.prompts import Prompts
-from ragd.models.sentence_folder import FolderReader, Stamp, checksum_files, stamp_files
+from ragd.models.sentence_folder import FolderReader
 from ragd.models.sentence_modules import Numbers, pool
-from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
-from ragd.types import Vector, check_at_least
+from ragd.text.windows import FloatArray, accept_texts, average_windows
+from ragd.types import Vector
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
     from tokenizers import Encoding, Tokenizer
 
-DIGITS = 12  # of the checksum in a model's name
 TOKEN_OUTPUTS = ("last_hidden_state", "token_embeddings")
 TEXT_OUTPUT = "sentence_embedding"
-refuse_folder = partial(EmbedderError, kind="damaged_model", retryable=False)
 
 
-class FolderEmbedder:
+class FolderEmbedder(FolderModel):
     """path: a folder with modules.json, onnx/model.onnx (or model.onnx) and tokenizer.json.
 
     dims: entries per vector, None for what the folder states; fewer than the model gives only where the folder names
@@ -50,27 +45,14 @@ class FolderEmbedder:
     server_port: int | None = None
 
     def __init__(self, path: Path | str, *, dims: int | None = None, threads: int | None = None) -> None:
-        self.path = Path(os.path.abspath(path))
-        if threads is not None:
-            check_at_least("threads", threads, 1)
-        self.threads = threads or available_cores()
-        self.files = GraphFolder(self.path, kind="embedding model", refusal=refuse_folder)
-        self.spec = FolderReader(self.files).read()
+        files = GraphFolder(os.path.abspath(path), kind="embedding model", refusal=refuse_folder)
+        self.spec = FolderReader(files).read()
+        super().__init__(files, self.spec.files, lower_case=self.spec.lower_case, threads=threads)
         self.window: int | None = self.spec.window
         self.native_dims, self.matryoshka_dims = self.spec.native_dims, self.spec.matryoshka_dims
         self.prompts: Prompts = self.spec.prompts
         self.pooling = self.spec.pooling
         self.dims = self._check_dims(self.spec.default_dims if dims is None else dims)
-        self._stamps = stamp_files(self.spec.files)
-        self.checksum = checksum_files(self.files.folder, self.spec.files)
-        self.model = f"{self.files.name}@{self.checksum[:DIGITS]}"
-        self.size_bytes = sum(size for _, size, _ in self._stamps)
-        self._lock = Lock()
-
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.files.name
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         return self._embed(texts, self.prompts.passage)
@@ -80,19 +62,21 @@ class FolderEmbedder:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of the whole text with the prompt of passages and the special tokens of one window."""
-        tokenizer, _ = self._open()
+        tokenizer, _ = self.open()
         return len(tokenizer.encode(self.prompts.passage + accept_texts([text])[0])) if text.strip() else 0
 
     def _embed(self, texts: Sequence[str], prompt: str) -> list[Vector]:
         accepted = accept_texts(texts)
         if not accepted:
             return []
-        tokenizer, session = self._open()
+        tokenizer, session = self.open()
         compute = self._computation(tokenizer, session, prompt)
         with telemetry.embeddings_span(
             system=self.system, model=self.model, dims=self.dims, texts=accepted, encoding_format="float"
         ) as call:
-            windows = {text: self._windows(tokenizer, prompt, text) for text in dict.fromkeys(accepted)}
+            windows = {
+                text: self.files.windows(tokenizer, text, self.spec.window, prompt) for text in dict.fromkeys(accepted)
+            }
             flat = [window for of_text in windows.values() for window in of_text]
             call.input_tokens = sum(len(window) for window in flat)
             if self.threads == 1 or len(flat) == 1:
@@ -117,34 +101,6 @@ class FolderEmbedder:
         if not vector.any():
             raise self.files.refuse("gives a vector of zeros only; export it again")
         return vector
-
-    def _windows(self, tokenizer: Tokenizer, prompt: str, text: str) -> list[Encoding]:
-        """The text as the model reads it: at once where it fits, else in consecutive windows with the prompt in each.
-
-        Windows are as few and as even as they come and begin at a word where one does.
-        """
-        window = self.spec.window
-        whole = tokenizer.encode(prompt + text)
-        if len(whole) <= window:
-            return [whole]
-        room = window - len(tokenizer.encode(prompt))
-        if room < 1:
-            raise self.files.refuse(f"has a prompt that fills its window of {window} tokens; shorten the prompt")
-        encoding = tokenizer.encode(text, add_special_tokens=False)
-        starts, left = [0], len(encoding)
-        while left > room:
-            first = len(encoding) - left
-            last = first + math.ceil(left / math.ceil(left / room))
-            cut = _word_start(encoding, first, last)
-            starts.append(encoding.offsets[cut][0])
-            left = len(encoding) - cut
-        pieces = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-        fitting = [
-            part
-            for piece in pieces  # a piece by itself may take a token more than it took in the text
-            for part in halve_text(piece, lambda part: len(tokenizer.encode(prompt + part)) <= window)
-        ]
-        return [tokenizer.encode(prompt + part) for part in fitting]
 
     def _computation(
         self, tokenizer: Tokenizer, session: InferenceSession, prompt: str
@@ -204,48 +160,3 @@ class FolderEmbedder:
                 field="embed_dims",
             )
         return dims
-
-    def _open(self) -> tuple[Tokenizer, InferenceSession]:
-        """The refusal where a file of the folder is no longer the one that the checksum was made of."""
-        self.check_unchanged()
-        return self.files.open(self._prepare)
-
-    def check_unchanged(self) -> None:
-        """EmbedderError of kind "changed_model" when the folder's files are gone or others. Cheap while they stay."""
-        try:
-            stamps = stamp_files(self.spec.files)
-            with self._lock:
-                known: tuple[Stamp, ...] = self._stamps
-            if stamps == known:
-                return
-            found = checksum_files(self.files.folder, self.spec.files)
-        except OSError as error:
-            raise changed_folder(self.model, f"{error.filename} cannot be read ({error.strerror})") from error
-        if found != self.checksum:
-            raise changed_folder(self.model, f"the folder {str(self.path)!r} now has {found[:DIGITS]}")
-        with self._lock:
-            self._stamps = stamps
-
-    def _prepare(self, tokenizer: Tokenizer) -> None:
-        if self.spec.lower_case:
-            from tokenizers import normalizers
-
-            before = [tokenizer.normalizer] if tokenizer.normalizer else []
-            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
-
-
-def changed_folder(model: str, found: str) -> EmbedderError:
-    """What is said when the vectors of a model were made by files that are not there now."""
-    name, _, checksum = model.rpartition("@")
-    return EmbedderError(
-        f"the embedding model {name!r} was expected with the checksum {checksum}, and {found}; put the folder of that "
-        "checksum back, or build a new generation with the model that is there",
-        kind="changed_model",
-        retryable=False,
-    )
-
-
-def _word_start(encoding: Encoding, first: int, last: int) -> int:
-    """The last place in first+1..last where a word begins, by the tokenizer's words; `last` when there is none."""
-    words = encoding.word_ids
-    return next((place for place in range(last, first, -1) if words[place] != words[place - 1]), last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.errors import RagdError
+from ragd.text.windows import halve_text
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -87,6 +89,33 @@ class GraphFolder:
             raise self.refuse("gives numbers that are not finite; export it again, with 32-bit numbers")
         return output
 
+    def windows(self, tokenizer: Tokenizer, text: str, window: int, prompt: str = "") -> list[Encoding]:
+        """The text as the model reads it: at once where it fits, else in consecutive windows with the prompt in each.
+
+        Windows are as few and as even as they come and begin at a word where one does.
+        """
+        whole = tokenizer.encode(prompt + text)
+        if len(whole) <= window:
+            return [whole]
+        room = window - len(tokenizer.encode(prompt))
+        if room < 1:
+            raise self.refuse(f"has a prompt that fills its window of {window} tokens; shorten the prompt")
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        starts, left = [0], len(encoding)
+        while left > room:
+            first = len(encoding) - left
+            last = first + math.ceil(left / math.ceil(left / room))
+            cut = _word_start(encoding, first, last)
+            starts.append(encoding.offsets[cut][0])
+            left = len(encoding) - cut
+        pieces = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+        fitting = [
+            part
+            for piece in pieces  # a piece by itself may take a token more than it took in the text
+            for part in halve_text(piece, lambda part: len(tokenizer.encode(prompt + part)) <= window)
+        ]
+        return [tokenizer.encode(prompt + part) for part in fitting]
+
     def find(self) -> tuple[Path, Path]:
         """The graph, and the tokenizer beside it or one folder above."""
         if self.path.suffix == ".onnx":
@@ -125,3 +154,9 @@ class GraphFolder:
         if unknown := [item.name for item in session.get_inputs() if item.name not in READ_INPUTS]:
             raise self.refuse(f"asks for the input {unknown[0]!r}; expected only {', '.join(READ_INPUTS)}")
         return tokenizer, session
+
+
+def _word_start(encoding: Encoding, first: int, last: int) -> int:
+    """The last place in first+1..last where a word begins, by the tokenizer's words; `last` when there is none."""
+    words = encoding.word_ids
+    return next((place for place in range(last, first, -1) if words[place] != words[place - 1]), last)

@@ -7,16 +7,14 @@ configurations or the training log in the model card states.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import mmap
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
+from ragd.models.folder_model import external_data
 from ragd.models.graph_folder import GRAPH_PLACES, GraphFolder
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 from ragd.models.sentence_modules import ACTIVATIONS, POOLING_FLAGS, POOLINGS, Dense, Normalize, read_tensors
@@ -34,7 +32,6 @@ PASSAGE_NAMES = ("document", "passage", "corpus")
 MATRYOSHKA_KEYS = ("matryoshka_dims", "matryoshka_dimensions")
 CARD_DIMS = re.compile(r'"matryoshka_dims":\s*\[([\d,\s]+)\]')
 EXPORT = "`optimum-cli export onnx --library transformers --task feature-extraction --model MODEL FOLDER/onnx`"
-LOCATION = re.compile(rb"location\x12([\x01-\x7f])")  # of external data: the key of a protocol buffer entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +69,9 @@ class FolderReader:
             raise self.files.refuse(f"has no {' or '.join(GRAPH_PLACES)}; export the model to ONNX with {EXPORT}")
         graph, tokenizer = self.files.find()
         self.used += [graph, tokenizer, *external_data(graph)]
-        transformer = self._read_window_file()
-        model = self._read(self.folder / MODEL_FILE)
-        config = self._read(self.folder / CONFIG_FILE)
+        transformer = self.read_window_file()
+        model = self.read_object(self.folder / MODEL_FILE)
+        config = self.read_object(self.folder / CONFIG_FILE)
         pooling, width, skips_prompt = self._read_pooling(modules)
         steps = tuple(self._read_step(path, kind) for path, kind in modules[2:])
         dims = width
@@ -83,7 +80,7 @@ class FolderReader:
         self._check_similarity(model, steps)
         stated, truncated = self._read_matryoshka(model, config, dims)
         return SentenceFolder(
-            window=self._read_window(transformer, config),
+            window=self.read_window(transformer, config),
             lower_case=bool(transformer.get("do_lower_case")),
             prompts=self._read_prompts(model, config),
             pooling=pooling,
@@ -103,7 +100,7 @@ class FolderReader:
                 f"has no {MODULES_FILE}; expected the folder of a sentence-transformers model: save it with "
                 "`SentenceTransformer(MODEL).save_pretrained(FOLDER)`"
             )
-        listed = self._read_json(path, list)
+        listed = self.read_json(path, list)
         modules = []
         for item in listed:
             named = str(item.get("type", "")) if isinstance(item, Mapping) else ""
@@ -148,7 +145,7 @@ class FolderReader:
 
     def _read_step(self, path: Path, kind: str) -> Dense | Normalize:
         keys = ("module_input_name", "module_output_name")
-        config = self._read(path / CONFIG_FILE)
+        config = self.read_object(path / CONFIG_FILE)
         if odd := [key for key in keys if config.get(key) not in (None, "sentence_embedding")]:
             raise self.files.refuse(
                 f"has {odd[0]} {config[odd[0]]!r} in {self._show(path / CONFIG_FILE)}; expected sentence_embedding: "
@@ -194,23 +191,23 @@ class FolderReader:
             )
         return int(step.weight.shape[0])
 
-    def _read_window_file(self) -> Mapping[str, Any]:
+    def read_window_file(self, task: str = "feature-extraction") -> Mapping[str, Any]:
         """sentence_bert_config.json or what older versions called it; {} without one."""
         path = next((self.folder / name for name in WINDOW_FILES if (self.folder / name).is_file()), None)
-        config = self._read(path) if path else {}
-        task = config.get("transformer_task", "feature-extraction")
-        if task != "feature-extraction":
-            raise self.files.refuse(f"is for the task {task!r} by {path and path.name}; expected feature-extraction")
+        config = self.read_object(path) if path else {}
+        stated = config.get("transformer_task", task)
+        if stated != task:
+            raise self.files.refuse(f"is for the task {stated!r} by {path and path.name}; expected {task}")
         return config
 
-    def _read_window(self, transformer: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    def read_window(self, transformer: Mapping[str, Any], config: Mapping[str, Any]) -> int:
         """What sentence_bert_config.json states, else tokenizer_config.json; never more than the model has positions.
 
         RoBERTa counts two positions that no token has.
         """
         stated = transformer.get("max_seq_length")
         if stated is None:
-            limit = self._read(self.folder / TOKENIZER_CONFIG_FILE).get("model_max_length")
+            limit = self.read_object(self.folder / TOKENIZER_CONFIG_FILE).get("model_max_length")
             stated = limit if isinstance(limit, int | float) and limit < UNLIMITED else None
         positions = config.get("max_position_embeddings")
         if isinstance(positions, int) and positions > 0:
@@ -291,17 +288,17 @@ class FolderReader:
     def _require(self, path: Path, wanted: str) -> Mapping[str, Any]:
         if not path.is_file():
             raise self.files.refuse(f"has no {self._show(path)}; add it from the model, with {wanted}")
-        return self._read(path)
+        return self.read_object(path)
 
-    def _read(self, path: Path) -> Mapping[str, Any]:
+    def read_object(self, path: Path) -> Mapping[str, Any]:
         """A JSON object; {} for a file that is not there."""
         if not path.is_file():
             return {}
         self.used.append(path)
-        config: Mapping[str, Any] = self._read_json(path, dict)
+        config: Mapping[str, Any] = self.read_json(path, dict)
         return config
 
-    def _read_json(self, path: Path, kind: type) -> Any:
+    def read_json(self, path: Path, kind: type) -> Any:
         self.used.append(path)
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
@@ -313,48 +310,3 @@ class FolderReader:
 
     def _show(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
-
-
-def external_data(graph: Path) -> Iterator[Path]:
-    """The files beside a graph that its weights are in, as the graph names them."""
-    if not graph.stat().st_size:
-        return
-    with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        named = {content[found.end() : found.end() + found[1][0]] for found in LOCATION.finditer(content)}
-    for name in sorted(named):
-        path = Path(name.decode(errors="replace"))
-        if (
-            "\0" not in path.name
-            and ".." not in path.parts
-            and not path.is_absolute()
-            and (graph.parent / path).is_file()
-        ):
-            yield graph.parent / path
-
-
-Stamp = tuple[str, int, int]
-_digests: dict[Stamp, bytes] = {}
-_digests_lock = Lock()
-
-
-def stamp_files(paths: tuple[Path, ...]) -> tuple[Stamp, ...]:
-    """Path, size and time of change of each file. OSError when one is gone."""
-    return tuple((str(path), (state := path.stat()).st_size, state.st_mtime_ns) for path in paths)
-
-
-def checksum_files(folder: Path, paths: tuple[Path, ...]) -> str:
-    """SHA-256 over the name inside the folder and the SHA-256 of each file, by name. OSError when one is gone.
-
-    A file is read once per process, as long as its size and time of change stay.
-    """
-    digest = hashlib.sha256()
-    for path, stamp in sorted(zip(paths, stamp_files(paths), strict=True)):
-        with _digests_lock:
-            known = _digests.get(stamp)
-        if known is None:
-            with path.open("rb") as file:
-                known = hashlib.file_digest(file, "sha256").digest()
-            with _digests_lock:
-                _digests[stamp] = known
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + known)
-    return digest.hexdigest()

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ragd.models.sparse_encoder import LEARNED_SCALE
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.search.pruned_search import pruned_rows
-from ragd.store.analysis import query_terms, read_question
+from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
@@ -60,12 +61,13 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
     """
     more = moved or {}
-    rows = query_terms(read_question(text, store, more), store)
+    question = read_question(text, store, more)
+    rows = query_terms(question, store)
     counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in rows]
     terms = [row for row in counted if row[3] > 0]
     weights: dict[int, float] = {}
-    for _, term, repeats, chunks in terms:
-        weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
+    for lexeme, term, repeats, chunks in terms:
+        weights[term] = weights.get(term, 0.0) + repeats * lexeme_weight(question, lexeme, chunks, state.chunk_count)
     return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks in terms})
 
 
@@ -91,6 +93,14 @@ def scanned_rows(
     lexical = {"weights": query.vector, "words": query.words}
     sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, enabled=enabled))
     return fetch_all(store.connection, sql, scope(plan, store) | lexical)
+
+
+def lexeme_weight(question: Question, lexeme: str, chunks: int, total: int) -> float:
+    """What one lexeme of a query counts: its inverse document frequency, or what a sparse encoder says of it, so that
+    with the scale of the stored weights the score is the encoder's own."""
+    if question.learned is None:
+        return inverse_document_frequency(chunks, total)
+    return question.learned[lexeme] / LEARNED_SCALE
 
 
 def inverse_document_frequency(chunks: int, total: int) -> float:

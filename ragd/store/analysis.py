@@ -6,6 +6,9 @@ are taken out before and become pairs of characters, in the index beside the sin
 database does not know as such becomes a space. Each chunk of such a
 collection also holds one lexeme without places that names its configuration. It counts nowhere as a word, but
 `chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a document.
+
+Or it names a sparse encoder: a chunk's lexemes are the terms that the encoder gives it, without places, and their
+weights are the encoder's in place of BM25's; a query's lexemes are its tokens.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
 from ragd.store.store import Store, fetch_all
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
 from ragd.types import Chunk
 
 ANALYSIS_VERSION = 1  # of `auto`; part of what identifies a generation
+WHOLE_WORDS = "simple"  # the configuration that changes nothing
 PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
 
 # A space keeps the marker apart from every word that the parser can make.
@@ -76,11 +81,15 @@ ORDER BY 1, word.lexeme COLLATE "C"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A normalized query as the index is asked: rest is parsed by each of the configurations, pairs are in order."""
+    """A normalized query as the index is asked: rest is parsed by each of the configurations, pairs are in order.
+
+    learned: what each lexeme counts by a sparse encoder; None where its inverse document frequency counts.
+    """
 
     rest: str
     pairs: tuple[str, ...]
     configurations: tuple[str, ...]
+    learned: Terms | None = None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -96,6 +105,18 @@ def is_auto(store: Store) -> bool:
     return store.collection.language == AUTO
 
 
+def is_sparse(store: Store) -> bool:
+    """Whether the lexemes and weights of the store's generation are those of a sparse encoder."""
+    return is_sparse_model(store.collection.language)
+
+
+def learned_terms(chunks: Sequence[Chunk], store: Store) -> list[Terms] | None:
+    """What the store's sparse encoder makes of the chunks; None where the store has none."""
+    if not is_sparse(store):
+        return None
+    return encoder_named(store.collection.language).encode(_texts(chunks))
+
+
 def same_analysis(attributes: Mapping[str, Any], others: Mapping[str, Any], store: Store) -> bool:
     """Whether an equal text of a chunk with these attributes has equal lexemes in one with the others."""
     return not is_auto(store) or _configuration(attributes) == _configuration(others)
@@ -107,6 +128,9 @@ def _configuration(attributes: Mapping[str, Any]) -> str:
 
 def read_question(text: str, store: Store, moved: Mapping[int, int] | None = None) -> Question:
     """The query by every configuration that the store's chunks were parsed by; moved: as for read_query()."""
+    if is_sparse(store):
+        learned = encoder_named(store.collection.language).query_terms(text)
+        return Question("", tuple(learned), (WHOLE_WORDS,), learned)
     if not is_auto(store):
         return Question(text, (), (store.collection.language,))
     rest, runs = split_runs(text)
@@ -127,6 +151,9 @@ def text_words(
     if not texts or not lexemes:
         return []
     parts = [_parts(text) if is_auto(store) else (text, "") for text in texts]
+    if is_sparse(store):
+        encoder = encoder_named(store.collection.language)
+        parts = [("", _vector(list(encoder.query_terms(text)))) for text in texts]
     params = {
         "texts": [rest for rest, _ in parts],
         "pairs": [pairs for _, pairs in parts],
@@ -137,9 +164,13 @@ def text_words(
     return [(int(place), str(lexeme), int(often or 1)) for place, lexeme, often in rows]
 
 
-def parse_params(chunks: Sequence[Chunk], store: Store) -> dict[str, str]:
-    """The parameters of PARSED for these chunks."""
-    texts = [f"{chunk.context}\n{chunk.content}" for chunk in chunks]
+def _texts(chunks: Sequence[Chunk]) -> list[str]:
+    return [f"{chunk.context}\n{chunk.content}" for chunk in chunks]
+
+
+def parse_params(chunks: Sequence[Chunk], store: Store, learned: Sequence[Terms] | None = None) -> dict[str, str]:
+    """The parameters of PARSED for these chunks. learned: their terms by a sparse encoder."""
+    texts = _texts(chunks)
     pairs = [""] * len(chunks)
     names = [store.collection.language] * len(chunks)
     if is_auto(store):
@@ -147,6 +178,9 @@ def parse_params(chunks: Sequence[Chunk], store: Store) -> dict[str, str]:
         parts = [_parts(text) for text in texts]
         texts = [rest for rest, _ in parts]
         pairs = [f"{its} '{MARKER.format(name)}'" for (_, its), name in zip(parts, names, strict=True)]
+    if learned is not None:
+        texts, names = [""] * len(chunks), [WHOLE_WORDS] * len(chunks)
+        pairs = [" ".join(map(_quoted, terms)) for terms in learned]
     return {
         "texts": json.dumps(texts, ensure_ascii=False),
         "pairs": json.dumps(pairs, ensure_ascii=False),
@@ -161,11 +195,16 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def _vector(units: Sequence[str]) -> str:
-    """A tsvector in which each unit has as many places as it has repeats. No unit holds a quote or a backslash."""
+    """A tsvector in which each unit has as many places as it has repeats."""
     return " ".join(
-        f"'{unit}':" + ",".join(map(str, range(1, min(count, PLACES_MAX) + 1)))
+        f"{_quoted(unit)}:" + ",".join(map(str, range(1, min(count, PLACES_MAX) + 1)))
         for unit, count in Counter(units).items()
     )
+
+
+def _quoted(unit: str) -> str:
+    escaped = unit.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
 
 
 def _held(store: Store, moved: Mapping[int, int]) -> tuple[str, ...]:

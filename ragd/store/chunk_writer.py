@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.store.analysis import PARSED, parse_params
+from ragd.models.sparse_encoder import LEARNED_SCALE
+from ragd.store.analysis import PARSED, learned_terms, parse_params
 from ragd.store.copy_rows import binary_row
-from ragd.store.postings import drop_postings, extend_postings
+from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -26,6 +27,7 @@ PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
 TERMS_AT_ONCE = 50_000
 LEXICAL_DIMS = 1_000_000_000
+LEARNED_MAX = WEIGHT_MAX - 1e-6  # in single precision it stays below WEIGHT_MAX
 
 READ_DOCUMENTS = """
 SELECT doc_id, revision, enabled, chunk_count FROM documents
@@ -106,6 +108,11 @@ CROSS JOIN LATERAL (
 ORDER BY given.place
 """  # noqa: S608  (constants of the library)
 
+# Of a sparse encoder's terms the lexemes instead of the counts, which are 0.
+PARSE_LEARNED = PARSE.replace("words.counts", "words.lexemes").replace(
+    "array_agg(coalesce(cardinality(positions), 0)) AS counts", "array_agg(lexeme) AS lexemes"
+)
+
 COUNT_TERMS = """
 INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
 SELECT %(collection_id)s, %(generation)s, term, change
@@ -165,13 +172,15 @@ class Change:
 class Words:
     """The parsed words of a slice of chunks: fts[i] in tsvector's binary form, sizes[i] of the terms with counts.
 
-    A count of 0 is a lexeme without places: it is counted among the chunks that hold it and weighs nothing.
+    A count of 0 is a lexeme without places: it is counted among the chunks that hold it and weighs nothing, but for
+    the weights that a sparse encoder gives the terms (learned).
     """
 
     fts: list[bytes]
     sizes: Ints
     terms: Ints
     counts: Ints
+    learned: npt.NDArray[np.float64] | None = None
 
 
 def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
@@ -247,14 +256,24 @@ def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
     terms: list[int] = []
     counts: list[int] = []
     sizes: list[int] = []
+    weights: list[float] = []
+    learned = learned_terms(chunks, store)
     for first in range(0, len(chunks), PARSED_AT_ONCE):
-        params: dict[str, Any] = {**parse_params(chunks[first : first + PARSED_AT_ONCE], store)}
-        for parsed, its_terms, its_counts in fetch_all(store.connection, PARSE, params):
+        part = slice(first, first + PARSED_AT_ONCE)
+        given = None if learned is None else learned[part]
+        params: dict[str, Any] = {**parse_params(chunks[part], store, given)}
+        rows = fetch_all(store.connection, PARSE if given is None else PARSE_LEARNED, params)
+        for place, (parsed, its_terms, its_counts) in enumerate(rows):
             fts.append(bytes(parsed))
             sizes.append(len(its_terms or ()))
             terms += its_terms or ()
-            counts += its_counts or ()
-    return Words(fts, np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64))
+            if given is None:
+                counts += its_counts or ()
+            else:
+                weights += [given[place][lexeme] for lexeme in its_counts or ()]
+                counts += [0] * len(its_counts or ())
+    made = np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64)
+    return Words(fts, *made, None if learned is None else np.array(weights))
 
 
 def count_words(words: Words | None, rows: int, change: Change) -> None:
@@ -306,17 +325,25 @@ def follow_length(store: Store, rows_before: int, count: int, total: int, baked:
 
 
 def lexical_weights(words: Words, mean: float) -> list[bytes]:
-    """What ragd_bm25() makes of each chunk, in sparsevec's binary form: dimensions, entries, 0, places, weights."""
+    """What ragd_bm25() makes of each chunk, in sparsevec's binary form: dimensions, entries, 0, places, weights.
+
+    Learned weights are scaled by LEARNED_SCALE and never above what BM25 can reach, so that postings hold both alike.
+    """
     rows = np.repeat(np.arange(len(words.sizes)), words.sizes)
     order = np.lexsort((words.terms, rows))
-    order = order[words.counts[order] > 0]
+    if words.learned is None:
+        order = order[words.counts[order] > 0]
     rows, terms, counts = rows[order], words.terms[order], words.counts[order]
     totals = np.zeros(len(words.sizes))
     np.add.at(totals, rows, counts)
     starts = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(terms, prepend=-1) != 0))
     rows, terms = rows[starts], terms[starts]
-    tf = np.add.reduceat(counts, starts).astype(np.float64)
-    weights = (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * totals[rows] / mean))).astype(">f4")
+    if words.learned is None:
+        tf = np.add.reduceat(counts, starts).astype(np.float64) if len(starts) else np.empty(0)
+        weights = (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * totals[rows] / mean))).astype(">f4")
+    else:
+        summed = np.add.reduceat(words.learned[order], starts) if len(starts) else np.empty(0)
+        weights = np.minimum(summed * LEARNED_SCALE, LEARNED_MAX).astype(">f4")
     positions = (terms - 1).astype(">i4")
     edges = np.searchsorted(rows, np.arange(len(words.sizes) + 1)).tolist()
     return [

@@ -29,7 +29,7 @@ from ragd.store.tables import (
     run_statements,
 )
 from ragd.text.languages import AUTO
-from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
+from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
 SWAP_ATTEMPTS = 3
@@ -87,7 +87,7 @@ SERVE = """
 UPDATE collections
 SET generation = %(new)s, embed_model = %(embed_model)s, embed_dims = %(embed_dims)s,
     hybrid_enabled = %(hybrid_enabled)s, language = %(language)s, chunk_policy = %(chunk_policy)s::jsonb,
-    updated_at = now()
+    vector_type = %(vector_type)s, updated_at = now()
 WHERE id = %(collection_id)s
 """
 
@@ -116,14 +116,18 @@ class GenerationSpec:
     hybrid_enabled: bool
     language: str
     policy: ChunkPolicy
+    vector_type: VectorType = "vector"
 
     def as_dict(self) -> dict[str, Any]:
         """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
 
         "analysis" is there for language "auto" alone: the version of what makes words of texts by their language.
+        "vector_type" is there where it is not the default, so that earlier hashes stay.
         """
-        analysis = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
-        return analysis | {
+        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
+        if self.vector_type != "vector":
+            later["vector_type"] = self.vector_type
+        return later | {
             "spec_version": SPEC_VERSION,
             "embed_model": self.embed_model,
             "embed_dims": self.embed_dims,
@@ -182,6 +186,7 @@ def open_generation(
         embed_model=spec.embed_model,
         embed_dims=spec.embed_dims,
         hybrid_enabled=spec.hybrid_enabled,
+        vector_type=spec.vector_type,
         language=spec.language,
         policy=spec.policy,
     )
@@ -222,6 +227,7 @@ def swap_generation(
     _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
+    values["vector_type"] = spec.vector_type
     execute(connection, SERVE, params | values | {"chunk_policy": canonical_json(spec.policy.as_dict())})
     return old
 

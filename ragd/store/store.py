@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
-from ragd.types import ChunkPolicy
+from ragd.types import ChunkPolicy, VectorType
 
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000
@@ -20,7 +20,7 @@ EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
 
 COLLECTION_BY_NAME = """
-SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text
+SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
@@ -81,6 +81,7 @@ class CollectionInfo:
     language: str
     generation: int
     policy: ChunkPolicy
+    vector_type: VectorType = "vector"
 
     @property
     def partition(self) -> str:
@@ -93,8 +94,17 @@ class CollectionInfo:
     @property
     def vector_cast(self) -> str:
         """The type that the HNSW index is over; a query must use the same one."""
-        kind = "vector" if self.embed_dims <= VECTOR_INDEX_DIMS else "halfvec"
-        return f"{kind}({self.embed_dims})"
+        return f"{self._index_type}({self.embed_dims})"
+
+    @property
+    def vector_ops(self) -> str:
+        """The operator class of that index."""
+        return f"{self._index_type}_cosine_ops"
+
+    @property
+    def _index_type(self) -> VectorType:
+        """More dimensions than an index over `vector` takes are indexed in half precision whatever was chosen."""
+        return self.vector_type if self.embed_dims <= VECTOR_INDEX_DIMS else "halfvec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +216,17 @@ class Store:
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
-        (made, name, model, dims, hybrid, language, generation, policy) = rows[0]
+        (made, name, model, dims, hybrid, language, generation, policy, vector_type) = rows[0]
         return CollectionInfo(
-            made, name, model, dims, hybrid, language, generation, ChunkPolicy.from_dict(json.loads(policy))
+            made,
+            name,
+            model,
+            dims,
+            hybrid,
+            language,
+            generation,
+            ChunkPolicy.from_dict(json.loads(policy)),
+            vector_type,
         )
 
     def _check_embedder(self, embedder: Embedder) -> None:
@@ -273,7 +291,7 @@ class Store:
             "partition": self.collection.partition,
             "index": self.collection.vector_index,
             "cast": self.collection.vector_cast,
-            "ops": "vector_cosine_ops" if self.collection.embed_dims <= VECTOR_INDEX_DIMS else "halfvec_cosine_ops",
+            "ops": self.collection.vector_ops,
         }
         execute(self.connection, DROP_INDEX.format(**names))
         execute(self.connection, CREATE_VECTOR_INDEX.format(**names))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from ragd.errors import InvalidInput
+from ragd.models.sparse_encoder import list_encoders
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
 from ragd.text.languages import AUTO
-from ragd.types import ChunkPolicy, canonical_json
+from ragd.types import ChunkPolicy, VectorType, canonical_json
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
 
 INSERT_COLLECTION = """
-INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy)
-VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb)
+INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy, vector_type)
+VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb,
+        %(vector_type)s)
 RETURNING id
 """
 
@@ -60,8 +62,10 @@ DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 
 
 def languages(connection: Connection) -> list[str]:
-    """What a collection's language may be: "auto", then the text search configurations that the server has, by name."""
-    return [AUTO, *(name for (name,) in fetch_all(connection, LANGUAGES))]
+    """What a collection's language may be: "auto", then the text search configurations that the server has, by name,
+    then the sparse encoders of this process."""
+    named = [name for (name,) in fetch_all(connection, LANGUAGES)]
+    return [AUTO, *named, *(encoder.model for encoder in list_encoders())]
 
 
 def create_collection(
@@ -73,8 +77,11 @@ def create_collection(
     hybrid_enabled: bool = True,
     language: str = "english",
     policy: ChunkPolicy | None = None,
+    vector_type: VectorType = "vector",
 ) -> int:
     """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
+
+    vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way.
 
     A taken name raises the driver's unique violation. The caller owns the transaction.
     """
@@ -91,6 +98,7 @@ def create_collection(
         "embed_model": embed_model,
         "embed_dims": embed_dims,
         "hybrid_enabled": hybrid_enabled,
+        "vector_type": vector_type,
         "language": language,
         "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
     }

@@ -12,9 +12,13 @@ from ragd.normalization import normalize
 from ragd.text.blocks import clean_path, skip_space
 from ragd.text.sentences import split_sentences
 from ragd.text.splitter import Splitter
+from ragd.text.structure import Structure, block_kind
+from ragd.text.tables import Headers
 from ragd.types import Chunk, ChunkPolicy, Segment
 
 __all__ = ["bind", "chunk", "document_text", "iter_bound", "iter_chunks", "segment_spans", "split_sentences"]
+
+HEADER_SHARE = 4  # at most so much of a chunk's characters, one in four, is a table's header beside it
 
 SegmentSpan = tuple[int, int, float | None, float | None]
 _Piece = tuple[int, int, tuple[str, ...]]
@@ -28,6 +32,8 @@ def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> lis
     No chunk has more than target_tokens words or max_chars characters.
 
     metadata["headings"] is the path of headings over the chunk's first text, where there is one (kind "structure").
+    attributes["block"] is what most of the chunk is (`block_kind`). Of one that begins with rows of a table, behind its
+    header, context is that header; the row of dashes below a header is what tells it.
     For segments: segment_start and segment_end, the indexes (from 0) of the first and last segment that the chunk
     touches, and t_start and t_end, their times in seconds, where they are known.
     """
@@ -44,6 +50,7 @@ def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Ite
     starts = [start for start, *_ in segments]
     splitter = Splitter(text, policy, starts[1:])
     pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
+    headers = Headers(text, policy.max_chars // HEADER_SHARE)
     last_path: tuple[str, ...] = ()
     headings: list[str] = []
     for index, (start, end, path) in enumerate(pieces):
@@ -54,7 +61,9 @@ def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Ite
         metadata: dict[str, Any] = {"headings": [*headings]} if headings else {}
         if segments:
             metadata |= _times(segments, starts, start, end)
-        yield _new_chunk(index, content, start, end, metadata)
+        context = headers.before(start) if "|" in content else ""
+        attributes = {"block": block_kind(content, splitter.solid_chars(start, end))}
+        yield _new_chunk(index, content, start, end, metadata, context, attributes)
 
 
 def document_text(text_or_segments: str | Sequence[Segment]) -> str:
@@ -75,14 +84,20 @@ def bind(
     tags: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
     page_map: Sequence[tuple[int, int, str]] = (),
+    structure: Structure | None = None,
 ) -> list[Chunk]:
     """The chunks as parts of one document. InvalidInput for an empty doc_id.
 
     metadata is the document's; a chunk's own keys win over it. page_map holds (start, end, label) offsets into the
     document's text, ascending: metadata["page"] is the label of the page that holds the chunk's start, if one does.
-    context is the title and the heading path, joined by " > ", a heading equal to the title left out.
+    context is the title and the heading path, joined by " > ", a heading equal to the title left out; below it stands
+    the header of the table that the chunk goes on with. attributes are those of `structure`, of the whole document;
+    None: what the page map and the chunks themselves tell.
     """
-    return list(iter_bound(chunks, doc_id=doc_id, title=title, tags=tags, metadata=metadata, page_map=page_map))
+    bound = iter_bound(
+        chunks, doc_id=doc_id, title=title, tags=tags, metadata=metadata, page_map=page_map, structure=structure
+    )
+    return list(bound)
 
 
 def iter_bound(
@@ -93,11 +108,13 @@ def iter_bound(
     tags: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
     page_map: Sequence[tuple[int, int, str]] = (),
+    structure: Structure | None = None,
 ) -> Iterator[Chunk]:
     """The chunks of `bind`, one after the other as they are asked for. The empty doc_id is refused at once."""
     if not doc_id:
         raise InvalidInput("doc_id must be a text of at least one character, not ''", field="doc_id")
     page_starts = [start for start, _, _ in page_map]
+    known = structure or Structure(page_map=page_map)
 
     def bound(item: Chunk) -> Chunk:
         headings = [heading for heading in item.metadata.get("headings", ()) if heading != title]
@@ -108,7 +125,10 @@ def iter_bound(
             doc_id=doc_id,
             tags=tuple(tags),
             metadata={**(metadata or {}), **item.metadata, **page},
-            context=" > ".join([title, *headings] if title else headings),
+            context="\n".join(
+                part for part in (" > ".join([title, *headings] if title else headings), item.context) if part
+            ),
+            attributes=known.attributes(item),
         )
 
     return map(bound, chunks)
@@ -121,10 +141,13 @@ class _Draft:
     __slots__ = Chunk.__slots__
 
 
-def _new_chunk(index: int, content: str, start: int, end: int, metadata: dict[str, Any]) -> Chunk:
-    """Chunk("", place, content, start, end, (), metadata)."""
+def _new_chunk(
+    index: int, content: str, start: int, end: int, metadata: dict[str, Any], context: str, attributes: dict[str, Any]
+) -> Chunk:
+    """Chunk("", index, content, start, end, (), metadata, context, attributes=attributes)."""
     draft: Any = _Draft()
-    draft.doc_id = draft.context = ""
+    draft.doc_id = ""
+    draft.context = context
     draft.chunk_index = index
     draft.content = content
     draft.start = start
@@ -133,7 +156,7 @@ def _new_chunk(index: int, content: str, start: int, end: int, metadata: dict[st
     draft.metadata = metadata
     draft.embedding = None
     draft.enabled = True
-    draft.attributes = {}
+    draft.attributes = attributes
     draft.__class__ = Chunk
     made: Chunk = draft
     return made

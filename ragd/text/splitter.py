@@ -40,6 +40,15 @@ class Splitter:
         self.words = Words(text)
         self.sure_chars = min(policy.max_chars, 2 * policy.target_tokens - 1)  # of so many, any text fits
 
+    def solid_chars(self, start: int, end: int) -> int:
+        """How many characters of the span lie in code fences and raw HTML, as far as the outline was read."""
+        starts, ends = self.outline.solid_starts, self.outline.solid_ends
+        first = bisect_right(ends, start) if starts else 0
+        return sum(
+            min(end, ends[at]) - max(start, starts[at])
+            for at in range(first, bisect_left(starts, end) if starts else 0)
+        )
+
     def fits(self, start: int, end: int) -> bool:
         """Whether the span, which begins with a word's character, is within the policy; white space at its end is not
         counted."""

@@ -26,10 +26,9 @@ from retrieval_app.citations.citations import (
     AnswerSentence,
     CheckedAnswer,
     Citation,
-    is_written,
-    page_of,
     place_in_document,
 )
+from retrieval_app.citations.places import is_written, page_of, place_of
 from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 8
@@ -52,12 +51,18 @@ STOP_WORDS = frozenset(ENGLISH.split())
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
+BAR = re.compile(r"(?<!\\)\|")
+DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded."""
+    """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded.
+
+    read_as: of a row of a table, each cell behind the name of its column, which is what is embedded; words then has
+    those of the header too.
+    """
 
     source: int
     start: int
@@ -66,6 +71,11 @@ class Sentence:
     words: frozenset[str]
     words_share: float = 0.0
     meaning: float = 0.0
+    read_as: str = ""
+
+    @property
+    def is_row(self) -> bool:
+        return bool(self.read_as)
 
     @property
     def evidence(self) -> float:
@@ -131,7 +141,7 @@ class ExtractiveAnswerer:
         if not sentences:
             return []
         question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
-        vectors = self.embedder.embed([sentence.text for sentence in sentences])
+        vectors = self.embedder.embed([sentence.read_as or sentence.text for sentence in sentences])
         cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
         return [
             replace(sentence, meaning=min(1.0, max(0.0, round(cosine, 6))))
@@ -152,18 +162,52 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
+        headers = RowReader(source)
         for start, end in split_sentences(source.content):
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
+            header, row = headers.read(start, text)
+            if row:
+                start, text = start + 1 + len(text[1:]) - len(text[1:].lstrip()), text[1:-1].strip()
             written = is_written(source.metadata)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            if index in known or not _is_quotable(text):
+            if index in known or not (row or _is_quotable(text)):
                 continue
             known.add(index)
-            sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
+            sentences.append(Sentence(number, start, start + len(text), text, stems(f"{header} {text}"), read_as=row))
     return sentences
+
+
+class RowReader:
+    """Reads the rows of the tables in one source, each under its header: that in the content, or in its context."""
+
+    def __init__(self, source: Candidate) -> None:
+        above = source.context.rpartition("\n")[2]
+        self.content = source.content
+        self.header = above if above.startswith("|") else ""
+        self.end = 0
+
+    def read(self, start: int, text: str) -> tuple[str, str]:
+        """(the header, "column: cell; ..." ) of a row; ("", "") for what is none, a header or dashes. Ascending."""
+        if not (text.startswith("|") and text.endswith("|") and len(text) <= SENTENCE_CHARS[1]):
+            return "", ""
+        if self.content[self.end : start].strip():
+            self.header = ""  # of a table before
+        self.end = start + len(text)
+        below = self.content[self.end + 1 :].partition("\n")[0]
+        if DASHES.fullmatch(below):
+            self.header = text
+        names, cells = _cells(self.header), _cells(text)
+        if self.header in ("", text) or DASHES.fullmatch(text) or not any(map(str.isalnum, text)):
+            return "", ""
+        named = zip(names + [""] * len(cells), cells, strict=False)
+        return self.header, "; ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell)
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in BAR.split(row)[1:-1]]
 
 
 def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
@@ -190,7 +234,10 @@ def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
 def choose_sentences(ranked: Sequence[Sentence]) -> list[Sentence]:
     """The best sentence and those near it that say something else; by source rank, then in document order."""
     chosen: list[Sentence] = []
+    named = max((sentence.words_share for sentence in ranked if sentence.is_row), default=0.0)
     for sentence in ranked:
+        if sentence.is_row and sentence.words_share < named:
+            continue  # it shares the header with the row that was asked for, and says less of it
         if len(chosen) == SENTENCES_QUOTED or sentence.score < NEAR_BEST * ranked[0].score:
             break
         if all(_shared_words(sentence, other) < SAME_WORDS for other in chosen):
@@ -208,6 +255,7 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
             answer += " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
         source, marker, start = sources[sentence.source], sentence.source + 1, len(answer)
         answer += f"{sentence.text} [{marker}]"
+        place = place_of(sources[sentence.source], sentence.start, sentence.end)
         start_char, end_char = place_in_document(source, sentence.start, sentence.end)
         citations.append(
             Citation(
@@ -222,6 +270,8 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
                 answer_start=len(answer) - len(f"[{marker}]"),
                 answer_end=len(answer),
                 page=page_of(source.metadata),
+                place=place.label,
+                cells=place.cells,
             )
         )
         exact = source.content[sentence.start : sentence.end] == sentence.text

@@ -151,6 +151,7 @@ class SearchResult(Schema):
     start: int = Field(description="content == document text[start:end]")
     end: int
     page: str | None
+    place: str | None = Field(None, description="Where the chunk stands, such as sheet Prices, rows 2 to 40")
     title: str
     context: str = Field(description="Title and heading path: indexed with the content, not part of it")
     metadata: dict[str, Any]
@@ -214,6 +215,12 @@ class Source(Schema):
     start: int
     end: int
     page: str | None
+    place: str | None = Field(None, description="Where it stands, such as page 3 or sheet Prices, row 14")
+    cells: str | None = Field(None, description="Cells of a spreadsheet, such as Prices!A14:F14")
+    attributes: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What is known of the chunk's place and origin: page, section, sheet, row, ...",
+    )
     score: float
     revision: int = Field(1, description="Of the document, when it was retrieved")
     cited: bool
@@ -235,6 +242,8 @@ class CitationOut(Schema):
     answer_start: int = Field(description="The marker in the answer")
     answer_end: int
     page: str | None
+    place: str | None = Field(None, description="Where the cited place stands, such as sheet Prices, row 14")
+    cells: str | None = Field(None, description="Its cells, such as Prices!A14:F14")
 
 
 class AnswerSentenceOut(Schema):

@@ -8,14 +8,14 @@ and footnotes, and an index on a name, as in a[1].
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from collections_app.domain.overlays import ADD, EDIT, MARK
 from ragd.text.chunking import split_sentences
 from ragd.text.scripts import is_unspaced, word_terms
 from ragd.types import Candidate
+from retrieval_app.citations.places import is_written, page_of, place_of
 
 Match = Literal["quote", "closest", "chunk"]
 
@@ -51,6 +51,7 @@ class Citation:
     start, end: the cited place in characters of the document: a quoted sentence ("quote"), the sentence of the source
     that shares most words with the answer's ("closest"), or the whole chunk. answer_start, answer_end: the marker in
     the answer. sentence: index into CheckedAnswer.sentences. Of a chunk that a person wrote, the place is the chunk's.
+    place, cells: see `places`.
     """
 
     marker: int
@@ -64,6 +65,8 @@ class Citation:
     answer_start: int
     answer_end: int
     page: str | None = None
+    place: str | None = None
+    cells: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -281,6 +284,7 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
     source = sources[item.marker - 1]
     owner = _owner([(sentence.start, sentence.end) for sentence in sentences], item.start)
     start, end, match = _closest(sentences[owner].text if sentences else "", source)
+    place = place_of(source, start, end)
     return Citation(
         marker=item.marker,
         doc_id=source.doc_id,
@@ -293,6 +297,8 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         answer_start=item.start,
         answer_end=item.end,
         page=page_of(source.metadata),
+        place=place.label,
+        cells=place.cells,
     )
 
 
@@ -301,16 +307,6 @@ def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int
     if is_written(source.metadata):
         return source.start, source.end
     return source.start + start, source.start + end
-
-
-def page_of(metadata: Mapping[str, Any]) -> str | None:
-    page = metadata.get("page")
-    return None if page is None else str(page)
-
-
-def is_written(metadata: Mapping[str, Any]) -> bool:
-    """Whether a person wrote the chunk's content, so that the document does not have it at the chunk's place."""
-    return metadata.get(MARK) in (EDIT, ADD)
 
 
 def _closest(sentence: str, source: Candidate) -> tuple[int, int, Match]:

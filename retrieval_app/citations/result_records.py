@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.types import Candidate
-from retrieval_app.citations.citations import Citation, is_written, page_of, place_in_document
+from retrieval_app.citations.citations import Citation, place_in_document
+from retrieval_app.citations.places import is_written, page_of, path_of, place_of
 
 EXCERPT_CHARS = 320
 
@@ -32,6 +33,7 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
         "start": candidate.start,
         "end": candidate.end,
         "page": page_of(metadata),
+        "place": place_of(candidate).label,
         "title": title_of(candidate),
         "context": candidate.context,
         "metadata": metadata,
@@ -66,6 +68,7 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
     own = [citation for citation in citations if citation.marker == marker]
     first, last = _excerpt_span(candidate, own)
     start, end = place_in_document(candidate, first, last)
+    place = place_of(candidate, first, last) if own else place_of(candidate)
     source = {
         "marker": marker,
         "doc_id": candidate.doc_id,
@@ -77,6 +80,9 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
         "start": candidate.start,
         "end": candidate.end,
         "page": page_of(candidate.metadata),
+        "place": place.label,
+        "cells": place.cells,
+        "attributes": dict(candidate.attributes),
         "score": candidate.score,
         "revision": candidate.revision,
         "cited": bool(own),
@@ -86,8 +92,9 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
 
 
 def title_of(candidate: Candidate) -> str:
-    """The first part of the context: the document's title, or the topmost heading of a document without one."""
-    return candidate.context.partition(" > ")[0]
+    """The first part of the context: the document's title, or the topmost heading of a document without one; "" where
+    there is neither."""
+    return path_of(candidate.context).partition(" > ")[0]
 
 
 def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[int, int]:

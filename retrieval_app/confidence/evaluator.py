@@ -17,7 +17,7 @@ import numpy as np
 from ragd.insight.score_parts import cosine_parts
 from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
-from ragd.search.lexical_search import BM25_K1, inverse_document_frequency
+from ragd.search.lexical_search import BM25_K1, lexeme_weight
 from ragd.store.analysis import query_terms, read_question, text_words
 from ragd.store.store import Store
 from ragd.types import Candidate
@@ -90,7 +90,7 @@ class Measured:
         self._question = read_question(self.query, store)
         terms = query_terms(self._question, store)
         total = store.state().chunk_count
-        self._idf = {lexeme: inverse_document_frequency(chunks, total) for lexeme, _, _, chunks in terms}
+        self._idf = {lexeme: lexeme_weight(self._question, lexeme, chunks, total) for lexeme, _, _, chunks in terms}
         self._names = special_words(self.query)
         self._vector: np.ndarray | None = None
 

@@ -28,7 +28,7 @@ from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
 from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
-from retrieval_app.citations.citations import page_of
+from retrieval_app.citations.places import page_of
 from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
 from retrieval_app.explanations.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic

@@ -26,6 +26,7 @@ from collections_app.http.page_requests import PageRequest, RefusalMessages, pag
 from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
+from retrieval_app.citations.places import path_of
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.pages.calibration import describe_correction
@@ -131,6 +132,7 @@ class SourceRow:
     cited: bool
     ranks: list[tuple[str, int | None, float | None]]
     arithmetic: str
+    place: str | None
     marker: int | None = None
     before: int | None = None
 
@@ -193,12 +195,13 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         rows.append(
             SourceRow(
                 result=result,
-                title=" › ".join((result["context"] or result["doc_id"]).split(" > ")),
+                title=" › ".join((path_of(result["context"]) or result["doc_id"]).split(" > ")),
                 excerpt=shorten_passage(source["excerpt"] if source else result["content"]),
                 href=_document_href(run, result["doc_id"], start, end, result["revision"]),
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
+                place=(source or result).get("place") or result["page"],
                 ranks=positions,
                 arithmetic=_arithmetic(run, positions),
                 before=_rank_before(ranks),

@@ -13,16 +13,18 @@ import ragd
 from collections_app.model_folders import open_folder
 from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.invariant_check import check_invariants
 from collections_app.services.endpoints.embedding_model import default_model, resolve_model
 from collections_app.services.endpoints.providers import provider_name
 from collections_app.stores import embedder_for, open_store
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder
 from ragd.models.prompts import PROMPT_PRESETS, PromptedEmbedder, Prompts
+from ragd.models.sparse_encoder import SparseEncoder
 from ragd.types import RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 from tests.fakes.openai_server import OpenAIServer
-from tests.model_folders import WIDTH, write_folder, write_graph
+from tests.model_folders import WIDTH, write_folder, write_graph, write_sparse_folder
 
 pytestmark = pytest.mark.django_db
 TEXTS = ("the red sea", "a house of stone", "storm light")
@@ -142,3 +144,23 @@ def test_a_long_text_has_the_prompt_before_each_piece() -> None:
     assert np.allclose(vector, (first + second) / np.linalg.norm(first + second), atol=1e-6)
     assert np.array_equal(embedder.embed_query("one"), inner._vector("ask one"))
     assert (embedder.embed([]), embedder.count_tokens("one two"), embedder.count_tokens("")) == ([], 4, 0)
+
+
+def test_a_collection_whose_keywords_a_sparse_encoder_reads(folder: Path, tmp_path: Path, settings: Any) -> None:
+    sparse = write_sparse_folder(tmp_path / "tiny-sparse")
+    settings.RAGD_SPARSE_PATH = str(sparse)
+    encoder = SparseEncoder(sparse)
+    collection = filled(language=encoder.model)
+    assert collection.language == encoder.model
+    asked = encoder.query_terms("a house")
+    scores = [
+        sum(asked[term] * terms.get(term, 0.0) for term in asked) for terms in encoder.encode([f"\n{t}" for t in TEXTS])
+    ]
+    lexical = ragd.retrieve("a house", RetrievePlan(mode="lexical", k=3), open_store(collection))
+    assert [item.content for item in lexical] == [TEXTS[place] for place in np.argsort([-score for score in scores])]
+    assert len(ragd.retrieve("a house", RetrievePlan(mode="hybrid", k=3), open_store(collection))) == 3
+    broken = {finding["rule"] for finding in check_invariants(collection).report["findings"]}
+    assert not broken & {"statistics", "document frequencies", "keyword index"}
+    settings.RAGD_SPARSE_PATH = ""
+    with pytest.raises(EmbedderError, match=encoder.checksum[:12]):
+        ragd.retrieve("a house", RetrievePlan(mode="hybrid", k=3), open_store(collection))

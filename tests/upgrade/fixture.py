@@ -64,12 +64,12 @@ ADDED = (
         re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
         frozenset({"match", "by_construction"}),
     ),
-    (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata"})),
+    (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata", "cell_map"})),
     (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
         ),
-        frozenset({"attributes"}),
+        frozenset({"attributes", "place", "cells"}),
     ),
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.

@@ -17,7 +17,7 @@ from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher", "evaluation:span-completions"}
-DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
+DOWNLOADS = {"collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ONLY_POST = {
     "collections:admin-internals",

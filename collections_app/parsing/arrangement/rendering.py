@@ -40,8 +40,10 @@ def render(blocks: Sequence[Block], words: Sequence[PlacedWord]) -> Rendered:
     in_tables: set[int] = set()
     for block in blocks:
         if isinstance(block, Table):
+            if block.title:
+                pieces.append(_lines_text(block.title, words))
             pieces.append(table([_cell_text(cell, words) for cell in row] for row in block.rows))
-            in_tables.update(block.words())
+            in_tables.update(word for row in block.rows for cell in row for line in cell.lines for word in line)
         else:
             pieces.append(_lines_text(block.lines, words))
         order.extend(block.words())

@@ -5,8 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from collections_app.parsing.arrangement.aligned import CELL_GAP, WORDS_OF_TEXT, find_strips, is_tabular, make_table
+from collections_app.parsing.arrangement.aligned import (
+    CELL_GAP,
+    FILLED,
+    WORDS_OF_TEXT,
+    find_strips,
+    is_tabular,
+    make_table,
+)
 from collections_app.parsing.arrangement.segments import join_segments, rows_of
 from collections_app.parsing.arrangement.shapes import Box, Cell, PlacedWord, Rule, Segment, Table
 
@@ -17,6 +25,7 @@ RULES_MAX = 4000
 CELL_CHARS = 700  # more of them in a cell, and the grid is no table
 GRID_MAX = 20_000  # places of a grid
 ROW_REACH = 3.0  # heights of a line, in which the row beside the outermost line stands
+TEXT_WORDS = 8  # in a line of running text, at least
 OVERHANG = 8.0  # points by which lines without a border stand out
 
 
@@ -38,7 +47,10 @@ def find_ruled(words: Sequence[PlacedWord], rules: Sequence[Rule], width: float,
     result: list[Table] = []
     centers = sorted(((word.y0 + word.y1) / 2, number) for number, word in enumerate(words))
     taken: set[int] = set()
-    for rows, columns in _groups(level, upright):
+    groups = [
+        (band, columns) for rows, columns in _groups(level, upright) for band in _bands(words, centers, rows, columns)
+    ]
+    for rows, columns in groups:
         inside = _inside(words, centers, rows, columns)
         if inside and not columns:
             inside = _with_next(words, centers, rows, inside)
@@ -133,6 +145,26 @@ def _groups(level: list[Line], upright: list[Line]) -> Iterable[tuple[list[Line]
     yield from ((band, []) for band in banded if len(band) >= 2)
 
 
+def _bands(
+    words: Sequence[PlacedWord], centers: list[tuple[float, int]], rows: list[Line], columns: list[Line]
+) -> list[list[Line]]:
+    """Level lines that belong together: running text between two of them parts them. Those that meet others stay."""
+    if columns:
+        return [rows]
+    result: list[list[Line]] = []
+    for line in sorted(rows, key=lambda each: each.at):
+        if result:
+            width = line.end - line.start
+            between = rows_of(join_segments(words, _inside(words, centers, [result[-1][-1], line], [])))
+            if not any(
+                len(r) == 1 and len(r[0].words) >= TEXT_WORDS and r[0].x1 - r[0].x0 > 0.6 * width for r in between
+            ):
+                result[-1].append(line)
+                continue
+        result.append([line])
+    return [band for band in result if len(band) > 1]
+
+
 def _inside(
     words: Sequence[PlacedWord], centers: list[tuple[float, int]], rows: list[Line], columns: list[Line]
 ) -> list[int]:
@@ -182,6 +214,10 @@ def _grid(words: Sequence[PlacedWord], inside: list[int], rows: list[Line], colu
         return None
     if across == 1:
         return _striped(words, inside, ys) if down > 1 else None
+    strips = [strip for left, right in pairwise(xs) for strip in _strips_within(words, inside, left, right)]
+    if strips:
+        columns = [*columns, *(Line(strip, ys[0], ys[-1]) for strip in strips)]
+        xs, across = sorted([*xs, *strips]), across + len(strips)
     owner = _owners(xs, ys, rows, columns)
     held: dict[int, list[int]] = {}
     for number in inside:
@@ -207,10 +243,32 @@ def _grid(words: Sequence[PlacedWord], inside: list[int], rows: list[Line], colu
         grid.append(cells)
     grid = _divide_rows(words, grid, xs)
     grid = [row for row in grid if any(cell.lines for cell in row)]
+    title: list[list[int]] = []
+    while len(grid) > 2 and (over := _over_all(grid[0], xs)) is not None:
+        title += over.lines
+        grid = grid[1:]
     used = [index for index in range(across) if any(row[index].lines for row in grid)]
     if len(used) < 2 or len(grid) < 2 or any(_is_text(words, cell) for row in grid for cell in row):
         return None
-    return Table([[row[index] for index in used] for row in grid], Box(xs[0], ys[0], xs[-1], ys[-1]))
+    return Table([[row[index] for index in used] for row in grid], Box(xs[0], ys[0], xs[-1], ys[-1]), title)
+
+
+def _over_all(row: Sequence[Cell], xs: Sequence[float]) -> Cell | None:
+    """The one cell of a row that spans all columns."""
+    filled = [cell for cell in row if cell.lines]
+    if len(filled) == 1 and filled[0].box.x1 - filled[0].box.x0 >= 0.98 * (xs[-1] - xs[0]):
+        return filled[0]
+    return None
+
+
+def _strips_within(words: Sequence[PlacedWord], inside: list[int], left: float, right: float) -> list[float]:
+    """White strips that part a ruled column into several, in most of its lines."""
+    numbers = [number for number in inside if left <= (words[number].x0 + words[number].x1) / 2 <= right]
+    lines = rows_of(join_segments(words, numbers, CELL_GAP))
+    several = sum(1 for line in lines if len(line) > 1)
+    if several < max(3, FILLED * len(lines)):
+        return []
+    return [strip for strip in find_strips(lines) if left + SAME < strip < right - SAME]
 
 
 def _places(values: list[float]) -> list[float]:

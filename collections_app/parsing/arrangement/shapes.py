@@ -74,13 +74,18 @@ class Cell:
 
 @dataclass(slots=True)
 class Table:
-    """Rows of cells, equally many in each. A cell over several places stands in the first."""
+    """Rows of cells, equally many in each. A cell over several places stands in the first.
+
+    title: the lines of what stands in a first row over all columns.
+    """
 
     rows: list[list[Cell]]
     box: Box
+    title: list[list[int]] = field(default_factory=list)
 
     def words(self) -> Iterable[int]:
-        return (word for row in self.rows for cell in row for line in cell.lines for word in line)
+        yield from (word for line in self.title for word in line)
+        yield from (word for row in self.rows for cell in row for line in cell.lines for word in line)
 
 
 @dataclass(slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.markup import heading, table
+from collections_app.parsing.office.grids import lay_grid
+from collections_app.parsing.office.sheets import add_sheet
 from collections_app.parsing.text.xmlstream import Attributes, stream_xml
 from collections_app.parsing.types import Source
 
 COLUMN_LIMIT = 16_384
+ROW_LIMIT = 1_048_576
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -22,6 +24,9 @@ def read(source: Source, assembly: Assembly) -> None:
         if element == "Worksheet":
             name, rows = attributes.get("Name", ""), []
         elif element == "Row":
+            index = attributes.get("Index", "")
+            if index.isdigit():
+                rows.extend([] for _ in range(min(int(index), ROW_LIMIT) - 1 - len(rows)))
             rows.append([])
         elif element == "Cell" and rows:
             index = attributes.get("Index", "")
@@ -40,8 +45,10 @@ def read(source: Source, assembly: Assembly) -> None:
         elif element == "Title":
             assembly.entitle("".join(pieces))
             in_data = False
-        elif element == "Worksheet" and (lines := table(rows)):
-            assembly.add(f"{heading(name, 2)}\n\n{lines}", f"sheet {name}")
+        elif element == "Worksheet":
+            lines, places = lay_grid(rows, name, str)
+            if lines:
+                add_sheet(assembly, name, lines, places)
 
     def text(piece: str) -> None:
         if in_data:

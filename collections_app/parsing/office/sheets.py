@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -13,12 +14,13 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
+from collections_app.parsing.office.grids import lay_grid
 from collections_app.parsing.office.ooxml import Parts, main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
 from collections_app.parsing.office.word import drawn_lines
-from collections_app.parsing.text.markup import cell, heading, squeeze
+from collections_app.parsing.text.markup import heading, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
-from collections_app.parsing.types import ParseError, Source
+from collections_app.parsing.types import ParseError, SheetLines, Source
 
 MAIN = "xl/workbook.xml"
 # Beyond it a floating-point number no longer holds every whole number.
@@ -101,11 +103,19 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
         return
     if sheet.start is not None:
         _show_percents(rows, sheet.start, beside.percents)
-    lines = _table_lines(rows)
-    if not lines and not beside.lines:
-        return
-    parts = (heading(name, 2), "\n".join(lines), "\n".join(beside.lines))
-    assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}")
+    lines, places = lay_grid(rows, name, show, sheet.start or (0, 0))
+    if lines or beside.lines:
+        add_sheet(assembly, name, lines, places, beside.lines)
+
+
+def add_sheet(
+    assembly: Assembly, name: str, lines: list[str], places: list[SheetLines], further: Sequence[str] = ()
+) -> None:
+    """Add the lines of a grid under the sheet's name; further: lines that follow them."""
+    head = [heading(name, 2), ""] if heading(name, 2) else []
+    parts = ("\n".join(head + lines).strip("\n"), "\n".join(further))
+    rows = [replace(place, line=place.line + len(head)) for place in places]
+    assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}", rows=rows)
 
 
 def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]) -> None:
@@ -116,22 +126,6 @@ def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]
             value = rows[at][position]
             if isinstance(value, int | float) and not isinstance(value, bool):
                 rows[at][position] = f"{value * 100:.10g}%"
-
-
-def _table_lines(rows: list[list[Any]]) -> list[str]:
-    """Markdown rows without empty rows and columns; a single column as plain lines."""
-    used = sorted({index for row in rows for index, value in enumerate(row) if value not in ("", None)})
-    if not used:
-        return []
-    lines: list[str] = []
-    for row in rows:
-        cells = [cell(show(row[index])) for index in used]
-        if not any(cells):
-            continue
-        lines.append("| " + " | ".join(cells) + " |" if len(used) > 1 else cells[0].replace("\\|", "|"))
-        if len(lines) == 1 and len(used) > 1 and len(rows) > 1:
-            lines.append("|" + " --- |" * len(used))
-    return lines
 
 
 def show(value: Any) -> str:

@@ -100,4 +100,4 @@ class _Turn:
             [Cell([[numbers[word] for word in line] for line in cell.lines], turn.box(cell.box)) for cell in row]
             for row in block.rows
         ]
-        return Table(rows, turn.box(block.box))
+        return Table(rows, turn.box(block.box), [[numbers[word] for word in line] for line in block.title])

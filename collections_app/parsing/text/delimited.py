@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.text.markup import cell
 from collections_app.parsing.text.plain import decode_into
-from collections_app.parsing.types import Source
+from collections_app.parsing.types import SheetLines, Source
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE_ROWS = 50
@@ -27,13 +28,16 @@ def read(source: Source, assembly: Assembly) -> None:
     assembly.describe(delimiter=delimiter)
     csv.field_size_limit(FIELD_CHARS)
     lines: list[str] = []
+    places: list[SheetLines] = []  # a line that shows no row, or does not follow the one before, begins another
     width = 0
-    for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+    for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1):
         cells = [cell(value) for value in row]
         if not any(cells):
             continue
         first = not width
         width = width or len(cells)
+        columns = range(1, max(width, len(cells)) + 1)
+        _note_row(places, len(lines), number, columns)
         if width == 1 and len(cells) == 1:
             lines.append(cells[0].replace("\\|", "|"))
         else:
@@ -41,9 +45,18 @@ def read(source: Source, assembly: Assembly) -> None:
             if first:
                 lines.append("|" + " --- |" * width)
         if len(lines) >= LINES_PER_PIECE:
-            assembly.add("\n".join(lines), joint="\n")
+            assembly.add("\n".join(lines), joint="\n", rows=places)
             lines.clear()
-    assembly.add("\n".join(lines), joint="\n")
+            places.clear()
+    assembly.add("\n".join(lines), joint="\n", rows=places)
+
+
+def _note_row(places: list[SheetLines], line: int, number: int, columns: Sequence[int]) -> None:
+    last = places[-1] if places else None
+    if last is not None and last.line + len(last.rows) == line and last.columns == columns:
+        last.rows.append(number)  # type: ignore[attr-defined]
+    else:
+        places.append(SheetLines(line, "", columns, [number]))
 
 
 def find_delimiter(text: str) -> str:

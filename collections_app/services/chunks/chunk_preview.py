@@ -305,6 +305,7 @@ def _head(document: Document, chars: int) -> tuple[Draft, str]:
         tags=tuple(document.tags),
         metadata=document.metadata,
         page_map=document.page_map,
+        cell_map=document.cell_map,
     )
     return draft, text
 

@@ -152,6 +152,7 @@ def draft_of(document: Document | DocumentRevision) -> Draft:
         media_type=document.media_type,
         source_hash=document.source_hash,
         page_map=document.page_map,
+        cell_map=document.cell_map,
         warnings=document.warnings,
         language=document.language_stated if isinstance(document, Document) else None,
     )

@@ -25,7 +25,8 @@ OWN_KEYS = frozenset(("headings", "segment_start", "segment_end", "t_start", "t_
 
 DECISIVE = """
 SELECT d.id, d.title, d.tags, d.metadata::text, d.revision, d.content_hash, d.language_stated,
-       encode(sha256(convert_to(d.text, 'UTF8')), 'hex'), d.segments::text, d.page_map::text, d.chunk_policy::text,
+       encode(sha256(convert_to(d.text, 'UTF8')), 'hex'), d.segments::text, d.page_map::text, d.cell_map::text,
+       d.chunk_policy::text,
        EXISTS (SELECT FROM chunk_overlays o WHERE o.collection_id = d.collection_id AND o.doc_id = d.doc_id)
 FROM documents d WHERE d.id = ANY(%(ids)s)
 """
@@ -74,9 +75,9 @@ def relabel(
     rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
     for labels in requested:
-        _, title, tags, metadata, revision, digest, language, text_hash, segments, pages, policy, overlaid = rows[
-            labels.pk
-        ]
+        _, title, tags, metadata, revision, digest, language, text_hash, segments, pages, cells, policy, overlaid = (
+            rows[labels.pk]
+        )
         before = json.loads(metadata)
         if (tuple(tags), before) == (labels.tags, dict(labels.metadata)):
             continue
@@ -87,6 +88,7 @@ def relabel(
                 text_hash=text_hash,
                 segments=json.loads(segments) or None,
                 pages=json.loads(pages),
+                cells=json.loads(cells),
                 title=title,
                 tags=labels.tags,
                 metadata=labels.metadata,

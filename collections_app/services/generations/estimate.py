@@ -82,8 +82,9 @@ def differences(serving: Generation, target: Target) -> list[str]:
         "hybrid_enabled": serving.hybrid_enabled,
         "language": serving.language,
         "policy": serving.policy,
+        "vector_type": serving.vector_type,
     }
-    requested = target.spec.as_dict()
+    requested = {"vector_type": target.spec.vector_type} | target.spec.as_dict()
     return [name for name, value in now.items() if requested[name] != value]
 
 

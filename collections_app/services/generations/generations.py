@@ -24,11 +24,11 @@ from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.store.generations import GenerationSpec, create_generation
 from ragd.store.store import fetch_all
 from ragd.store.tables import languages
-from ragd.types import SPEC_VERSION
+from ragd.types import SPEC_VERSION, VECTOR_TYPES
 
 State = Generation.State
 
-CHOICES = ("embed_model", "embed_dims", "chunk_policy", "language", "hybrid_enabled")
+CHOICES = ("embed_model", "embed_dims", "chunk_policy", "language", "hybrid_enabled", "vector_type")
 PROBE_TEXT = "How many dimensions has this text?"
 
 DIFFERING = """
@@ -90,7 +90,13 @@ def resolve_target(collection: Collection, choices: Mapping[str, Any]) -> Target
     window = embedder_for(model, dims).window
     explicit = check_policy(chosen.get("chunk_policy", collection.chunk_policy), window)
     hybrid = bool(chosen.get("hybrid_enabled", collection.hybrid_enabled))
-    return Target(GenerationSpec(model, dims, hybrid, language, resolve_policy(explicit, window)), explicit)
+    vector_type = chosen.get("vector_type", collection.vector_type)
+    if vector_type not in VECTOR_TYPES:
+        raise InvalidInput(
+            f"vector_type must be one of {', '.join(VECTOR_TYPES)}, not {vector_type!r}", field="vector_type"
+        )
+    policy = resolve_policy(explicit, window)
+    return Target(GenerationSpec(model, dims, hybrid, language, policy, vector_type), explicit)
 
 
 def _resolve_model(collection: Collection, chosen: Mapping[str, Any]) -> tuple[str, int]:
@@ -118,7 +124,7 @@ def start_generation(
 ) -> Generation:
     """Begin to build a new generation in the background; the present one serves until it is complete.
 
-    choices: embed_model, embed_dims, chunk_policy, language, hybrid_enabled; what is left out stays as it is. With none
+    choices: CHOICES; what is left out stays as it is. With none
     the index is made anew as it is. automatic: it serves as soon as it is complete, else when `activate_generation` is
     called. Raises ServiceError 409 while another one is built or waits, and what `resolve_target` and `check_embedder`
     raise.
@@ -170,6 +176,7 @@ def _make(collection: Collection, target: Target, *, automatic: bool, actor: aud
         embed_dims=spec.embed_dims,
         hybrid_enabled=spec.hybrid_enabled,
         language=spec.language,
+        vector_type=spec.vector_type,
         chunk_policy=dict(target.chunk_policy),
         policy=spec.policy.as_dict(),
         automatic=automatic,

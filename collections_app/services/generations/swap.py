@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import cast
 
 from django.conf import settings
 from django.db import OperationalError, connection, transaction
@@ -19,7 +20,7 @@ from collections_app.services.indexing.stored_documents import note_all_applied
 from ragd.errors import UnknownCollection
 from ragd.store.generations import LOCK_COLLECTION, GenerationSpec, drop_generation, swap_generation
 from ragd.store.store import execute, fetch_all
-from ragd.types import SPEC_VERSION, ChunkPolicy
+from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,14 @@ def spec_of(source: Generation | Collection) -> GenerationSpec:
         policy = ChunkPolicy.from_dict(source.policy)
     else:
         policy = policy_for(source)
-    return GenerationSpec(source.embed_model, source.embed_dims, source.hybrid_enabled, source.language, policy)
+    return GenerationSpec(
+        source.embed_model,
+        source.embed_dims,
+        source.hybrid_enabled,
+        source.language,
+        policy,
+        cast(VectorType, source.vector_type),
+    )
 
 
 def ensure_serving(collection: Collection) -> Generation:
@@ -82,6 +90,7 @@ def ensure_serving(collection: Collection) -> Generation:
             "embed_dims": spec.embed_dims,
             "hybrid_enabled": spec.hybrid_enabled,
             "language": spec.language,
+            "vector_type": spec.vector_type,
             "chunk_policy": collection.chunk_policy,
             "policy": spec.policy.as_dict(),
             "state": State.SERVING,

@@ -130,6 +130,8 @@ def _lay(cut: Sequence[Chunk], places: Sequence[_Place]) -> list[Chunk]:
             )
             continue
         last = next(stream, None)
+        if last is not None and last.context.partition("\n")[0] == place.context:  # cut before headers were repeated
+            last = replace(last, context=place.context)
         if last is None or (last.start, last.end, last.context) != (place.start, place.end, place.context):
             raise Unrestorable("this version of ragd cuts its text differently")
         made.append(_laid(last, place, number))

@@ -48,6 +48,7 @@ from ragd.store.indexing import index_stream
 from ragd.store.store import cursor, execute
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
 from ragd.text.languages import detect_language
+from ragd.text.structure import Structure
 from ragd.types import Chunk, ChunkPolicy, Segment, canonical_json
 
 Result = TypeVar("Result")
@@ -55,8 +56,8 @@ Result = TypeVar("Result")
 COLLECTION_FIELDS = tuple(field.attname for field in Collection._meta.concrete_fields)
 STORED_FIELDS = (
     "title", "tags", "metadata", "file_metadata", "source", "media_type", "text", "size_chars", "token_count",
-    "chunk_count", "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision",
-    "language", "language_stated", "updated_at",
+    "chunk_count", "content_hash", "source_hash", "page_map", "cell_map", "segments", "chunk_policy", "warnings",
+    "revision", "language", "language_stated", "updated_at",
 )  # fmt: skip
 
 MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
@@ -72,10 +73,10 @@ DROP_TEXT = "DROP TABLE ragd_text"
 class Draft:
     """What is to become a document.
 
-    content: text, or segments in order. page_map: (start, end, label) in characters of the text. file_metadata: what
-    the file says of itself; it decides no chunk. layout: where words stand on pages; (): as it is stored for the text.
-    language: what the text is said to be in (ISO 639-1); "": it is found;
-    None: what was said of the stored document stays.
+    content: text, or segments in order. page_map: (start, end, label) in characters of the text. cell_map: which of its
+    lines show rows of a spreadsheet (`ragd.text.tables.Cells`). file_metadata: what the file says of itself; it decides
+    no chunk. layout: where words stand on pages; (): as it is stored for the text. language: what the
+    text is said to be in (ISO 639-1); "": it is found; None: what was said of the stored document stays.
     """
 
     doc_id: str
@@ -88,6 +89,7 @@ class Draft:
     media_type: str = "text/plain"
     source_hash: str = ""
     page_map: Sequence[Sequence[Any]] = ()
+    cell_map: Sequence[Sequence[Any]] = ()
     warnings: Sequence[str] = ()
     layout: Sequence[PageLayout] = ()
     language: str | None = None
@@ -223,6 +225,7 @@ def hash_content(
         text_hash=hash_text(text),
         segments=segments,
         pages=draft.page_map,
+        cells=draft.cell_map,
         title=draft.title,
         tags=draft.tags,
         metadata=draft.metadata,
@@ -238,6 +241,7 @@ def hash_decisive(
     text_hash: str,
     segments: Sequence[Any] | None,
     pages: Sequence[Sequence[Any]],
+    cells: Sequence[Sequence[Any]] = (),
     title: str,
     tags: Sequence[str],
     metadata: Mapping[str, Any],
@@ -257,6 +261,8 @@ def hash_decisive(
         "policy": dict(policy),
         "model": [collection.embed_model, collection.embed_dims],
     }
+    if cells:
+        decisive["cells"] = [list(entry) for entry in cells]
     if overlays:
         decisive["overlays"] = list(overlays)
     if language:
@@ -284,6 +290,7 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
 def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
     """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
     pages = [(start, end, label) for start, end, label in draft.page_map]
+    structure = structure_of(draft, text)
     language = language_of(draft, text)
 
     def cut() -> Iterator[Chunk]:
@@ -294,6 +301,7 @@ def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
             tags=draft.tags,
             metadata=draft.metadata,
             page_map=pages,
+            structure=structure,
         )
         return with_language(chunks, language)
 
@@ -301,6 +309,18 @@ def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
         chunks = CutChunks(cut)
         telemetry.record_counts(span, chunks_count=len(chunks))
     return chunks
+
+
+def structure_of(draft: Draft, text: str) -> Structure:
+    """What decides the attributes of the draft's chunks. text: the normalized text of its content."""
+    return Structure(
+        text,
+        page_map=[(start, end, label) for start, end, label in draft.page_map],
+        cell_map=[(start, end, sheet, columns, rows) for start, end, sheet, columns, rows in draft.cell_map],
+        is_transcript=not isinstance(draft.content, str),
+        media_type=draft.media_type,
+        file_metadata=draft.file_metadata,
+    )
 
 
 def language_of(draft: Draft, text: str) -> str:
@@ -347,6 +367,7 @@ def _document(
         content_hash=digest,
         source_hash=draft.source_hash,
         page_map=[list(entry) for entry in draft.page_map],
+        cell_map=[list(entry) for entry in draft.cell_map],
         segments=[] if isinstance(draft.content, str) else segment_spans(draft.content),
         chunk_policy=policy.as_dict(),
         warnings=list(draft.warnings),

@@ -47,12 +47,12 @@ WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 KEEP = """
 INSERT INTO document_revisions
     (collection_id, doc_id, revision, title, tags, metadata, file_metadata, source, media_type, text, size_chars,
-     content_hash, source_hash, page_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at, replaced_at,
-     replaced_by, reason)
+     content_hash, source_hash, page_map, cell_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at,
+     replaced_at, replaced_by, reason)
 SELECT d.collection_id, d.doc_id, d.revision, d.title, d.tags, d.metadata, d.file_metadata, d.source, d.media_type,
        CASE WHEN {same_text} THEN '' ELSE d.text END,
-       d.size_chars, d.content_hash, d.source_hash, d.page_map, d.segments, d.chunk_policy, d.warnings, d.chunk_count,
-       {chunks}, d.updated_at, clock_timestamp(), %(replaced_by)s, %(reason)s
+       d.size_chars, d.content_hash, d.source_hash, d.page_map, d.cell_map, d.segments, d.chunk_policy, d.warnings,
+       d.chunk_count, {chunks}, d.updated_at, clock_timestamp(), %(replaced_by)s, %(reason)s
 FROM documents d
 WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
 """

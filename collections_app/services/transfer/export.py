@@ -153,7 +153,10 @@ class Export:
             "spec_version": spec_version,
             "policy": policy,
             "chunk_policy": explicit,
-        } | {name: self.settings[name] for name in ("embed_model", "embed_dims", "hybrid_enabled", "language")}
+        } | {
+            name: self.settings[name]
+            for name in ("embed_model", "embed_dims", "hybrid_enabled", "language", "vector_type")
+        }
         self.statistics = {"chunks": count, "length_total": length, "length_baked": baked, "terms": terms}
         try:
             self.snapshot.execute(HOLD.format(chunks=self.chunks))

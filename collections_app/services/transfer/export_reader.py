@@ -27,7 +27,6 @@ from collections_app.services.collections.export_parts import (
     CHUNKS,
     FORMAT,
     FORMAT_VERSION,
-    LATER_SETTINGS,
     MANIFEST,
     MANIFEST_MAX_BYTES,
     OWN_MEMBERS,
@@ -261,8 +260,7 @@ def read_manifest_values(values: Any) -> Manifest:
         _check_object(values.get(name), name, fields)
     for name in ("chunk_policy", "retention"):
         _check_object(values["collection"][name], name, ())
-    for name in LATER_SETTINGS:
-        _check_object(values["collection"].get(name, {}), name, ())
+    _check_object(values["collection"].get("security", {}), "security", ())
     try:
         check_policy(values["collection"]["chunk_policy"])
         check_retention(values["collection"]["retention"])

@@ -68,6 +68,8 @@ Metadata = Annotated[dict[str, Any], _checked(clean_metadata)]
 Policy = Annotated[dict[str, Any], _checked(_whole_policy)]
 StatedPolicy = Annotated[dict[str, Any], _checked(check_policy)]
 Seconds = FiniteFloat | None
+Columns = Annotated[StrictStr, Field(pattern="^[A-Z]{1,3}(:[A-Z]{1,3})?(,[A-Z]{1,3}(:[A-Z]{1,3})?)*$")]
+Rows = Annotated[StrictStr, Field(pattern="^[0-9]{1,9}(:[0-9]{1,9})?(,[0-9]{1,9}(:[0-9]{1,9})?)*$")]
 
 
 class DocumentVersion(BaseModel):
@@ -87,6 +89,7 @@ class DocumentVersion(BaseModel):
     content_hash: Hash = ""
     source_hash: Hash = ""
     page_map: list[tuple[Count, Count, StrictStr]] = []
+    cell_map: list[tuple[Count, Count, StrictStr, Columns, Rows]] = []
     segments: list[tuple[Count, Count, Seconds, Seconds]] = []
     chunk_policy: Policy = {}
     warnings: list[StrictStr] = []
@@ -96,8 +99,8 @@ class DocumentVersion(BaseModel):
         is_shared = isinstance(self, RevisionRow) and not self.text  # the text of a later revision is its own too
         if self.size_chars != len(self.text) and not is_shared:
             raise ValueError(f"size_chars is {self.size_chars}, and the text has {len(self.text)} characters")
-        for page in self.page_map:
-            _check_place(page[0], page[1], self.size_chars)
+        for start, end, *_ in [*self.page_map, *self.cell_map]:
+            _check_place(int(start), int(end), self.size_chars)
         for segment in self.segments:
             _check_place(segment[0], segment[1], self.size_chars)
         return self

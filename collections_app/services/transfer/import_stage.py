@@ -211,6 +211,7 @@ def read_spec(manifest: Manifest) -> GenerationSpec:
             bool(exported["hybrid_enabled"]),
             str(exported["language"]),
             policy,
+            "halfvec" if exported.get("vector_type") == "halfvec" else "vector",
         )
     except (InvalidInput, TypeError, ValueError) as error:
         raise invalid_export(f"the manifest's generation is not one: {error}") from None
@@ -241,6 +242,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,
             language=spec.language,
+            vector_type=spec.vector_type,
             chunk_policy=exported["chunk_policy"],
             retention=exported["retention"],
             security=exported.get("security", {}),
@@ -259,6 +261,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,
             language=spec.language,
+            vector_type=spec.vector_type,
             chunk_policy=manifest.generation["chunk_policy"],
             policy=spec.policy.as_dict(),
             state=Generation.State.SERVING,

@@ -160,6 +160,12 @@ class ImportForm(forms.Form):
 class GenerationForm(IndexFields):
     """What the next generation of a collection's index is to be."""
 
+    vector_type = forms.ChoiceField(
+        label="Vector index precision",
+        choices=[("vector", "32 bits (vector)"), ("halfvec", "16 bits (halfvec)")],
+        required=False,
+        help_text="16 bits halve the vector index. A bake-off measures the loss.",
+    )
     activate = forms.ChoiceField(
         label="Activation",
         choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
@@ -169,6 +175,7 @@ class GenerationForm(IndexFields):
     def choices(self) -> dict[str, Any]:
         """What `start_generation` takes."""
         data = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
+        data["vector_type"] = self.cleaned_data["vector_type"] or None
         return data | {"chunk_policy": self.chunk_policy()}
 
 

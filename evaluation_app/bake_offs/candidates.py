@@ -1,0 +1,87 @@
+"""The index settings that a bake-off tries: model, dimensions and the type of the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.conf import settings
+
+from collections_app.models import Collection
+from collections_app.services.generations.generations import Target, check_embedder, resolve_target
+from collections_app.stores import LOCAL_MODELS
+from ragd.errors import InvalidInput
+from ragd.models import multilingual_e5
+
+CANDIDATES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One index: every vector of the model cut to `embed_dims`, its HNSW index over `vector_type`."""
+
+    embed_model: str
+    embed_dims: int
+    vector_type: str = "vector"
+
+    @property
+    def label(self) -> str:
+        """Name, dimensions and, where it is not the default, the type."""
+        parts = [self.embed_model, f"{self.embed_dims}", *([self.vector_type] if self.vector_type != "vector" else [])]
+        return " · ".join(parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def target(self, collection: Collection) -> Target:
+        """What a generation of it would be: the collection's own settings otherwise."""
+        return resolve_target(collection, self.as_dict())
+
+
+def current_candidate(collection: Collection) -> Candidate:
+    """The one that serves."""
+    return Candidate(collection.embed_model, collection.embed_dims, collection.vector_type)
+
+
+def known_models() -> list[str]:
+    """The embedding models that need nothing more than their name: installed, and endpoints with their dimensions."""
+    names = [name for name in LOCAL_MODELS if name != multilingual_e5.MODEL or multilingual_e5.find_model()]
+    return list(dict.fromkeys([*names, settings.RAGD_EMBED_MODEL]))
+
+
+def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]]) -> list[Candidate]:
+    """The collection's own and what is stated, each once, the own one first; every model has embedded a text.
+
+    stated: {"embed_model", "embed_dims"?, "vector_type"?}, what is missing as in `resolve_target`. Raises InvalidInput
+    for none or too many, and what `resolve_target` and `check_embedder` raise.
+    """
+    found = [current_candidate(collection)]
+    for values in stated:
+        spec = resolve_target(collection, {name: value for name, value in values.items() if value}).spec
+        candidate = Candidate(spec.embed_model, spec.embed_dims, spec.vector_type)
+        if candidate not in found:
+            found.append(candidate)
+    if len(found) < 2:
+        raise InvalidInput("choose at least one model besides the collection's own", field="models")
+    if len(found) > CANDIDATES_MAX:
+        raise InvalidInput(f"at most {CANDIDATES_MAX} models are compared at once, not {len(found)}", field="models")
+    for candidate in found:
+        check_embedder(candidate.target(collection))
+    return found
+
+
+def parse_candidate(text: str) -> dict[str, Any]:
+    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it. InvalidInput."""
+    name, *rest = text.strip().split(":")
+    values: dict[str, Any] = {"embed_model": name}
+    for part in rest:
+        if part in ("vector", "halfvec"):
+            values["vector_type"] = part
+        elif part.isdigit():
+            values["embed_dims"] = int(part)
+        else:
+            raise InvalidInput(
+                f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models"
+            )
+    return values

@@ -1,0 +1,217 @@
+"""Embedding models tried on the same questions over the same sample before one is switched to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Generation
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import resolve_target, start_generation
+from collections_app.services.worker.dispatch import run_job
+from evaluation_app.bake_offs import lifecycle
+from evaluation_app.bake_offs.candidates import Candidate, parse_candidate
+from evaluation_app.bake_offs.lifecycle import cancel_bake_off, process_bake_off, start_bake_off
+from evaluation_app.bake_offs.sample import draw_sample, make_questions
+from evaluation_app.bake_offs.standings import rank, winner_of
+from evaluation_app.bake_offs.trial import Trial
+from evaluation_app.models import BakeOff, GoldenQuestion, GoldenSet
+from ragd.errors import InvalidInput
+from ragd.store.store import fetch_all
+from tests.collections.conftest import embeddings, openai_server
+from tests.fakes.faults import failing
+from tests.fakes.openai_server import OpenAIServer
+
+__all__ = ["embeddings", "openai_server"]
+
+GOOD = {"embed_model": "text-embedding-3-small", "embed_dims": 64}
+SUBJECTS = ["heron", "otter", "beaver", "kestrel", "badger", "salmon", "lynx", "marten", "plover", "adder"]
+
+
+@pytest.fixture
+def poor(db: None, embeddings: OpenAIServer) -> Collection:
+    """Ten documents under vectors of two dimensions, without keyword search."""
+    collection = create_collection(name="animals", embed_dims=2, hybrid_enabled=False)
+    for number, name in enumerate(SUBJECTS):
+        ingest_text(
+            collection, name, f"The {name} lives by river {number}. It was seen {number} times near the {name} mill."
+        )
+    return collection
+
+
+@pytest.fixture
+def asked(poor: Collection) -> GoldenSet:
+    made = GoldenSet.objects.create(name="animals", collection_name=poor.name)
+    for place, name in enumerate(SUBJECTS):
+        GoldenQuestion.objects.create(
+            golden_set=made, position=place, question=f"Where lives the {name} mill", expected_doc_ids=[name]
+        )
+    GoldenQuestion.objects.create(golden_set=made, position=10, question="Who is gone?", expected_doc_ids=["gone"])
+    return made
+
+
+def finish(bake_off: BakeOff) -> BakeOff:
+    process_bake_off(bake_off.pk)
+    bake_off.refresh_from_db()
+    return bake_off
+
+
+def test_the_better_model_wins_and_becomes_a_generation(poor: Collection, asked: GoldenSet) -> None:
+    tables = fetch_all(connection, "SELECT count(*) FROM pg_class")
+    done = finish(start_bake_off(poor, [GOOD, GOOD | {"vector_type": "halfvec"}], golden_set=asked, k=3))
+    assert (done.state, len(done.results), len(done.questions)) == ("succeeded", 3, 10)
+    standings = rank(done)
+    assert [each.is_current for each in standings] == [False, False, True]
+    winner = winner_of(standings)
+    assert winner is not None and winner.candidate.embed_dims == 64
+    assert (
+        winner.gain is not None
+        and winner.gain.low > 0
+        and winner.gain.mean == pytest.approx(winner.ndcg.mean - standings[-1].ndcg.mean)
+    )
+    assert winner.index_bytes > 0 and winner.by_mode.keys() == {"vector", "lexical", "hybrid"}
+    # half precision: the same ranking here, a smaller index, and nothing of any trial is left
+    whole, half = (done.results[number] for number in (1, 2))
+    assert half["ndcg"]["vector"] == whole["ndcg"]["vector"]
+    assert half["bytes_per_chunk"] <= whole["bytes_per_chunk"]
+    assert fetch_all(connection, "SELECT count(*) FROM pg_class") == tables
+    generation = start_generation(poor, done.candidates[winner.number])
+    assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
+    poor.refresh_from_db()
+    assert (poor.embed_dims, poor.vector_type) == (64, winner.candidate.vector_type)
+
+
+def test_equal_models_have_no_winner() -> None:
+    trial = Trial("a", 10, 1.0, 1.0, 10, None, 100.0, 1.0, {"vector": [1.0, 0.5] * 6}, {"vector": [1.0] * 12}).as_dict()
+    bake_off = BakeOff(
+        mode="vector", candidates=[Candidate("a", 3).as_dict(), Candidate("b", 3).as_dict()], results=[trial, trial],
+        chunks_total=20,
+    )  # fmt: skip
+    standings = rank(bake_off)
+    assert winner_of(standings) is None
+    assert [each.p for each in standings if not each.is_current] == [1.0]
+    assert [each.index_bytes for each in standings] == [2000, 2000]
+    assert rank(BakeOff(mode="vector", results=[])) == []
+
+
+def test_one_that_lost_its_worker_goes_on_with_the_model_that_was_not_finished(
+    poor: Collection, asked: GoldenSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bake_off = start_bake_off(poor, [GOOD], golden_set=asked)
+    tried: list[str] = []
+    real = lifecycle.try_candidate
+
+    def fail_at_second(collection: Collection, candidate: Candidate, *args: Any, **kwargs: Any) -> Trial:
+        tried.append(candidate.label)
+        if len(tried) == 2:
+            raise SystemExit
+        return real(collection, candidate, *args, **kwargs)
+
+    monkeypatch.setattr(lifecycle, "try_candidate", fail_at_second)
+    with pytest.raises(SystemExit):
+        process_bake_off(bake_off.pk)
+    BakeOff.objects.filter(pk=bake_off.pk).update(lease_until=None)
+    done = finish(bake_off)
+    assert (done.state, len(done.results), len(tried)) == ("succeeded", 2, 3)
+    assert tried[1] == tried[2] != tried[0]
+
+
+def test_a_model_that_fails_ends_it_with_the_reason(
+    poor: Collection, asked: GoldenSet, embeddings: OpenAIServer
+) -> None:
+    bake_off = start_bake_off(poor, [GOOD], golden_set=asked)
+    embeddings.script(failing(401))
+    done = finish(bake_off)
+    assert (done.state, done.results) == ("failed", [])
+    assert done.error and done.error_type
+
+
+def test_a_cancelled_one_is_left_alone_and_a_second_one_waits(poor: Collection, asked: GoldenSet) -> None:
+    bake_off = start_bake_off(poor, [GOOD], golden_set=asked)
+    with pytest.raises(ServiceError) as refused:
+        start_bake_off(poor, [GOOD], golden_set=asked)
+    assert refused.value.status == 409
+    assert cancel_bake_off(bake_off).state == "cancelled"
+    assert finish(bake_off).results == []
+    with pytest.raises(ServiceError):
+        cancel_bake_off(bake_off)
+    assert start_bake_off(poor, [GOOD], golden_set=asked).is_active
+
+
+def test_expected_documents_are_always_in_the_sample(poor: Collection, asked: GoldenSet) -> None:
+    for number in range(150):
+        ingest_text(poor, f"other-{number:03}", f"Nothing of note stands in paper {number}.")
+    drawn = draw_sample(poor, asked, 100)
+    assert set(SUBJECTS) < set(drawn.doc_ids)
+    assert drawn.chunks == 100 and len(drawn.doc_ids) == 100
+    assert drawn == draw_sample(poor, asked, 100)
+
+
+def test_questions_are_made_from_documents_of_any_language(db: None, embeddings: OpenAIServer) -> None:
+    collection = create_collection(name="tiere")
+    for name in SUBJECTS:
+        ingest_text(
+            collection, name, f"Der {name} wohnt seit vielen Jahren am Ufer des kleinen Flusses bei der Brücke."
+        )
+    questions = make_questions(collection)
+    assert len(questions) == 10
+    assert {doc_id for question in questions for doc_id in question.relevant_docs} == set(SUBJECTS)
+    assert all(question.question not in "Der wohnt seit vielen Jahren am Ufer" for question in questions)
+    empty = create_collection(name="empty")
+    with pytest.raises(ServiceError) as refused:
+        draw_sample(empty, None, 1000)
+    assert refused.value.field == "golden_set"
+
+
+@pytest.mark.parametrize(
+    "models, field",
+    [([], "models"), ([{"embed_model": "text-embedding-3-small", "vector_type": "bit"}], "vector_type")],
+)
+def test_what_cannot_be_tried_is_refused_before_it_begins(
+    poor: Collection, asked: GoldenSet, models: list[dict[str, Any]], field: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        start_bake_off(poor, models, golden_set=asked)
+    assert refused.value.field == field
+    assert not BakeOff.objects.exists()
+
+
+def test_variants_are_read_as_people_write_them() -> None:
+    assert parse_candidate("a:64:halfvec") == {"embed_model": "a", "embed_dims": 64, "vector_type": "halfvec"}
+    with pytest.raises(InvalidInput):
+        parse_candidate("a:many")
+
+
+def test_the_precision_of_the_vector_index_is_part_of_a_generation(poor: Collection) -> None:
+    plain = resolve_target(poor, {}).spec
+    half = resolve_target(poor, {"vector_type": "halfvec"}).spec
+    assert plain.hash != half.hash and plain.shares_vectors(half)
+    assert "vector_type" not in plain.as_dict()  # earlier hashes stay
+    generation = start_generation(poor, {"vector_type": "halfvec"})
+    assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
+    assert Generation.objects.get(pk=generation.pk).vector_type == "halfvec"
+    poor.refresh_from_db()
+    assert poor.vector_type == "halfvec"
+
+
+def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None:
+    page = admin_client.get("/models/bake-offs/?collection=animals")
+    assert page.status_code == 200
+    sent = {"models": "text-embedding-3-small:64\ntext-embedding-3-small:64:halfvec", "golden_set": "animals", "k": 3,
+            "sample": 1000}  # fmt: skip
+    answer = admin_client.post("/models/bake-offs/?collection=animals", sent)
+    bake_off = BakeOff.objects.get()
+    assert (answer.status_code, answer["Location"]) == (302, bake_off.get_absolute_url())
+    assert admin_client.get(bake_off.get_absolute_url()).status_code == 200
+    finish(bake_off)
+    shown = admin_client.get(bake_off.get_absolute_url())
+    assert shown.context["winner"].candidate.embed_dims == 64
+    built = admin_client.post(f"{bake_off.get_absolute_url()}build/", {"number": "1"})
+    assert built.status_code == 302 and Generation.objects.filter(number=2, embed_dims=64).exists()
+    wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": "a:b"})
+    assert wrong.status_code == 422 and "models" in wrong.context["form"].errors
