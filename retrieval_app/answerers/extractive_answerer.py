@@ -49,6 +49,7 @@ ENGLISH = (
 )
 STOP_WORDS = frozenset(ENGLISH.split())
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
+LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 BAR = re.compile(r"(?<!\\)\|")
@@ -307,7 +308,7 @@ def _stem(word: str) -> str:
 
 def _is_quotable(text: str) -> bool:
     low, high = SENTENCE_CHARS
-    letters = sum(character.isalpha() for character in text)
+    letters = len(LETTER.findall(text))
     # a character of Chinese or Japanese says as much as three letters
     return (
         low <= len(text) + 2 * count_ideographs(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collections_app.models import Collection, Document, IngestJob
+from collections_app.services.collections.collections import create_collection
 from tests.api.conftest import Api
 
 # language -> (three sentences, a question, which of the sentences answers it)
@@ -15,7 +16,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], str, int]] = {
             "红色钥匙的有效期为九十天，过期必须更换。",
             "水泵清洗之前必须切断全部电源。",
         ),
-        "红色钥匙的有效期是多少天？",
+        "红色钥匙的有效期多少天？",
         1,
     ),
     "ja": (
@@ -106,7 +107,8 @@ TEXTS: dict[str, tuple[tuple[str, ...], str, int]] = {
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_the_answer_cites_the_right_sentence(api: Api, notes: Collection, language: str) -> None:
+def test_the_answer_cites_the_right_sentence(api: Api, language: str) -> None:
+    create_collection(name="notes")
     sentences, question, right = TEXTS[language]
     text = "".join(sentences)
     api.send("PUT", "/collections/notes/documents/a", {"content": text})
@@ -153,8 +155,9 @@ def test_documents_are_filtered_and_counted_by_language(api: Api, notes: Collect
 
 
 def test_new_collections_go_by_document_and_named_languages_stay(api: Api) -> None:
-    made = api.send("POST", "/collections", {"name": "open"}).json()
-    named = api.send("POST", "/collections", {"name": "named", "language": "german"}).json()
+    for values in ({"name": "open"}, {"name": "named", "language": "german"}):
+        assert api.send("POST", "/collections", values).status_code == 200
+    made, named = (api.get(f"/collections/{name}").json() for name in ("open", "named"))
     assert (made["language"], named["language"]) == ("auto", "german")
     refused = api.send("POST", "/collections", {"name": "wrong", "language": "klingon"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "language")
