@@ -6,7 +6,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 # What may be added to the installation: extras of pyproject.toml, each with a lock of its own, requirements-NAME.txt.
-OFFERED := multilingual
+OFFERED := multilingual ocr
 EXTRAS ?=
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint

@@ -22,8 +22,8 @@ EXPECTED: Mapping[str, Sequence[str]] = {
 class StageRow:
     """One stage. state: "waiting", "running", "succeeded", "failed", "cancelled" or "interrupted" (its worker ended).
 
-    done of total count `unit` ("bytes", "chars", "chunks", "files" of an archive, "" for none); total 0: not known.
-    rate: units per second.
+    done of total count `unit` ("bytes", "chars", "chunks", "pages", "files" of an archive, "" for none); total 0: not
+    known. rate: units per second.
     remaining_s: of this stage, while it runs and its rate is known. percent: 0 to 100, None where total is not known.
     """
 
@@ -55,8 +55,9 @@ def stage_rows(kind: str, job_state: str, stages: Sequence[Mapping[str, Any]], e
     if job_state in ("queued", "running"):
         entered = {row.stage for row in rows}
         rows += [_waiting(stage) for stage in expected if stage not in entered]
-    # a stage that nobody expects stands last
-    return sorted(rows, key=lambda row: expected.index(row.stage) if row.stage in expected else len(expected))
+    # a stage that nobody expects stands last, but that of scans, which few documents pass, behind reading the file
+    order = [stage for each in expected for stage in ((each, "ocr") if each == "parse" else (each,))]
+    return sorted(rows, key=lambda row: order.index(row.stage) if row.stage in order else len(order))
 
 
 def _row(entry: Mapping[str, Any], job_state: str, error: str) -> StageRow:

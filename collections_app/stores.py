@@ -181,6 +181,7 @@ def open_reranker(endpoint: ModelEndpoint, timeout_s: float) -> AnyReranker:
         timeout_s=timeout_s,
         deadline_s=timeout_s,
         gives_logits=preset.gives_logits,
+        wants_texts=preset.wants_texts,
         key_header=preset.key_header,
     )
 

@@ -174,6 +174,11 @@ class Environment(BaseSettings):
     RAGD_PARSE_MEMORY_MB: Annotated[int, Field(ge=256)] = Field(
         1536, description="Memory limit of the parsing process, MB"
     )
+    RAGD_OCR: Literal["auto", "rapidocr", "tesseract", "off"] = Field(
+        "auto", description="Text recognition of scans: `auto` (what is installed), `rapidocr`, `tesseract`, `off`"
+    )
+    RAGD_OCR_MAX_PAGES: Count = Field(500, description="Most pages of one document that text recognition reads")
+    RAGD_OCR_PAGE_TIMEOUT_S: Seconds = Field(120.0, description="Longest time to recognize one page, seconds")
     RAGD_PARSE_MAX_CHARS: Count = Field(20_000_000, description="Longest text of one document, characters")
     RAGD_EXACT_THRESHOLD: Natural = Field(
         20_000, description="Chunks up to which vector search is exact; above it HNSW is used"

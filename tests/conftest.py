@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -69,10 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns of a folder that is not there
     openai_client.BACKOFF_MAX_S = 0.2  # an endpoint that fails is asked five times: 0.5, 1, 2 and 4 s after each other
     django.setup()
+    from collections_app.model_endpoints import endpoints
     from tests.databases import make_template, template_name
     from tests.embedding_memory import remember_vectors
 
     remember_vectors()
+    endpoints.REFRESH_S = math.inf  # a test that changes the rows says so: pages keep a fixed number of queries
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)
     settings.DATABASES["default"]["TEST"]["TEMPLATE"] = template_name()

@@ -29,11 +29,11 @@ router = Router(auth=BearerAuth(), tags=["jobs"])
 class StageItem(Schema):
     """One stage of a job. done of total count `unit`; rate is in units per second."""
 
-    stage: Literal["fetch", "parse", "chunk", "embed", "store", "probe"]
+    stage: Literal["fetch", "parse", "ocr", "chunk", "embed", "store", "probe"]
     state: Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
     done: int
     total: int = Field(description="0: not known")
-    unit: Literal["bytes", "chars", "chunks", "files", ""]
+    unit: Literal["bytes", "chars", "chunks", "pages", "files", ""]
     started_at: datetime | None
     took_ms: float | None
     rate: float | None
@@ -50,7 +50,7 @@ class JobItem(Schema):
     title: str
     source: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled", "quarantined"]
-    stage: Literal["queued", "fetch", "parse", "chunk", "embed", "store", "probe", "done"]
+    stage: Literal["queued", "fetch", "parse", "ocr", "chunk", "embed", "store", "probe", "done"]
     stages: list[StageItem] = Field(validation_alias="stage_rows")
     rate: float | None = Field(description="chunks per second of the embedding")
     remaining_s: float | None = Field(description="seconds until the present stage is done, at its rate")

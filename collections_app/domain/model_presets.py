@@ -38,7 +38,8 @@ class Preset:
     needs: what must be there before it answers, in a sentence. documentation: the page that this follows.
     key_required: no request is answered without a key. key_header: "" for `Authorization: Bearer`. limit_name,
     seed_name: fields of a chat request. form: of an embeddings request. batch_size: most texts in one. gives_logits:
-    its reranker answers with the model's output. api_version: the provider has dated versions of its API.
+    its reranker answers with the model's output. wants_texts: it wants TEI's request. api_version: the provider has
+    dated versions of its API.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Preset:
     form: EmbeddingForm = OPENAI_FORM
     batch_size: int = 2048
     gives_logits: bool = False
+    wants_texts: bool = False
     api_version: bool = False
 
     def offers(self, purpose: str) -> bool:
@@ -76,7 +78,7 @@ LIST = (
     Preset(
         "ollama",
         "Ollama",
-        "The model, pulled with `ollama pull`. No key.",
+        "The model, pulled with ollama pull. No key.",
         "https://docs.ollama.com/api/openai-compatibility",
         _same("http://127.0.0.1:11434/v1", EMBEDDINGS, CHAT, JUDGE),
         {EMBEDDINGS: ("nomic-embed-text", 768), CHAT: ("llama3.2", None), JUDGE: ("llama3.2", None)},
@@ -84,7 +86,7 @@ LIST = (
     Preset(
         "vllm",
         "vLLM",
-        "One server for each model: `vllm serve MODEL`. The key of `--api-key`, if it was started with one.",
+        "One server for each model: vllm serve MODEL. The key of --api-key, if it was started with one.",
         "https://docs.vllm.ai/en/stable/serving/openai_compatible_server/",
         _same("http://127.0.0.1:8000/v1", EMBEDDINGS, RERANK, CHAT, JUDGE),
         {
@@ -97,8 +99,8 @@ LIST = (
     Preset(
         "llama_cpp",
         "llama.cpp",
-        "One `llama-server` for each model, with `--embeddings` for embeddings and `--reranking` for reranking. The key"
-        " of `--api-key`, if it was started with one.",
+        "One llama-server for each model, with --embeddings for embeddings and --reranking for reranking. The key"
+        " of --api-key, if it was started with one.",
         "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
         _same("http://127.0.0.1:8080/v1", EMBEDDINGS, RERANK, CHAT, JUDGE),
         gives_logits=True,
@@ -106,7 +108,7 @@ LIST = (
     Preset(
         "lm_studio",
         "LM Studio",
-        "The server of the Developer tab (or `lms server start`), and the model's identifier there. No key.",
+        "The server of the Developer tab (or lms server start), and the model's identifier there. No key.",
         "https://lmstudio.ai/docs/developer/openai-compat",
         _same("http://127.0.0.1:1234/v1", EMBEDDINGS, CHAT, JUDGE),
         {EMBEDDINGS: ("text-embedding-nomic-embed-text-v1.5", 768)},
@@ -114,11 +116,12 @@ LIST = (
     Preset(
         "tei",
         "Text Embeddings Inference (TEI)",
-        "One server for each model. The key of `--api-key`, if it was started with one.",
+        "One server for each model. The key of --api-key, if it was started with one.",
         "https://huggingface.co/docs/text-embeddings-inference/quick_tour",
         {EMBEDDINGS: "http://127.0.0.1:8080/v1", RERANK: "http://127.0.0.1:8080"},
         {EMBEDDINGS: ("BAAI/bge-m3", 1024), RERANK: ("BAAI/bge-reranker-v2-m3", None)},
         batch_size=32,
+        wants_texts=True,
     ),
     Preset(
         "openai",
@@ -196,7 +199,7 @@ LIST = (
     Preset(
         "other",
         "Other",
-        "A server that speaks OpenAI's protocol, or `/rerank` as Cohere, Jina and TEI do.",
+        "A server that speaks OpenAI's protocol, or /rerank as Cohere, Jina and TEI do.",
         "https://platform.openai.com/docs/api-reference/introduction",
         _same("", EMBEDDINGS, RERANK, CHAT, JUDGE),
     ),

@@ -1,6 +1,6 @@
 """What is stored."""
 
-from collections_app.models.checkpoints import EmbeddedBatch
+from collections_app.models.checkpoints import EmbeddedBatch, RecognizedPageCheckpoint
 from collections_app.models.curation import (
     ChunkFindings,
     ChunkOverlay,
@@ -46,6 +46,7 @@ __all__ = [
     "OperationFile",
     "PastIndex",
     "Provider",
+    "RecognizedPageCheckpoint",
     "Report",
     "StateChange",
     "StoredPage",

@@ -154,6 +154,7 @@ class IngestJob(LeasedWork):
         QUEUED = "queued", "Queued"
         FETCH = "fetch", "Fetch"
         PARSE = "parse", "Parse"
+        OCR = "ocr", "Text recognition (OCR)"
         CHUNK = "chunk", "Chunk"
         EMBED = "embed", "Embed"
         STORE = "store", "Store"

@@ -18,7 +18,7 @@ from collections_app.parsing.types import (
     ParseLimits,
     Word,
 )
-from collections_app.parsing.unpacking import is_readable, iter_members, list_members
+from collections_app.parsing.unpacking import is_image, is_readable, iter_members, list_members
 
 __all__ = [
     "ERROR_KINDS",
@@ -30,6 +30,7 @@ __all__ = [
     "ParsedDocument",
     "Word",
     "archive_type",
+    "is_image",
     "is_readable",
     "iter_members",
     "list_members",

@@ -281,6 +281,7 @@ READER_MODULES: dict[str, str] = {
     types.JSON: "text.records",
     types.JSONL: "text.records",
     types.XML: "text.xmldata",
+    **dict.fromkeys(types.IMAGES, "scans.images"),
     **dict.fromkeys(COMPRESSED_TYPES, "compressed"),
 }
 

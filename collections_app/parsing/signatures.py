@@ -39,6 +39,8 @@ WORDML = "application/vnd.ms-word.2003+xml"
 SHEETML = "application/vnd.ms-excel.2003+xml"
 FLAT_OPC = "application/vnd.ms-office.flat-opc+xml"
 FLAT_ODF = "application/vnd.oasis.opendocument.flat+xml"
+PNG, JPEG, TIFF, WEBP = "image/png", "image/jpeg", "image/tiff", "image/webp"
+IMAGES = (PNG, JPEG, TIFF, WEBP)
 UNKNOWN = "application/octet-stream"
 EMPTY = "application/x-empty"
 
@@ -68,13 +70,13 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xca\xfe\xba\xbe", "application/x-mach-binary"),
     (0, b"JAVA PROFILE", "application/x-java-hprof"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
-    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
-    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"\x89PNG\r\n\x1a\n", PNG),
+    (0, b"\xff\xd8\xff", JPEG),
     (0, b"GIF87a", "image/gif"),
     (0, b"GIF89a", "image/gif"),
-    (0, b"II*\x00", "image/tiff"),
-    (0, b"MM\x00*", "image/tiff"),
-    (8, b"WEBP", "image/webp"),
+    (0, b"II*\x00", TIFF),
+    (0, b"MM\x00*", TIFF),
+    (8, b"WEBP", WEBP),
     (8, b"WAVE", "audio/wav"),
     (8, b"AVI ", "video/x-msvideo"),
     (0, b"ID3", "audio/mpeg"),
@@ -174,7 +176,7 @@ SPOKEN: dict[str, str] = {
 
 READABLE = (
     "PDF, Word, PowerPoint, Excel, OpenDocument, RTF, HTML, EPUB, Markdown, reStructuredText, text, CSV, TSV, JSON,"
-    " XML, e-mail, mailbox and subtitle files"
+    " XML, e-mail, mailbox and subtitle files; images (PNG, JPEG, TIFF, WebP) with text recognition"
 )
 
 

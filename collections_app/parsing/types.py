@@ -19,11 +19,13 @@ MEBIBYTE = 1024 * 1024
 class ParseError(Exception):
     """A document that gave no text. kind is one of ERROR_KINDS; the message says what was expected, came, and to do.
 
-    media_type is what the content was taken for, "" when that was not reached.
+    media_type is what the content was taken for, "" when that was not reached. pages: which hold pictures of text, of a
+    "scanned" document.
     """
 
-    def __init__(self, kind: ErrorKind, message: str, *, media_type: str = "") -> None:
+    def __init__(self, kind: ErrorKind, message: str, *, media_type: str = "", pages: Sequence[int] = ()) -> None:
         super().__init__(message)
+        self.pages = tuple(pages)
         self.kind: ErrorKind = kind
         self.message = message
         self.media_type = media_type
@@ -124,6 +126,21 @@ class PageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class RecognizedPage:
+    """A page that was read by text recognition. words: with offsets of its own text."""
+
+    page: int
+    width: float
+    height: float
+    text: str
+    words: Sequence[Word] = ()
+
+    @property
+    def layout(self) -> PageLayout:
+        return PageLayout(self.page, self.width, self.height, self.words)
+
+
+@dataclass(frozen=True, slots=True)
 class SheetLines:
     """Lines of a text that show rows of a spreadsheet, one each, from line number `line` on, which counts from 0.
 
@@ -160,10 +177,11 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One document as a reader gets it."""
+    """One document as a reader gets it. recognized: pages that hold pictures of text, by number."""
 
     data: bytes
     name: str
     media_type: str
     limits: ParseLimits
     depth: int = 0
+    recognized: Mapping[int, RecognizedPage] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 
 from collections_app.parsing.assembly import READER_MODULES
 from collections_app.parsing.process import process
+from collections_app.parsing.signatures import IMAGES
 from collections_app.parsing.sniffing import ARCHIVE_TYPES
 from collections_app.parsing.types import Member, ParseError, ParseLimits
 
@@ -43,6 +44,11 @@ def list_members(data: bytes, *, limits: ParseLimits | None = None) -> list[Memb
 def is_readable(media_type: str) -> bool:
     """Whether there is a reader for the media type, or it is an archive whose files can be read."""
     return media_type in READER_MODULES or media_type in ARCHIVE_TYPES
+
+
+def is_image(media_type: str) -> bool:
+    """Whether it is read by text recognition alone."""
+    return media_type in IMAGES
 
 
 def _members_once(data: bytes, limits: ParseLimits, keep_bytes: bool, *, fresh: bool) -> Iterator[Member]:

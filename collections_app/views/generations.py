@@ -79,7 +79,7 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
 def _initial(collection: Collection) -> dict[str, Any]:
     explicit = {field: collection.chunk_policy.get(field) for field in POLICY_FIELDS}
     explicit["kind"] = explicit["kind"] or policy_for(collection).kind
-    fixed = ("embed_model", "embed_dims", "language", "hybrid_enabled", "vector_type")
+    fixed = ("embed_model", "language", "hybrid_enabled", "vector_type")
     return explicit | {field: getattr(collection, field) for field in fixed}
 
 

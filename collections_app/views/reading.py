@@ -25,6 +25,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
+from collections_app.services.documents.page_pictures import PageView, has_pages, view_page
 from collections_app.services.indexing.stored_documents import overlays_of_chunk
 from collections_app.views.collections import find_document
 from collections_app.views.revisions import cited_elsewhere, cited_span
@@ -36,7 +37,11 @@ AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 
 @require_GET
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
-    """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
+    """The text with its chunks' edges beside the chunks, some chunks at a time, or beside a page of its file.
+
+    ?start=&end= marks a cited place, in the text and on its page. ?view=page shows the page, ?leaf= which one;
+    ?view=chunks the chunks also for a cited place.
+    """
     collection, record = find_document(name, doc_id)
     elsewhere, moved_from = cited_elsewhere(request, record)
     if elsewhere:
@@ -47,13 +52,18 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     chunks = Chunk.objects.light().of_document(record)
     if flagged:
         chunks = chunks.outlying(limits, _duplicates(record))
-    reading = _read(request, record, chunks, None if flagged else cited, flagged=flagged)
+    page = None if flagged else _page_beside(request, record, cited)
+    reading = _read(request, record, chunks, None if flagged else cited or _begin_of(page), flagged=flagged)
     context = {
         "collection": collection,
         "document": record,
         "reading": reading,
         "cards": _cards(record, reading.chunks, limits),
         "flagged": flagged,
+        "page_view": page,
+        "has_pages": has_pages(record),
+        "zoom": request.GET.get("zoom") == "1",
+        "cited_query": f"&start={cited[0]}&end={cited[1]}" if cited else "",
         "overlays": _count_overlays(record),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
@@ -61,6 +71,21 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         **pages_around(reading.number, has_more=reading.number < reading.total),
     }
     return render_page(request, "collections/document.html", context)
+
+
+def _page_beside(request: PageRequest, document: Document, cited: tuple[int, int] | None) -> PageView | None:
+    """The page of the document's file that is shown beside the text, if one is: for a cited place whose words have a
+    place on a page, and where it is asked for."""
+    asked = request.GET.get("view")
+    if asked not in (None, "page") or not (asked or cited):
+        return None
+    page = view_page(document, whole_number(request.GET.get("leaf")), cited)
+    return page if page is not None and (asked or page.cited) else None
+
+
+def _begin_of(page: PageView | None) -> tuple[int, int] | None:
+    """The first character of a page's text, to find the chunks there."""
+    return (page.start, page.start) if page is not None else None
 
 
 @dataclass(frozen=True, slots=True)

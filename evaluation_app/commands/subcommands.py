@@ -11,6 +11,7 @@ from evaluation_app.commands import (
     golden_sets,
     ingest,
     jobs,
+    models,
     query,
     receipts,
     server,
@@ -43,6 +44,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         ingest.has_passed,
     ),
     "jobs": Subcommand("list, watch, cancel and retry jobs", jobs.add_arguments, jobs.run, jobs.show, jobs.has_passed),
+    "models": Subcommand(
+        "list the models that are set up and test their connections",
+        models.add_arguments,
+        models.run,
+        models.show,
+        models.has_passed,
+    ),
     "search": Subcommand(
         "find the best chunks of a collection",
         query.add_search_arguments,

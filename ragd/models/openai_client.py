@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
@@ -147,13 +147,18 @@ def _open_client(base_url: str, api_key: str, key_header: str, _pid: int) -> ope
     import openai
 
     address = urlsplit(base_url)
-    headers: Any = {"Authorization": openai.Omit(), key_header: api_key} if key_header else None
     http_client = httpx2.Client(transport=DeadlineTransport(limits=openai.DEFAULT_CONNECTION_LIMITS))
+    if key_header:
+
+        def move_key(request: httpx2.Request) -> None:
+            del request.headers["Authorization"]
+            request.headers[key_header] = api_key
+
+        http_client.event_hooks = {"request": [move_key]}
     return openai.OpenAI(
         api_key=api_key,
         base_url=address._replace(query="").geturl(),
         default_query=dict(parse_qsl(address.query)),
-        default_headers=headers,
         max_retries=0,
         http_client=http_client,
     )

@@ -87,7 +87,11 @@ class OpenAIEndpoint:
         try:
             return self.policy.run(lambda timeout_s: self._read(*self._send(texts, timeout_s, is_query), texts))
         except EndpointError as error:
-            raise self._final(error) from error.__cause__
+            raise self._final(error) from error
+
+    def ask_once(self, texts: list[str], timeout_s: float) -> EmbeddingAnswer:
+        """One attempt with passages, whatever the length of their vectors. Raises EndpointError."""
+        return self._read(*self._send(texts, timeout_s, False), texts, any_dims=True)
 
     def _send(self, texts: list[str], timeout_s: float, is_query: bool) -> tuple[bytes, Mapping[str, str]]:
         """The body and the headers of a 2xx answer."""
@@ -101,7 +105,9 @@ class OpenAIEndpoint:
             answer = client.post(form.path, cast_to=httpx2.Response, body=body, options=options)
         return answer.content, answer.headers
 
-    def _read(self, body: bytes, headers: Mapping[str, str], texts: list[str]) -> EmbeddingAnswer:
+    def _read(
+        self, body: bytes, headers: Mapping[str, str], texts: list[str], *, any_dims: bool = False
+    ) -> EmbeddingAnswer:
         try:
             answer = json.loads(body)
             rows = _rows(answer)
@@ -119,7 +125,7 @@ class OpenAIEndpoint:
             message = f"gave vectors with the indexes {shortened(str(indexes))}, expected 0 to {len(texts) - 1}"
             raise EndpointError("count", message, retryable=False)
         for vector in vectors:
-            self._check_vector(vector)
+            self._check_vector(vector, any_dims)
         ordered = [unit_vector(vectors[row]) for row in np.argsort(np.asarray(indexes), kind="stable")]
         reported = _usage(answer)
         return EmbeddingAnswer(
@@ -129,8 +135,8 @@ class OpenAIEndpoint:
             timings=read_timings(headers, reported),
         )
 
-    def _check_vector(self, vector: FloatArray) -> None:
-        if len(vector) != self.dims:
+    def _check_vector(self, vector: FloatArray, any_dims: bool) -> None:
+        if not any_dims and len(vector) != self.dims:
             raise DimensionMismatch(
                 f"the embedding model {self.model!r} was expected to give vectors of {self.dims} dimensions and gave "
                 f"{len(vector)}; use a collection with embed_dims {len(vector)} or another model",

@@ -43,6 +43,7 @@ class EndpointReranker:
     gets TEI's from then on. Texts travel in batches of at most `batch_size` (for TEI of at most 32). `timeout_s` bounds
     one attempt, `deadline_s` all batches with their retries and waits, which `RetryPolicy` describes. gives_logits: the
     server answers with the model's output (llama.cpp), and the logistic is taken here. key_header: as `open_client`.
+    wants_texts: the server is TEI, which the first answer tells otherwise.
     """
 
     scores_are_probabilities = True
@@ -60,6 +61,7 @@ class EndpointReranker:
         backoff_s: float = 0.5,
         gives_logits: bool = False,
         key_header: str = "",
+        wants_texts: bool = False,
     ) -> None:
         check_base_url(base_url)
         address = urlsplit(base_url)
@@ -68,7 +70,7 @@ class EndpointReranker:
         self.url = address._replace(path=path if path.endswith("/rerank") else f"{path}/rerank").geturl()
         self.model, self._api_key, self.batch_size = model, api_key, batch_size
         self.policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
-        self._wants_texts, self._gives_logits, self._key_header = False, gives_logits, key_header
+        self._wants_texts, self._gives_logits, self._key_header = wants_texts, gives_logits, key_header
 
     @property
     def name(self) -> str:
@@ -90,7 +92,7 @@ class EndpointReranker:
                 scores += self._request(query, batch, deadline)
             except EndpointError as error:
                 if self._wants_texts or "texts" not in error.body:
-                    raise self._final(error) from error.__cause__
+                    raise self._final(error) from error
                 self._wants_texts = True
         return scores
 

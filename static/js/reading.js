@@ -25,6 +25,15 @@
     }
   }
 
+  // the cited place on a page
+  const frame = chunkPane.querySelector(".frame");
+  if (frame) {
+    const place = () => bringIntoView(chunkPane, frame);
+    const picture = chunkPane.querySelector("img");
+    if (!picture || picture.complete) place();
+    else picture.addEventListener("load", place, { once: true });
+  }
+
   textPane.addEventListener("click", (event) => {
     const piece = event.target.closest("[data-chunks]");
     const index = piece?.dataset.chunks.split(" ").filter(Boolean).at(-1);

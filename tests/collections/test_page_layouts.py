@@ -35,7 +35,7 @@ def scan(text: str, *, title: str = "") -> Draft:
 
 
 def places(document: Document, text: str) -> list[tuple[int, list[str]]]:
-    pages = find_pages(document, hash_text(text), 1, 9)
+    pages = find_pages(document, 1, 9, text_hash=hash_text(text))
     return [(page.page, [text[word.start : word.end] for word in page.words]) for page in pages]
 
 
@@ -45,7 +45,7 @@ OLD, NEW = "Once upon a time.\n\nLong ago it was.", "Some other words.\n\nWere s
 def test_pages_stay_with_their_text(notes: Collection) -> None:
     document = store(notes, scan(OLD))
     assert places(document, OLD) == [(1, ["Once"]), (2, ["Long"])]
-    (page,) = find_pages(document, hash_text(OLD), 2, 2)
+    (page,) = find_pages(document, 2, 2)
     assert (page.width, page.height, page.words[0].confidence) == (600, 800, None)
     renamed = store(notes, replace(draft_of(document), title="Tale"))
     assert (renamed.revision, places(renamed, OLD)) == (2, [(1, ["Once"]), (2, ["Long"])])

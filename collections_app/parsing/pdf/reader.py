@@ -11,7 +11,8 @@ import pypdfium2.raw as raw
 
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.pdf.layout import lay_out
-from collections_app.parsing.types import ParseError, Source
+from collections_app.parsing.scans.packing import describe
+from collections_app.parsing.types import ParseError, RecognizedPage, Source
 
 COMMENT_SUBTYPES = frozenset(
     {
@@ -51,10 +52,11 @@ def read(source: Source, assembly: Assembly) -> None:
         result = PageNotes()
         for number in range(1, len(document) + 1):
             try:
-                _add_page(document, number, assembly, result)
+                _add_page(document, number, assembly, result, source.recognized.get(number))
             except pdfium.PdfiumError:
                 result.unread.append(number)
         _attach_files(document, assembly)
+        describe(source.recognized, assembly)
         _judge(len(document), result, assembly)
     finally:
         document.close()
@@ -102,7 +104,9 @@ def _iso_date(value: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}" if day and hour and minute else date
 
 
-def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, notes: PageNotes) -> None:
+def _add_page(
+    document: pdfium.PdfDocument, number: int, assembly: Assembly, notes: PageNotes, recognized: RecognizedPage | None
+) -> None:
     page = document[number - 1]
     try:
         comments = _comments(page)
@@ -114,7 +118,9 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, not
         text_page = page.get_textpage()
         text, layout = lay_out(page, text_page, number)
         text_page.close()
-        if not text.strip() and _has_picture(page):
+        if recognized is not None:
+            text, layout = recognized.text, recognized.layout
+        elif not text.strip() and _has_picture(page):
             notes.pictures.append(number)
         elif text and len(text) < THIN_CHARS and _is_pictured(page):
             notes.thin.append(number)
@@ -182,8 +188,8 @@ def _judge(count: int, notes: PageNotes, assembly: Assembly) -> None:
         if notes.pictures:
             raise ParseError(
                 "scanned",
-                f"The PDF holds only pictures of text ({len(notes.pictures)} of {count} pages) and no text itself. Run"
-                " it through text recognition (OCR) and upload the result.",
+                f"The PDF holds only pictures of text ({len(notes.pictures)} of {count} pages) and no text itself.",
+                pages=notes.pictures,
             )
         if notes.unread:
             raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")

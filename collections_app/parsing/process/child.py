@@ -26,7 +26,8 @@ from typing import Any
 
 from collections_app.parsing import assembly
 from collections_app.parsing.archives import expand_archive
-from collections_app.parsing.process import process
+from collections_app.parsing.process import process, scan_requests
+from collections_app.parsing.scans.packing import unpack_recognized
 from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
 
@@ -194,6 +195,7 @@ def work(connection: Connection, line: socket.socket, request: dict[str, Any], s
 def answer(connection: Connection, line: socket.socket, request: dict[str, Any]) -> bool:
     """One document; whether another may follow, which the server has been told then."""
     data = b"".join(process.receive_pieces(connection, request["size"]))
+    recognized = b"".join(process.receive_pieces(connection, request["recognized_bytes"]))
     limits = ParseLimits.from_dict(request["limits"])
     limit_process(limits)
     is_light = False
@@ -202,7 +204,14 @@ def answer(connection: Connection, line: socket.socket, request: dict[str, Any])
             if "members" in request:
                 send_members(connection, data, limits, with_data=request["members"])
                 return False
-            document = assembly.read_document(Source(data, request["name"], "", limits))
+            if "recognize" in request:
+                scan_requests.send_pages(connection, data, request)
+                return False
+            if "draw" in request:
+                scan_requests.send_drawing(connection, data, request)
+                return False
+            pages = unpack_recognized(recognized) if recognized else {}
+            document = assembly.read_document(Source(data, request["name"], "", limits, recognized=pages))
             is_light = (
                 document.media_type in LIGHT_TYPES
                 and max(len(data), len(document.text.encode())) <= LIGHT_BYTES
@@ -214,7 +223,8 @@ def answer(connection: Connection, line: socket.socket, request: dict[str, Any])
             process.send_document(connection, document)
         except (ParseError, MemoryError) as error:
             known = error if isinstance(error, ParseError) else memory_error(limits)
-            process.send(connection, {"error": known.kind, "message": known.message, "media_type": known.media_type})
+            head = {"error": known.kind, "message": known.message, "media_type": known.media_type}
+            process.send(connection, head | {"pages": known.pages})
     return is_light
 
 

@@ -87,19 +87,23 @@ _lock = threading.Lock()
 _server: _Server | None = None
 
 
-def parse(data: bytes | IO[bytes], name: str, *, limits: ParseLimits | None = None) -> ParsedDocument:
+def parse(
+    data: bytes | IO[bytes], name: str, *, limits: ParseLimits | None = None, recognized: bytes = b""
+) -> ParsedDocument:
     """The text of a document, read in a child process under limits.
 
     data: its bytes, or a file of them that can be read from its beginning more than once, a piece at a time. name is a
     file name or path; it settles only what the content leaves open. Raises ParseError, and nothing else for any
-    content. Blocks for at most limits.timeout_s and a few seconds.
+    content. Blocks for at most limits.timeout_s and a few seconds. recognized: pages that were recognized
+    (`scans.recognition.pack_recognized`).
     """
     limits = limits or ParseLimits()
     check_size(data, limits.max_input_mb)
     for attempt in range(START_ATTEMPTS):
         try:
             request = {"name": name.encode("utf-8", "replace").decode()[-NAME_CHARS:]}
-            with submit(data, request, limits, wall_s=limits.timeout_s, fresh=attempt > 0) as connection:
+            wall_s = limits.timeout_s
+            with submit(data, request, limits, wall_s=wall_s, fresh=attempt > 0, recognized=recognized) as connection:
                 return _receive_document(connection, limits)
         except DisconnectedError:
             continue
@@ -139,19 +143,29 @@ def server_pid() -> int | None:
 
 @contextmanager
 def submit(
-    data: bytes | IO[bytes], request: dict[str, Any], limits: ParseLimits, *, wall_s: float, fresh: bool
+    data: bytes | IO[bytes],
+    request: dict[str, Any],
+    limits: ParseLimits,
+    *,
+    wall_s: float,
+    fresh: bool,
+    wait_s: float | None = None,
+    recognized: bytes = b"",
 ) -> Iterator[Connection]:
     """Hand a document to a child; the block receives what the child sends, and leaving it ends the work.
 
-    wall_s: its time. fresh: in a child that has read no other. A block that finds the connection ended, or bytes that
+    wall_s: its time; wait_s: how long one message may take, None for all of it. fresh: in a child that has read no
+    other. recognized: sent behind the document. A block that finds the connection ended, or bytes that
     make no sense, raises the ParseError of how the child ended; DisconnectedError where another attempt may help.
     """
     request |= {"wall_s": wall_s, "limits": limits.as_dict(), "fresh": fresh, "size": _size_of(data)}
-    connection, leash = _connect(json.dumps(request).encode(), int(wall_s + GRACE_S))
+    request["recognized_bytes"] = len(recognized)
+    connection, leash = _connect(json.dumps(request).encode(), int((wait_s or wall_s) + GRACE_S))
     with connection, leash:
         try:
-            for piece in _cut(data):
-                connection.send_bytes(piece)
+            for part in (data, recognized):
+                for piece in _cut(part):
+                    connection.send_bytes(piece)
         except (ConnectionError, BlockingIOError):
             pass  # the child has died, and the leash tells how
         try:
@@ -249,7 +263,7 @@ def receive(connection: Connection, limits: ParseLimits) -> dict[str, Any]:
     """
     head: dict[str, Any] = json.loads(connection.recv_bytes(HEAD_LIMIT_BYTES))
     if "error" in head:
-        raise ParseError(head["error"], head["message"], media_type=head["media_type"])
+        raise ParseError(head["error"], head["message"], media_type=head["media_type"], pages=head["pages"])
     files_mb = limits.max_attachments_mb + limits.max_input_mb
     if sum(head["sizes"]) > CHAR_BYTES * limits.max_chars + files_mb * MEBIBYTE:
         raise ValueError("the child announced more than a document may hold")

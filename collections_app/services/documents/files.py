@@ -117,10 +117,13 @@ def parse_limits(**values: Any) -> ParseLimits:
     )
 
 
-def parse_upload(upload: Upload, *, keep_attachments: bool = False, fresh_parser: bool = False) -> ParsedDocument:
+def parse_upload(
+    upload: Upload, *, keep_attachments: bool = False, fresh_parser: bool = False, recognized: bytes = b""
+) -> ParsedDocument:
     """The stage parse: the text of a stored file. Raises ParseError, ServiceError 409 for one that is gone.
 
-    fresh_parser: not in the process that parsed for an earlier attempt, which may have been harmed by it.
+    fresh_parser: not in the process that parsed for an earlier attempt, which may have been harmed by it. recognized:
+    as `parse` takes it.
     """
     limits = parse_limits(keep_attachments=keep_attachments)
     with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
@@ -128,6 +131,6 @@ def parse_upload(upload: Upload, *, keep_attachments: bool = False, fresh_parser
         if fresh_parser:
             stop_server()
         with content, interruptible():
-            parsed = parse(content, upload.name, limits=limits)
+            parsed = parse(content, upload.name, limits=limits, recognized=recognized)
         telemetry.record_counts(span, size_chars=len(parsed.text), media_type=parsed.media_type)
     return parsed

@@ -9,9 +9,11 @@ from django.db import connection
 from collections_app.models import Document, StoredPage
 from collections_app.parsing import PageLayout
 from collections_app.parsing.layout import PackedWords, pack_words
-from ragd.store.store import execute
+from ragd.store.store import execute, fetch_all
 
 PAGES_AT_ONCE = 200
+
+PRESENT_HASH = "SELECT encode(sha256(convert_to(text, 'UTF8')), 'hex') FROM documents WHERE id = %(document)s"
 
 # Hashing a text costs more than finding that there are no pages, so the texts stand apart and are asked for last.
 DROP_UNUSED = """
@@ -53,8 +55,10 @@ def drop_unused_pages(collection_id: int, doc_ids: Iterable[str]) -> int:
     return execute(connection, DROP_UNUSED, {"collection_id": collection_id, "doc_ids": list(doc_ids)})
 
 
-def find_pages(document: Document, text_hash: str, first: int, last: int) -> list[PageLayout]:
-    """The pages from first to last, counted from 1, of the document's text with that hash, in order."""
+def find_pages(document: Document, first: int, last: int, *, text_hash: str = "") -> list[PageLayout]:
+    """The pages from first to last, counted from 1, in order. text_hash: of another text than the present one."""
+    if not text_hash:
+        ((text_hash,),) = fetch_all(connection, PRESENT_HASH, {"document": document.pk})
     rows = StoredPage.objects.filter(
         collection_id=document.collection_id,
         doc_id=document.doc_id,

@@ -51,7 +51,8 @@ timings_ms = '{}', stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation'
 
 QUICK_CHUNKS = 16  # embedded sooner than anybody looks
 UNITS = {
-    Stage.FETCH: "bytes", Stage.PARSE: "bytes", Stage.CHUNK: "chars", Stage.EMBED: "chunks", Stage.STORE: "chunks",
+    Stage.FETCH: "bytes", Stage.PARSE: "bytes", Stage.OCR: "pages", Stage.CHUNK: "chars",
+    Stage.EMBED: "chunks", Stage.STORE: "chunks",
 }  # fmt: skip
 
 ADD_COST = """

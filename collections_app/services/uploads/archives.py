@@ -9,8 +9,9 @@ from django.db import transaction
 
 from collections_app.domain.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.parsing import Member, is_readable, iter_members, list_members
+from collections_app.parsing import Member, iter_members, list_members
 from collections_app.services.documents.files import parse_limits, read_content
+from collections_app.services.documents.scans import can_read
 from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.upload_plan import Entry, PlanLine, Planner, UploadPlan, folder_of
@@ -120,7 +121,7 @@ def refusal_of(member: Member) -> tuple[str, str]:
     """(type, reason) why a member is not taken, or two empty texts."""
     if member.error is not None:
         return member.error.kind, member.error.message
-    if member.size_bytes and not is_readable(member.media_type):
+    if member.size_bytes and not can_read(member.media_type):
         return "unsupported", f"{member.media_type} is not a format that is read; it was left out"
     return "", ""
 

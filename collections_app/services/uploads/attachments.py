@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from collections_app.models import Collection, IngestJob
-from collections_app.parsing import Attachment, archive_type, is_readable
+from collections_app.parsing import Attachment, archive_type, is_image, is_readable
 from collections_app.services.documents.document_tree import PARENT, attachments_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.indexing.ingestion import CommitHook
@@ -31,7 +31,7 @@ def take_attachments(collection: Collection, job: IngestJob, attachments: Iterab
     its batch. Documents of earlier attachments that are not there any more go.
     """
     parent = job.doc_id
-    selected = [each for each in attachments if each.data and (is_readable(each.media_type) or archive_type(each.data))]
+    selected = [each for each in attachments if each.data and _is_taken(each)]
     offered = [_offer(parent, each) for each in selected]
     present = {each.doc_id for each in offered}
     folders = tuple(f"{each.doc_id}/" for each in offered if "prefix" in each.origin)
@@ -43,6 +43,13 @@ def take_attachments(collection: Collection, job: IngestJob, attachments: Iterab
         metadata = dict(job.metadata) | {PARENT: parent}
         asked = RequestedMetadata(list(job.tags), metadata, dict(job.policy) if job.policy else None)
         enqueue_files(collection, offered, UploadOptions(asked, "replace", job.batch, job.created_by))
+
+
+def _is_taken(attachment: Attachment) -> bool:
+    """Pictures in mails are signatures and photographs far more often than scans."""
+    if is_image(attachment.media_type):
+        return False
+    return is_readable(attachment.media_type) or bool(archive_type(attachment.data))
 
 
 def _offer(parent: str, attachment: Attachment) -> UploadItem:

@@ -22,8 +22,9 @@ from collections_app.models.library import key_label
 from collections_app.parsing import ParsedDocument
 from collections_app.policies import policy_of
 from collections_app.services.documents.documents import draft_of
-from collections_app.services.documents.files import drop_stale_uploads, parse_upload, require_upload
+from collections_app.services.documents.files import drop_stale_uploads, require_upload
 from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
+from collections_app.services.documents.scans import parse_with_recognition
 from collections_app.services.endpoints.providers import require_endpoint
 from collections_app.services.generations.builder import build_generation
 from collections_app.services.generations.index_builds import run_index_build
@@ -149,7 +150,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
 
 def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False) -> ParsedDocument:
     progress.enter(IngestJob.Stage.PARSE, total=upload.size_bytes)
-    return parse_upload(upload, keep_attachments=keep_attachments, fresh_parser=job.tries > 1)
+    return parse_with_recognition(upload, progress, keep_attachments=keep_attachments, fresh_parser=job.tries > 1)
 
 
 def _said_by_file(parsed: ParsedDocument) -> dict[str, Any]:

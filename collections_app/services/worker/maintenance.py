@@ -23,6 +23,7 @@ from collections_app.models import (
 )
 from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
+from collections_app.services.documents.scans import drop_unused_recognition
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
 from collections_app.services.history.past_indexes import drop_past_indexes
@@ -69,6 +70,7 @@ def sweep() -> dict[str, int]:
             "uploads": drop_orphan_uploads(now),
             "batches": close_abandoned_batches(now),
             "kept_vectors": drop_orphaned_checkpoints(now),
+            "recognized_pages": drop_unused_recognition(),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),

@@ -8,8 +8,11 @@ from django import forms
 from django.conf import settings
 from django.db import connection
 
+from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
+from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
+from collections_app.services.models.registry import embedding_models
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.types import ChunkPolicy
@@ -46,11 +49,30 @@ class IndexFields(ChunkPolicyFields):
     hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
     language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
     embed_model = forms.CharField(label="Embedding model", max_length=200)
-    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
+    embed_dims = forms.IntegerField(
+        label="Dimensions",
+        min_value=1,
+        max_value=4000,
+        required=False,
+        widget=forms.NumberInput(attrs={"placeholder": "Default: the model's"}),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._offer_models()
         field_of(self, "language", forms.ChoiceField).choices = [(name, name) for name in languages(connection)]
+
+    def _offer_models(self) -> None:
+        """The models that are set up, to choose from; to type as well where an endpoint may know others."""
+        field, model = self.fields["embed_model"], self["embed_model"].value()
+        offered = [(entry.index_name, f"{entry.index_name}: {entry.dims} dimensions") for entry in embedding_models()]
+        if environment_endpoint(EMBEDDINGS) is not None:
+            field.widget.attrs["list"] = "embed-models"
+            self.embed_models = offered
+            return
+        if model and model not in dict(offered):
+            offered.append((model, f"{model}: not set up"))
+        field.widget = forms.Select(choices=offered)
 
 
 class CollectionForm(IndexFields):
@@ -65,12 +87,11 @@ class CollectionForm(IndexFields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        model, dims = default_model()
+        model, _ = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
             ("language", "english", "Stemming for keyword search."),
             ("embed_model", model, "Changing it later rebuilds the index."),
-            ("embed_dims", dims, "Changing it later rebuilds the index."),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 

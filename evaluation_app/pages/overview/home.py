@@ -56,6 +56,7 @@ PAGES = (
     ("evaluation:live", "evaluation", "Online evaluation", "sampling scored answers"),
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
+    ("collections:models", "models", "Models", "embedding chat rerank judge endpoint provider key ollama openai"),
     ("evaluation:prices", "admin", "Model pricing", "cost spent dollars tokens"),
     ("evaluation:status", "check", "Conformance", "status specification rules versions"),
     (

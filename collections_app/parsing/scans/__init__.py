@@ -1,0 +1,1 @@
+"""Pages as pictures: drawn for a viewer, and read by text recognition (OCR)."""

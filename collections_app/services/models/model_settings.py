@@ -1,0 +1,258 @@
+"""Model endpoints that administrators set up: checked, written with their keys encrypted, and kept in the audit log."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import asdict, dataclass, replace
+from urllib.parse import urlsplit
+
+from django.db import transaction
+
+from collections_app.domain.identity import UNSEEN
+from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
+from collections_app.errors import ServiceError
+from collections_app.fetching.addresses import METADATA_HOSTS
+from collections_app.model_endpoints.endpoints import ModelEndpoint, read_setting, stored
+from collections_app.model_endpoints.secrets import encrypt, renew
+from collections_app.models import Collection, Generation, ModelSetting
+from collections_app.models.library import name_actor
+from collections_app.services.governance import audit
+from collections_app.stores import LOCAL_MODELS, RESERVED_NAMES
+from ragd.errors import InvalidInput
+from ragd.models.openai_client import check_base_url
+from ragd.models.prompts import check_prompts
+from ragd.store.store import HALFVEC_INDEX_DIMS
+
+NAME_MAX_CHARS = 100
+MODEL_MAX_CHARS = 200
+URL_MAX_CHARS = 500
+KEY_MAX_CHARS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValues:
+    """What an administrator fills in. key: None keeps the stored one, "" for none. dims, window, prompts and
+    send_dimensions are of embeddings alone."""
+
+    name: str
+    purpose: str
+    preset: str
+    base_url: str
+    model: str
+    key: str | None = None
+    dims: int | None = None
+    window: int | None = None
+    query_prompt: str = ""
+    passage_prompt: str = ""
+    send_dimensions: bool = False
+    api_version: str = ""
+    is_default: bool = False
+
+
+def draft_setting(values: SettingValues, row: ModelSetting | None = None) -> ModelSetting:
+    """The checked row as it would be written, its key encrypted; nothing is written. row: the one to be changed.
+
+    Raises ServiceError (422) with the field.
+    """
+    preset = _preset(values)
+    base_url = _check_address(values.base_url)
+    _check_names(values)
+    draft = ModelSetting(pk=row.pk if row else None)
+    if row is not None:
+        draft.created_by, draft.created_at, draft.secret = row.created_by, row.created_at, row.secret
+    own = asdict(replace(values, base_url=base_url, name=values.name.strip(), model=values.model.strip()))
+    key = own.pop("key")
+    if values.purpose != EMBEDDINGS:
+        own |= {"dims": None, "window": None, "query_prompt": "", "passage_prompt": "", "send_dimensions": False}
+    else:
+        own["is_default"] = False
+    for name, value in own.items():
+        setattr(draft, name, value)
+    if not preset.api_version:
+        draft.api_version = ""
+    draft.identity = _identity(draft)
+    draft.secret = _secret(draft, key, preset, row)
+    return draft
+
+
+def draft_endpoint(values: SettingValues, row: ModelSetting | None = None) -> ModelEndpoint:
+    """What `draft_setting` makes, to be tried before it is saved. dims may be missing."""
+    return read_setting(draft_setting(values, row))
+
+
+@transaction.atomic
+def save_setting(values: SettingValues, *, actor: audit.Actor, row: ModelSetting | None = None) -> ModelSetting:
+    """Write a new setting, or change `row`. The first of a purpose is its default.
+
+    Raises ServiceError: 422 with the field, 409 when an index was built with what would change.
+    """
+    draft = draft_setting(values, row)
+    if draft.purpose == EMBEDDINGS and draft.dims is None:
+        raise _refuse("state how many dimensions the model's vectors have; Test connection tells", "dims")
+    others = ModelSetting.objects.select_for_update().exclude(pk=row.pk if row else 0)
+    if others.filter(name=draft.name).exists():
+        raise _refuse(f"another model is named {draft.name!r} already; choose another name", "name")
+    if draft.purpose == EMBEDDINGS and others.filter(purpose=EMBEDDINGS, identity=draft.identity).exists():
+        raise _refuse(f"the embedding model {draft.identity} is set up already; change that one", "model")
+    if row is not None and row.purpose == EMBEDDINGS and (row.identity, row.dims) != (draft.identity, draft.dims):
+        _require_unused(row, "its model, prompts and dimensions decide the vectors of")
+    rivals = others.filter(purpose=draft.purpose)
+    if draft.purpose != EMBEDDINGS and not rivals.filter(is_default=True).exists():
+        draft.is_default = True
+    if draft.is_default:
+        rivals.filter(is_default=True).update(is_default=False)
+    draft.created_by = draft.created_by or name_actor(actor)
+    draft.save(force_insert=row is None, force_update=row is not None)
+    _record(actor, draft, audit.ADDITION if row is None else audit.CHANGE, values.key)
+    return draft
+
+
+@transaction.atomic
+def delete_setting(row: ModelSetting, *, actor: audit.Actor) -> None:
+    """Forget a setting and its key. Raises ServiceError (409) while an index is built with it."""
+    if row.purpose == EMBEDDINGS:
+        _require_unused(row, "it embeds the questions of")
+    _record(actor, row, audit.DELETION, None)
+    pk, purpose = row.pk, row.purpose
+    row.delete()
+    if row.is_default:
+        following = ModelSetting.objects.filter(purpose=purpose).exclude(pk=pk).order_by("pk").first()
+        if following is not None:
+            ModelSetting.objects.filter(pk=following.pk).update(is_default=True)
+
+
+@transaction.atomic
+def renew_secrets(*, actor: audit.Actor) -> int:
+    """Encrypt every key under the present SECRET_KEY, so that earlier ones can be forgotten; returns how many.
+
+    Raises UnreadableSecretError, and changes nothing then.
+    """
+    rows = list(ModelSetting.objects.select_for_update().exclude(secret=""))
+    for row in rows:
+        row.secret = renew(row.secret)
+    ModelSetting.objects.bulk_update(rows, ["secret"])
+    if rows:
+        audit.record(actor, rows, audit.CHANGE, "its key was encrypted again under the present server key")
+    return len(rows)
+
+
+def uses_of(identity: str) -> list[tuple[str, int]]:
+    """(collection, number of the index version) of every index that is kept with this embedding model, by name."""
+    rows = Generation.objects.kept().filter(embed_model=identity, collection__deleted_at__isnull=True)
+    numbered = set(rows.values_list("collection__name", "number"))
+    own = Collection.objects.live().filter(embed_model=identity).values_list("name", "generation")
+    return sorted(numbered | set(own))
+
+
+def _require_unused(row: ModelSetting, why: str) -> None:
+    if names := sorted({name for name, _ in uses_of(row.identity)}):
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ServiceError(
+            f"{row.name} cannot be changed like that: {why} {shown}; build an index version with another model first,"
+            " or add a second setting",
+            type="model_in_use",
+            status=409,
+        )
+
+
+def _record(actor: audit.Actor, row: ModelSetting, flag: int, key: str | None) -> None:
+    about = {None: "", "": "; without a key"}.get(key, "; with a new key")
+    message = f"{PURPOSES[row.purpose].lower()}: {row.model or 'the one model'} at {row.base_url}{about}"
+    audit.record(actor, [row], flag, message)
+    stored.forget()
+    transaction.on_commit(stored.forget, robust=True)
+
+
+def _preset(values: SettingValues) -> Preset:
+    if values.purpose not in PURPOSES:
+        raise _refuse(f"purpose must be one of {', '.join(PURPOSES)}, not {values.purpose!r}", "purpose")
+    preset = PRESETS.get(values.preset)
+    if preset is None or not preset.offers(values.purpose):
+        known = ", ".join(each.key for each in PRESETS.values() if each.offers(values.purpose))
+        raise _refuse(f"for {values.purpose} the provider must be one of {known}, not {values.preset!r}", "preset")
+    return preset
+
+
+def _check_address(text: str) -> str:
+    """The base URL without a last slash. Local and private addresses are allowed; those of clouds' secrets are not."""
+    url = text.strip().rstrip("/")
+    if len(url) > URL_MAX_CHARS or UNSEEN.search(url):
+        raise _refuse(f"the address must have at most {URL_MAX_CHARS} visible characters", "base_url")
+    try:
+        check_base_url(url)
+        parts = urlsplit(url)
+        port = parts.port
+    except (InvalidInput, ValueError):
+        raise _refuse("expected an http or https address such as http://127.0.0.1:11434/v1", "base_url") from None
+    if parts.username is not None or parts.password is not None:
+        raise _refuse("the address must not hold a user or a password; enter the key in its own field", "base_url")
+    if parts.query or parts.fragment:
+        raise _refuse("the address must end before ? and #; an API version has its own field", "base_url")
+    if "RESOURCE" in url:
+        raise _refuse("put the name of your resource in place of RESOURCE", "base_url")
+    _refuse_metadata(parts.hostname or "", port)
+    return url
+
+
+def _refuse_metadata(host: str, port: int | None) -> None:
+    """Addresses where clouds keep a machine's secrets, and link-local ones. A host that is not found is let pass: the
+    test of the connection says so."""
+    try:
+        found = {str(row[4][0]).partition("%")[0] for row in socket.getaddrinfo(host, port or 80)}
+    except (OSError, UnicodeError):
+        return
+    for text in found:
+        ip = ipaddress.ip_address(text)
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        if ip in METADATA_HOSTS or ip.is_link_local or ip.is_multicast:
+            raise _refuse(f"{host} leads to {ip}, where no model answers; enter the model server's address", "base_url")
+
+
+def _check_names(values: SettingValues) -> None:
+    name, model = values.name.strip(), values.model.strip()
+    if not name or len(name) > NAME_MAX_CHARS or UNSEEN.search(name):
+        raise _refuse(f"the name must have 1 to {NAME_MAX_CHARS} visible characters", "name")
+    if values.purpose == RERANK and name in RESERVED_NAMES:
+        raise _refuse(f"{name} is the name of another reranker; choose another one", "name")
+    if (not model and values.purpose != RERANK) or len(model) > MODEL_MAX_CHARS or UNSEEN.search(model):
+        raise _refuse(f"the model must be the name that the provider knows, 1 to {MODEL_MAX_CHARS} characters", "model")
+    if values.purpose == EMBEDDINGS and model in LOCAL_MODELS:
+        raise _refuse(f"{model} is the name of a model in this process; the provider's needs another name", "model")
+    if values.dims is not None and not 1 <= values.dims <= HALFVEC_INDEX_DIMS:
+        raise _refuse(f"dimensions must be from 1 to {HALFVEC_INDEX_DIMS}, not {values.dims}", "dims")
+    if values.window is not None and values.window < 1:
+        raise _refuse(f"the window must be at least 1 token, not {values.window}", "window")
+    if values.key is not None and (len(values.key) > KEY_MAX_CHARS or not values.key.isprintable()):
+        raise _refuse(f"the key must have at most {KEY_MAX_CHARS} visible characters", "key")
+
+
+def _identity(draft: ModelSetting) -> str:
+    if draft.purpose != EMBEDDINGS:
+        return ""
+    try:
+        return check_prompts(draft.query_prompt, draft.passage_prompt).identity(draft.model)
+    except InvalidInput as error:
+        raise _refuse(error.message, error.field or "query_prompt") from None
+
+
+def _secret(draft: ModelSetting, key: str | None, preset: Preset, row: ModelSetting | None) -> str:
+    """The new key encrypted, or the stored one, which goes only to the server that it was given for."""
+    if key is not None:
+        secret = encrypt(key.strip())
+    elif row is not None and row.secret and _origin(row.base_url) != _origin(draft.base_url):
+        raise _refuse(f"enter the key again: the stored one was given for {_origin(row.base_url)}", "key")
+    else:
+        secret = row.secret if row is not None else ""
+    if preset.key_required and not secret:
+        raise _refuse(f"{preset.title} answers no request without a key", "key")
+    return secret
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def _refuse(message: str, field: str) -> ServiceError:
+    return ServiceError(message, type="invalid_input", status=422, field=field)

@@ -1,0 +1,278 @@
+"""Every model that is set up: what is built in, in folders and at endpoints, where it runs and what it is used by."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from django.conf import settings
+from django.utils import timezone
+
+from collections_app.domain.model_presets import CHAT, EMBEDDINGS, JUDGE, PURPOSES, RERANK
+from collections_app.model_endpoints.endpoints import (
+    ENVIRONMENT,
+    ModelEndpoint,
+    environment_endpoint,
+    is_overridden,
+    stored,
+)
+from collections_app.model_folders import folder_paths, open_folder, stated_prompts
+from collections_app.models import Collection, Generation
+from collections_app.services.endpoints.providers import ProviderState, provider_states
+from collections_app.services.models.connection_test import TestResult, last_tests
+from collections_app.stores import BUILTIN, CROSS_ENCODER, ENDPOINT, LOCAL_DIMS, LOCAL_MODEL
+from ragd.errors import RagdError
+from ragd.models import minilm, multilingual_e5
+from ragd.models.embedding import OPENAI_WINDOW
+
+IN_PROCESS, FOLDER, AT_ENDPOINT = "built in", "folder", "endpoint"
+INSTALL_MULTILINGUAL = "make run EXTRAS=multilingual"
+READY, INSTALLABLE, MISSING, OVERRIDDEN, UNREADABLE = "ready", "installable", "missing", "overridden", "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An index that was built with an embedding model. is_active: the one that answers searches now."""
+
+    collection: str
+    number: int
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A model for people. key: names it for as long as it is set up so.
+
+    kind: "built in" (this process), "folder" or "endpoint". identity: as collections or plans name it. source: "built
+    in", "environment" or "database". state: "ready", "installable" (note says how), "missing" (note says what),
+    "overridden" by the environment, "unreadable" (its key). size_bytes, licence: None and "" where unknown. breaker:
+    of an embedding endpoint that was in trouble. endpoint: what is asked, None where nothing is.
+    """
+
+    key: str
+    purpose: str
+    kind: str
+    title: str
+    identity: str
+    where: str
+    source: str
+    state: str = READY
+    note: str = ""
+    dims: int | None = None
+    window: int | None = None
+    query_prompt: str = ""
+    passage_prompt: str = ""
+    size_bytes: int | None = None
+    licence: str = ""
+    provider: str = ""
+    is_default: bool = False
+    setting_id: int | None = None
+    endpoint: ModelEndpoint | None = None
+    uses: tuple[Use, ...] = ()
+    test: TestResult | None = None
+    breaker: ProviderState | None = None
+
+    @property
+    def index_name(self) -> str:
+        """The name to make an index with. To that of the environment its prompts' digest is added then."""
+        return self.endpoint.model if self.endpoint is not None and self.source == ENVIRONMENT else self.identity
+
+    @property
+    def can_test(self) -> bool:
+        """Whether one call can be made: an endpoint with a model's name, or one that has a single model."""
+        return self.endpoint is not None and (bool(self.endpoint.model) or self.purpose == RERANK)
+
+    @property
+    def anchor(self) -> str:
+        """The key as an id of a page."""
+        return self.key.replace(":", "-")
+
+    @property
+    def collections(self) -> list[str]:
+        """Names of those that use it now or keep an index with it."""
+        return sorted({use.collection for use in self.uses})
+
+    @property
+    def purpose_title(self) -> str:
+        return PURPOSES[self.purpose]
+
+
+def list_models() -> list[ModelEntry]:
+    """By purpose in the order of PURPOSES; built in, then folders, then endpoints: the environment's first.
+
+    The rows of the database are read anew.
+    """
+    stored.read()
+    entries = [*_built_in(), *_folders(), *_endpoints()]
+    tests = last_tests([entry.endpoint for entry in entries if entry.endpoint is not None])
+    results = iter(tests)
+    uses, breakers = _uses(), {state.name: state for state in provider_states(timezone.now())}
+    order = list(PURPOSES)
+    completed = [
+        replace(
+            entry,
+            uses=tuple(uses.get(entry.identity, ())) if entry.purpose == EMBEDDINGS else (),
+            test=next(results) if entry.endpoint is not None else None,
+            breaker=_breaker(entry, breakers),
+        )
+        for entry in entries
+    ]
+    return sorted(completed, key=lambda entry: order.index(entry.purpose))
+
+
+def find_model(key: str) -> ModelEntry | None:
+    """The entry of that key."""
+    return next((entry for entry in list_models() if entry.key == key), None)
+
+
+def embedding_models() -> list[ModelEntry]:
+    """Those that a new index can be built with, without what `list_models` reads of their use and tests."""
+    stored.read()
+    entries = [*_built_in(), *_folders(), *_endpoints()]
+    return [
+        entry
+        for entry in entries
+        if entry.purpose == EMBEDDINGS and entry.state == READY and entry.identity and entry.dims
+    ]
+
+
+def _built_in() -> Iterable[ModelEntry]:
+    folder = minilm.find_model()
+    yield ModelEntry(
+        f"builtin:{LOCAL_MODEL}", EMBEDDINGS, IN_PROCESS, LOCAL_MODEL, LOCAL_MODEL, "this process", IN_PROCESS,
+        state=READY if folder else MISSING,
+        note="" if folder else "The package of the model is not installed: see requirements-model.txt.",
+        dims=LOCAL_DIMS, window=minilm.WINDOW, size_bytes=_size(folder), licence="Apache-2.0",
+    )  # fmt: skip
+    found = multilingual_e5.find_model()
+    yield ModelEntry(
+        f"builtin:{multilingual_e5.MODEL}", EMBEDDINGS, IN_PROCESS, multilingual_e5.MODEL, multilingual_e5.MODEL,
+        "this process", IN_PROCESS,
+        state=READY if found else INSTALLABLE,
+        note="" if found else f"About a hundred languages. Install it with `{INSTALL_MULTILINGUAL}`.",
+        dims=multilingual_e5.DIMS, window=multilingual_e5.WINDOW, query_prompt="query: ", passage_prompt="passage: ",
+        size_bytes=_size(found), licence="MIT",
+    )  # fmt: skip
+    yield ModelEntry(
+        f"builtin:{BUILTIN}", RERANK, IN_PROCESS, "Built-in reranker", BUILTIN, "this process", IN_PROCESS,
+        note="Compares the word vectors of all-MiniLM-L6-v2.",
+    )  # fmt: skip
+    yield ModelEntry(
+        "builtin:extractive", CHAT, IN_PROCESS, "Quotations", "extractive", "this process", IN_PROCESS,
+        note="Answers with quoted sentences where no chat model is set up.",
+    )  # fmt: skip
+    yield ModelEntry(
+        "builtin:embedded", JUDGE, IN_PROCESS, "Embedded judge", "embedded", "this process", IN_PROCESS,
+        note="Coefficients over the vectors of all-MiniLM-L6-v2.",
+    )  # fmt: skip
+
+
+def _folders() -> Iterable[ModelEntry]:
+    """Embedding models, cross-encoder and judge."""
+    for number, path in enumerate(folder_paths()):
+        yield _embedding_folder(f"folder:embeddings:{number}", path)
+    named = (
+        (RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER),
+        (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"),
+    )
+    for purpose, path, identity in named:
+        if path:
+            there = Path(path).exists()
+            yield ModelEntry(
+                f"folder:{purpose}", purpose, FOLDER, Path(os.path.abspath(path)).name, identity, path, ENVIRONMENT,
+                state=READY if there else MISSING,
+                note="" if there else "There is no such folder on this machine.",
+                size_bytes=_size(Path(path)) if there else None,
+            )  # fmt: skip
+
+
+def _embedding_folder(key: str, path: str) -> ModelEntry:
+    """One that cannot be read as a model is missing, and the note says why."""
+    try:
+        folder = open_folder(path)
+    except RagdError as error:
+        return ModelEntry(
+            key, EMBEDDINGS, FOLDER, Path(path).name, "", path, ENVIRONMENT, state=MISSING, note=error.message
+        )
+    sizes = ", ".join(str(dims) for dims in folder.matryoshka_dims)
+    return ModelEntry(
+        key, EMBEDDINGS, FOLDER, folder.name, folder.model, path, ENVIRONMENT,
+        note=f"{folder.pooling} pooling" + (f"; can be shortened to {sizes}" if sizes else ""),
+        dims=folder.dims, window=folder.window, query_prompt=folder.prompts.query,
+        passage_prompt=folder.prompts.passage, size_bytes=folder.size_bytes,
+    )  # fmt: skip
+
+
+def _endpoints() -> Iterable[ModelEntry]:
+    for purpose in PURPOSES:
+        own = environment_endpoint(purpose)
+        if own is not None:
+            yield _of_endpoint(_completed(own), f"environment:{purpose}", is_default=purpose != EMBEDDINGS)
+        for row in stored.of(purpose):
+            yield _of_endpoint(row, f"setting:{row.setting_id}", is_default=row.is_default and own is None)
+
+
+def _completed(own: ModelEndpoint) -> ModelEndpoint:
+    """The environment's embedding endpoint with its prompts; without a model where new collections use one of this
+    process."""
+    if own.purpose == EMBEDDINGS and own.model in (LOCAL_MODEL, multilingual_e5.MODEL, ""):
+        return replace(own, model="", name="", identity="", dims=None)
+    if own.purpose == EMBEDDINGS:
+        prompts = stated_prompts()
+        query, passage = prompts.query, prompts.passage
+        return replace(own, identity=prompts.identity(own.model), query_prompt=query, passage_prompt=passage)
+    return own
+
+
+def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> ModelEntry:
+    state = OVERRIDDEN if is_overridden(endpoint) else UNREADABLE if endpoint.problem else READY
+    note = endpoint.problem
+    if state == OVERRIDDEN:
+        note = "The environment names another endpoint for this, which is used instead."
+    elif not endpoint.model and endpoint.purpose == EMBEDDINGS:
+        note = "Serves any model that a collection names and no setting does."
+    identity = endpoint.identity or endpoint.model
+    if endpoint.purpose == RERANK:
+        identity = ENDPOINT if endpoint.setting_id is None else endpoint.name
+    return ModelEntry(
+        key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or "Any model", identity,
+        endpoint.base_url or endpoint.address, endpoint.source,
+        state=state, note=note, dims=endpoint.dims,
+        window=(endpoint.window or OPENAI_WINDOW) if endpoint.purpose == EMBEDDINGS else None,
+        query_prompt=endpoint.query_prompt, passage_prompt=endpoint.passage_prompt,
+        provider=endpoint.preset.title if endpoint.setting_id is not None else "",
+        is_default=is_default, setting_id=endpoint.setting_id, endpoint=endpoint,
+    )  # fmt: skip
+
+
+def _uses() -> dict[str, list[Use]]:
+    """By model: live collections and the index versions that they keep."""
+    numbers: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    active: set[tuple[str, int]] = set()
+    for name, number, model in Collection.objects.live().values_list("name", "generation", "embed_model"):
+        numbers[model].add((name, number))
+        active.add((name, number))
+    kept = Generation.objects.kept().filter(collection__deleted_at__isnull=True)
+    for name, number, model in kept.values_list("collection__name", "number", "embed_model"):
+        numbers[model].add((name, number))
+    return {
+        model: [Use(name, number, (name, number) in active) for name, number in sorted(found)]
+        for model, found in numbers.items()
+    }
+
+
+def _breaker(entry: ModelEntry, breakers: dict[str, ProviderState]) -> ProviderState | None:
+    if entry.endpoint is None or entry.purpose != EMBEDDINGS:
+        return None
+    return breakers.get(f"{entry.endpoint.address} {entry.identity}"[:300])
+
+
+def _size(folder: Path | None) -> int | None:
+    """Bytes of the files of a folder, or of one file."""
+    if folder is None or not folder.exists():
+        return None
+    files: Sequence[Path] = [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files)

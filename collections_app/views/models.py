@@ -1,0 +1,148 @@
+"""The models that are set up: the list, the form of an endpoint, the test of a connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.forms import model_to_dict
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, Preset
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    render_page,
+    submit_form,
+)
+from collections_app.models import ModelSetting
+from collections_app.services.models.connection_test import TestResult, run_test
+from collections_app.services.models.model_settings import delete_setting, draft_endpoint, save_setting, uses_of
+from collections_app.services.models.registry import find_model, list_models
+from collections_app.views.forms.model_settings import ModelSettingForm
+
+ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add", "change", "delete"))
+RESULT = {"test-result": "models/parts/test.html"}
+
+
+@require_GET
+def list_page(request: PageRequest) -> HttpResponse:
+    """For everybody who is logged in; nothing secret is in it."""
+    entries = list_models()
+    groups = [
+        (title, [entry for entry in entries if entry.purpose == key], key == EMBEDDINGS)
+        for key, title in PURPOSES.items()
+    ]
+    context = {
+        "groups": groups,
+        "may_add": request.user.has_perm(ADD),
+        "may_change": request.user.has_perm(CHANGE),
+    }
+    return render_page(request, "models/list.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def add(request: PageRequest) -> HttpResponse:
+    """First the choice of a provider and a purpose, then its form."""
+    _require(request, ADD)
+    key, purpose = request.GET.get("preset", ""), request.GET.get("purpose", "")
+    if not (key or purpose):
+        offered = [
+            (preset, [(each, PURPOSES[each]) for each in PURPOSES if preset.offers(each)])
+            for preset in PRESETS.values()
+        ]
+        return render_page(request, "models/presets.html", {"presets": offered})
+    preset = _preset(key, purpose)
+    form = ModelSettingForm(
+        request.POST or None, preset=preset, purpose=purpose, initial=ModelSettingForm.usual(preset, purpose)
+    )
+    return _edit(request, form, None)
+
+
+@require_http_methods(["GET", "POST"])
+def edit(request: PageRequest, pk: int) -> HttpResponse:
+    _require(request, CHANGE)
+    row = find_or_404(ModelSetting.objects.all(), pk=pk)
+    preset = _preset(row.preset, row.purpose)
+    form = ModelSettingForm(
+        request.POST or None, preset=preset, purpose=row.purpose, row=row, initial=model_to_dict(row)
+    )
+    return _edit(request, form, row)
+
+
+def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None) -> HttpResponse:
+    """The form; with do=test, what one call of what is filled in finds, and nothing is saved."""
+    result: TestResult | None = None
+
+    def save() -> HttpResponse:
+        nonlocal result
+        if request.POST.get("do") == "test":
+            result = run_test(draft_endpoint(form.values(), row))
+            return _page(request, form, row, result, 200)
+        saved = save_setting(form.values(), actor=request.user, row=row)
+        messages.success(request, f"{saved.name} saved.")
+        return redirect("collections:models")
+
+    response, status = submit_form(request, form, save)
+    return response or _page(request, form, row, None, status)
+
+
+def _page(
+    request: PageRequest, form: ModelSettingForm, row: ModelSetting | None, result: TestResult | None, status: int
+) -> HttpResponse:
+    context: dict[str, Any] = {
+        "form": form,
+        "row": row,
+        "preset": form.preset,
+        "purpose": PURPOSES[form.purpose],
+        "result": result,
+        "is_refused": form.is_bound and bool(form.errors),
+        "may_delete": request.user.has_perm(DELETE),
+        "uses": uses_of(row.identity) if row is not None and row.identity else [],
+    }
+    return render_page(request, "models/edit.html", context, parts=RESULT, status=status)
+
+
+@require_POST
+def test(request: PageRequest, key: str) -> HttpResponse:
+    """One call of an endpoint that is set up. It may cost money: for those who may change settings."""
+    _require(request, CHANGE)
+    entry = find_model(key)
+    if entry is None or entry.endpoint is None or not entry.can_test:
+        raise Http404("no endpoint of that name is set up")
+    result = run_test(entry.endpoint)
+    if not request.htmx:
+        level = messages.success if result.passed else messages.error
+        level(request, f"{entry.title}: {'answered' if result.passed else result.message}")
+        return redirect("collections:models")
+    return render_page(request, "models/parts/test.html", {"result": result, "is_row": True, "anchor": entry.anchor})
+
+
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, pk: int) -> HttpResponse:
+    """Asks first: the key cannot be shown again."""
+    _require(request, DELETE)
+    row = find_or_404(ModelSetting.objects.all(), pk=pk)
+    if request.method == "GET":
+        return render_page(request, "models/delete.html", {"row": row})
+    name = row.name
+    with RefusalMessages(request):
+        delete_setting(row, actor=request.user)
+        messages.success(request, f"{name} deleted.")
+    return redirect("collections:models")
+
+
+def _require(request: PageRequest, permission: str) -> None:
+    if not request.user.has_perm(permission):
+        raise PermissionDenied("models are set up by administrators; ask one of them")
+
+
+def _preset(key: str, purpose: str) -> Preset:
+    preset = PRESETS.get(key)
+    if preset is None or not preset.offers(purpose):
+        raise Http404("no such provider offers that")
+    return preset

@@ -1,0 +1,82 @@
+"""A page of a document's file beside its text: the cited words framed, drawn for whoever may read the document."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.models import Collection, Document, Upload
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.uploads.uploads import HeldFile, submit_uploads
+from collections_app.services.worker.dispatch import run_job
+from tests.parsing.builders import make_pdf
+
+PAGES = ["The whale sings under the ice", "Krill moves north in March", "A river carries warm water"]
+BASE = "/collections/papers/documents/paper.pdf/"
+IMAGE = "/collections/papers/page-image/{}/paper.pdf/"
+
+
+@pytest.fixture
+def paper(db: None) -> Collection:
+    collection = create_collection(name="papers")
+    (outcome,) = submit_uploads(collection, [HeldFile("paper.pdf", make_pdf(PAGES))])
+    assert outcome.job is not None and run_job(outcome.job.pk) == "succeeded"
+    return collection
+
+
+def frames(html: str, kind: str = "frame") -> list[dict[str, float]]:
+    found = re.findall(rf'<rect class="{kind}"([^>]*)>', html)
+    return [{name: float(value) for name, value in re.findall(r'(\w+)="([\d.]+)"', each)} for each in found]
+
+
+def test_a_citation_opens_the_page_with_its_words_framed(visitor: Client, paper: Collection) -> None:
+    document = Document.objects.get()
+    start = document.text.index("north")
+    html = visitor.get(f"{BASE}?start={start}&end={start + 5}").content.decode()
+    (frame,) = frames(html)
+    assert IMAGE.format(2) in html and "<mark" in html
+    whole = visitor.get(f"{BASE}?start={start - 12}&end={start + 14}").content.decode()
+    (line,) = frames(whole)
+    assert line["x"] < frame["x"] and line["width"] > 3 * frame["width"] and abs(line["y"] - frame["y"]) < 1
+    assert "page-pane" not in visitor.get(f"{BASE}?view=chunks&start={start}&end={start + 5}").content.decode()
+    assert "page-pane" not in visitor.get(BASE).content.decode()
+
+
+def test_pages_are_turned_by_plain_links(visitor: Client, paper: Collection) -> None:
+    html = visitor.get(f"{BASE}?view=page&leaf=2").content.decode()
+    assert IMAGE.format(2) in html and "leaf=1" in html and "leaf=3" in html
+    for leaf, shown in (("0", 1), ("99", 3), ("x", 1)):
+        assert IMAGE.format(shown) in visitor.get(f"{BASE}?view=page&leaf={leaf}").content.decode()
+
+
+def test_the_picture_is_drawn_once_for_a_browser_that_keeps_it(visitor: Client, paper: Collection) -> None:
+    answer = visitor.get(IMAGE.format(1))
+    assert answer.status_code == 200 and answer["Content-Type"] in ("image/jpeg", "image/png")
+    assert answer["Cache-Control"] == "private, no-cache" and answer.content[:2] in (b"\xff\xd8", b"\x89P")
+    assert visitor.get(IMAGE.format(1), HTTP_IF_NONE_MATCH=answer["ETag"]).status_code == 304
+    assert visitor.get(IMAGE.format(1) + "?zoom=1", HTTP_IF_NONE_MATCH=answer["ETag"]).status_code == 200
+    assert visitor.get(IMAGE.format(9)).status_code == 404
+
+
+def test_a_picture_is_for_those_who_may_read_the_document(paper: Collection) -> None:
+    answer = Client().get(IMAGE.format(1))
+    assert answer.status_code == 302 and "/login" in answer["Location"]
+
+
+def test_a_file_that_is_gone_is_said_to_be(visitor: Client, paper: Collection) -> None:
+    tag = visitor.get(IMAGE.format(1))["ETag"]
+    Upload.objects.all().delete()
+    html = visitor.get(f"{BASE}?view=page").content.decode()
+    assert "data-no-original" in html and "<img" not in html
+    assert visitor.get(IMAGE.format(1)).status_code == 404
+    assert visitor.get(IMAGE.format(1), HTTP_IF_NONE_MATCH=tag).status_code == 404
+
+
+def test_a_text_has_no_pages(visitor: Client, fill: Any) -> None:
+    fill(documents=1)
+    html = visitor.get("/collections/nature/documents/whales.md/?view=page&start=0&end=5").content.decode()
+    assert "page-pane" not in html and 'href="?view=page' not in html
+    assert visitor.get("/collections/nature/page-image/1/whales.md/").status_code == 404
