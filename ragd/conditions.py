@@ -47,7 +47,7 @@ FIELDS: dict[str, Kind] = {
 SPAN_ENDS = {"page": "page_end", "row": "row_end"}
 # of the document alone; and of the document where the chunk does not say it
 DOCUMENT_FIELDS = frozenset({"title", "created_at", "updated_at"})
-INHERITED_FIELDS = frozenset({"media_type"})
+INHERITED_FIELDS = frozenset({"language", "media_type"})
 EXPECTED: dict[Kind, str] = {
     "text": "a text",
     "texts": "a text",
@@ -318,7 +318,7 @@ def _canonical(value: object) -> str:
 
 def matches(condition: Condition, record: Mapping[str, Any]) -> bool:
     """Whether a chunk passes. record: doc_id, tags, metadata, attributes, and the document's title, created_at,
-    updated_at, media_type (times as datetime with a zone or ISO text); what it does not hold has no value."""
+    updated_at, language, media_type (times as datetime with a zone or ISO text); what it does not hold has no value."""
     if isinstance(condition, Comparison):
         return _compares(condition, record)
     if isinstance(condition, Negation):

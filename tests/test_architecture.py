@@ -35,7 +35,7 @@ ORDER: dict[str, str] = {
         " transfer worker"
     ),
     "retrieval_app": (
-        "citations confidence explanations llm models answerers corrective runs receipts transfer_parts api"
+        "citations confidence explanations llm models answerers counting corrective runs receipts transfer_parts api"
         " templatetags pages urls apps admin"
     ),
     "evaluation_app": (

@@ -63,6 +63,7 @@ def random_record(chance: random.Random, number: int) -> dict[str, Any]:
         "created_at": moment,
         "updated_at": moment + timedelta(days=1),
         "media_type": document.choice(("text/plain", "application/pdf")),
+        "language": document.choice(("", "de", "fr")),
         "tags": chance.sample(TAGS, chance.randint(0, 3)),
         "metadata": {key: random_value(chance) for key in chance.sample(KEYS, chance.randint(0, 4))},
         "attributes": attributes,

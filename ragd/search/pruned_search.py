@@ -179,12 +179,18 @@ class _Search:
         return max(self.plan.pool, min(batch * BATCH_GROWTH, likely))
 
     def _scan_is_better(self) -> bool:
-        """With tags, an index finds what passes; so few of the best passed that going on would read more rows."""
+        """So few of the best passed that going on would read more rows than a scan.
+
+        With tags an index finds what passes; of other filters a scan is taken to read every row with one of the words.
+        """
         filters = self.plan.filters
-        if self.rescored < SCAN_CONSIDERED or not (filters.tags_any or filters.tags_all):
+        if self.rescored < SCAN_CONSIDERED or not filters:
             return False
         passed = (len(self.rows) + 1) / self.rescored
-        return self.plan.pool / passed > passed * float(np.count_nonzero(self.bounds > 0))
+        scanned = float(np.count_nonzero(self.bounds > 0))
+        if filters.tags_any or filters.tags_all:
+            scanned *= passed
+        return self.plan.pool / passed > scanned
 
 
 def group_terms(weights: dict[int, float], frequencies: dict[int, int], most: float) -> list[list[int]]:

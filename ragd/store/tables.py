@@ -37,6 +37,8 @@ ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collect
     ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims}),
     ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
 CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
+CREATE INDEX {partition}_metadata ON {partition} USING gin (metadata jsonb_path_ops);
+CREATE INDEX {partition}_attributes ON {partition} USING gin (attributes jsonb_path_ops);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 """
     + NEED_DOCUMENT
@@ -79,7 +81,7 @@ def create_collection(
     policy: ChunkPolicy | None = None,
     vector_type: VectorType = "vector",
 ) -> int:
-    """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
+    """Insert a collection and make its partition with the indexes on words, tags and JSON. Returns its id.
 
     vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way.
 
@@ -110,7 +112,7 @@ def create_collection(
 
 
 def create_partition(connection: Connection, collection_id: int, generation: int, embed_dims: int) -> None:
-    """Make the detached table of a generation, with its keys, its checks and the tag and full-text indexes.
+    """Make the detached table of a generation, with its keys, its checks and the indexes on words, tags and JSON.
 
     It takes vectors of embed_dims dimensions and chunks of documents that are there, and no others.
     """

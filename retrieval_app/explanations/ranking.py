@@ -181,7 +181,7 @@ class _Explanation:
         if not self.plan.filters.where:
             return {}
         names = {candidate.doc_id for candidates in lists.values() for candidate in candidates}
-        read = ("doc_id", "title", "created_at", "updated_at", "media_type")
+        read = ("doc_id", "title", "created_at", "updated_at", "language", "media_type")
         rows = Document.objects.filter(collection_id=self.store.collection.id, doc_id__in=names)
         return {str(row["doc_id"]): row for row in rows.values(*read)}
 

@@ -23,6 +23,7 @@ from collections_app.replicas import read_store
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
 from ragd import telemetry
+from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
@@ -36,6 +37,7 @@ from retrieval_app.citations.live_citations import pieces_of
 from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
 from retrieval_app.corrective.calibrations import open_corrector
 from retrieval_app.corrective.step import Corrector
+from retrieval_app.counting.answers import Count, CountingAnswerer, count, declined_by, retrieve_counted
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -137,12 +139,38 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        retrieval = _retrieve(run, collection, plan, pipeline, corrector, as_of)
+        counting = _Counting(corrector, is_past=as_of is not None)
+        retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of)
+        if counting.counted:
+            run.answerer = CountingAnswerer.model
         if listener:
             listener.retrieved(run)
-        _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
+        _answer(run, collection, counting.answerer(answerer), retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
+
+
+class _Counting:
+    """The corrective step, but for a question that asks for a number or a complete list: that is counted instead."""
+
+    def __init__(self, corrector: Corrector, *, is_past: bool) -> None:
+        self.corrector, self.is_past = corrector, is_past
+        self.counted: Count | None = None
+
+    def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+        self.counted = count(query, plan, store, is_past=self.is_past)
+        if self.counted is None:
+            retrieval = self.corrector.retrieve(query, plan, store)
+            self.counted = declined_by(query, retrieval)
+            return retrieval
+        return retrieve_counted(self.counted, query, plan, store)
+
+    def note(self, run: QueryRun) -> None:
+        if self.counted is None:
+            self.corrector.note(run)
+
+    def answerer(self, answerer: Answerer) -> Answerer:
+        return CountingAnswerer(self.counted) if self.counted else self.corrector.answerer(answerer)
 
 
 def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
@@ -267,7 +295,7 @@ def _retrieve(
     collection: Collection,
     plan: RetrievePlan,
     pipeline: telemetry.Pipeline,
-    corrector: Corrector,
+    corrector: Corrector | _Counting,
     as_of: datetime | None,
 ) -> Retrieval:
     """What was found, as far as the collection lets it be kept and read."""
@@ -276,6 +304,8 @@ def _retrieve(
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
         return read_store_state(store), corrector.retrieve(run.query, plan, store)
 
+    if as_of is not None:
+        _check_past_filter(plan)
     if as_of is None:
         run.store_state, result = read_store(collection, read)
     else:
@@ -297,6 +327,16 @@ def _retrieve(
     run.exact_used = retrieval.exact
     run.timings_ms |= retrieval.timings_ms
     return retrieval
+
+
+def _check_past_filter(plan: RetrievePlan) -> None:
+    """Titles and times of documents are those of now: a search of the past by them would be wrong."""
+    fields = sorted({each.field for each in compared_fields(plan.filters.where)} & DOCUMENT_FIELDS)
+    if fields:
+        raise InvalidInput(
+            f"filter compares {fields[0]}, which is not kept for earlier times; leave it out, or search without as_of",
+            field="filter",
+        )
 
 
 def _check_query(query: str) -> None:

@@ -8,7 +8,7 @@ from collections_app.stores import embedder_for
 from tests.refusals import refuses
 
 
-def test_without_an_endpoint_no_text_leaves_the_machine(settings: Any) -> None:
+def test_without_an_endpoint_no_text_leaves_the_machine(db: None, settings: Any) -> None:
     settings.RAGD_EMBED_BASE_URL = settings.RAGD_EMBED_API_KEY = ""
     embedder = embedder_for("text-embedding-3-small", 1536)
     assert (embedder.model, embedder.dims) == ("text-embedding-3-small", 1536)

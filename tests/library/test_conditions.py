@@ -19,6 +19,7 @@ MAKE = """
 CREATE TEMP TABLE rows_tried (number int, doc_id text COLLATE "C", tags text[], metadata jsonb, attributes jsonb)
     ON COMMIT DROP;
 CREATE TEMP TABLE documents_tried (collection_id int, doc_id text COLLATE "C", title text, media_type text,
+    language text,
     created_at timestamptz, updated_at timestamptz) ON COMMIT DROP;
 """
 
@@ -48,9 +49,9 @@ def test_sql_and_python_pass_the_same_rows(db: None) -> None:
             ]
             cursor.execute("INSERT INTO rows_tried VALUES (%s, %s, %s, %s, %s)", values)
         for record in {record["doc_id"]: record for record in records}.values():
-            names = ("doc_id", "title", "media_type", "created_at", "updated_at")
+            names = ("doc_id", "title", "media_type", "language", "created_at", "updated_at")
             cursor.execute(
-                "INSERT INTO documents_tried VALUES (7, %s, %s, %s, %s, %s)", [record[name] for name in names]
+                "INSERT INTO documents_tried VALUES (7, %s, %s, %s, %s, %s, %s)", [record[name] for name in names]
             )
         for _ in range(700):
             stated = random_filter(chance)

@@ -44,6 +44,15 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
     assert set(QueryRun.objects.values_list("plan_hash", flat=True)) == {plan.hash}
 
 
+def test_a_past_search_by_what_documents_are_now_is_refused() -> None:
+    collection = make_collection()
+    plan = build_plan(collection, filter={"not": {"field": "title", "op": "eq", "value": "Pump"}})
+    assert query_pipeline.search(collection, "water", plan, door="cli").results
+    with pytest.raises(InvalidInput) as caught:
+        query_pipeline.search(collection, "water", plan, door="cli", as_of=timezone.now())
+    assert caught.value.field == "filter"
+
+
 def test_a_plan_is_hybrid_where_the_collection_can() -> None:
     assert build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
     assert build_plan(Collection(hybrid_enabled=False)).mode == "vector"

@@ -22,6 +22,7 @@ PIECED = 0.35  # of the lines of running text are short pieces with wide gaps, a
 CLOSER = 1.3
 UNBROKEN, UNBROKEN_SOLID, SOLID = 5, 8, 0.8  # lines without a gap between them; the share of full ones
 HEAD_LINES, HEAD_GAP = 2, 1.2  # lines of a head or foot; heights of a line between it and the columns
+LINES_IN_TURN = 6  # that columns of short lines have, which their source gave one after the other
 DEPTH = 6
 CHUNKS_MAX = 60
 
@@ -115,8 +116,15 @@ def _apart(left: list[Segment], right: list[Segment]) -> tuple[list[Segment], li
     return above, below
 
 
+def _in_turn(left: list[Segment], right: list[Segment]) -> bool:
+    """Whether the source gave all of one side before all of the other, as no table is given that goes row by row."""
+    first = [segment.words[0] for segment in left if segment.words]
+    then = [segment.words[0] for segment in right if segment.words]
+    return bool(first) and bool(then) and max(first) < min(then)
+
+
 def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Segment], int]) -> bool:
-    """Running text on both sides; or on one of them, where the lines of the two are not level."""
+    """Running text on both sides, or on one where lines are not level; or what its source gave side after side."""
     if not left or not right:
         return False
     one, other = rows_of(left), rows_of(right)
@@ -126,6 +134,8 @@ def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Seg
     shared = min(above.y1, below.y1) - max(above.y0, below.y0)
     if shared < 0.3 * min(above.y1 - above.y0, below.y1 - below.y0):
         return False
+    if min(len(one), len(other)) >= LINES_IN_TURN and _in_turn(left, right):
+        return True
     running = [each for each in (_running(one, chars), _running(other, chars)) if each is not None]
     level = _level_share(one, other)
     if len(running) < 2:

@@ -341,7 +341,8 @@ def _divide_rows(words: Sequence[PlacedWord], grid: list[list[Cell]], xs: list[f
     for cells in grid:
         numbers = sorted(number for cell in cells for line in cell.lines for number in line)
         filled = [len(cell.lines) for cell in cells if cell.lines]
-        if len(grid) <= 3 and len(filled) >= 2 and min(filled) >= 3 and max(filled) <= 1.5 * min(filled):
+        many = len(filled) >= 2 and min(filled) >= (3 if len(filled) == 2 else 2)
+        if many and len(grid) <= 3 and max(filled) <= 1.5 * min(filled):
             table = make_table(words, [rows_of(join_segments(words, numbers))], xs[1:-1])
             if table is not None and len(table.rows[0]) == len(cells):
                 result.extend(table.rows)
@@ -360,5 +361,11 @@ def _striped(words: Sequence[PlacedWord], inside: list[int], ys: list[float]) ->
     for row in rows:
         sections.setdefault(bisect_left(ys, row[0].middle), []).append(row)
     parts = [sections[place] for place in sorted(sections)]
+    title: list[list[int]] = []
+    if len(parts) > 2 and len(parts[0]) == 1 and len(parts[0][0]) == 1:
+        title, parts = [parts[0][0][0].words], parts[1:]
     table = make_table(words, parts, strips, ruled=True)
-    return table if table is not None and is_tabular(words, table, rows_min=2) else None
+    if table is None or not is_tabular(words, table, rows_min=2):
+        return None
+    table.title = title
+    return table

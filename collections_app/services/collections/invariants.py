@@ -158,13 +158,15 @@ RULES = (
         "an index of the chunks is missing or invalid",
         """
         SELECT wanted.name || CASE WHEN i.indexrelid IS NULL THEN ' is missing' ELSE ' is invalid' END
-        FROM (VALUES ('{chunks}_tags'), ('{chunks}_fts')) AS wanted (name)
+        FROM (VALUES ('{chunks}_tags'), ('{chunks}_fts'), ('{chunks}_metadata'), ('{chunks}_attributes'))
+            AS wanted (name)
         LEFT JOIN pg_index i ON i.indexrelid = to_regclass(wanted.name)
         WHERE i.indexrelid IS NULL OR NOT i.indisvalid
         UNION ALL
         SELECT i.indexrelid::regclass::text || ' is invalid' FROM pg_index i
         WHERE i.indrelid = to_regclass('{chunks}') AND NOT i.indisvalid
-          AND i.indexrelid::regclass::text NOT IN ('{chunks}_tags', '{chunks}_fts')
+          AND i.indexrelid::regclass::text NOT IN
+              ('{chunks}_tags', '{chunks}_fts', '{chunks}_metadata', '{chunks}_attributes')
           AND NOT EXISTS (SELECT 1 FROM pg_stat_progress_create_index p WHERE p.relid = i.indrelid)
         """,
         REBUILD,

@@ -1,0 +1,274 @@
+"""Reading order and tables of pages: from words with boxes, and from PDF files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collections_app.parsing import ParsedDocument, parse
+from collections_app.parsing.arrangement.arrange import arrange
+from collections_app.parsing.arrangement.rendering import is_whole, render
+from collections_app.parsing.arrangement.shapes import PlacedWord, Rule, Table, TextBlock
+from tests.parsing.builders import make_pdf
+
+WIDTH, HEIGHT, SIZE = 612.0, 792.0, 10.0
+Piece = tuple[float, float, str]
+SENTENCE = "the harbour keeps a ledger of copper and timber which the census revised in every quarter of the year"
+
+
+def placed(pieces: Sequence[Piece]) -> list[PlacedWord]:
+    """Words of lines that begin at x, y, five points wide for each character."""
+    words = []
+    for x, y, line in pieces:
+        for word in line.split(" "):
+            words.append(PlacedWord(word, x, y, x + 5 * len(word), y + SIZE, " " if words else "\n"))
+            x += 5 * len(word) + 3
+    return words
+
+
+def column(x: float, y: float, lines: int, mark: str) -> list[Piece]:
+    """Running text: each line holds its mark and number."""
+    return [(x, y + 12 * index, f"{mark}{index:02} {SENTENCE[:38]}") for index in range(lines)]
+
+
+def texts(pieces: Sequence[Piece], rules: Sequence[Rule] = ()) -> list[str | list[list[str]]]:
+    """The blocks as their lines, or as rows of cells."""
+    words = placed(pieces)
+    blocks = arrange(words, rules, WIDTH, HEIGHT)
+    assert is_whole(blocks, words)
+    result: list[str | list[list[str]]] = []
+    for block in blocks:
+        if isinstance(block, Table):
+            result.append(
+                [
+                    [" ".join(words[number].text for line in cell.lines for number in line) for cell in row]
+                    for row in block.rows
+                ]
+            )
+        else:
+            result.append("\n".join(" ".join(words[number].text for number in line) for line in block.lines))
+    return result
+
+
+def grid_rules(xs: Sequence[float], ys: Sequence[float]) -> list[Rule]:
+    return [*(Rule(x, ys[0], x, ys[-1]) for x in xs), *(Rule(xs[0], y, xs[-1], y) for y in ys)]
+
+
+@pytest.mark.parametrize("order", ["down", "across", "upwards"])
+def test_columns_are_read_one_after_the_other_however_they_were_drawn(order: str) -> None:
+    title = (60.0, 40.0, "A title that stands over both of the columns of this page and spans them")
+    left, right = column(50, 80, 12, "l"), column(320, 80, 10, "r")
+    pieces = [title, *left, *right]
+    if order == "across":
+        pieces.sort(key=lambda piece: (piece[1], piece[0]))
+    elif order == "upwards":
+        pieces.reverse()
+    (text,) = texts(pieces)
+    assert isinstance(text, str)
+    marks = [line.split(" ")[0] for line in text.split("\n")]
+    assert marks == ["A", *(f"l{index:02}" for index in range(12)), *(f"r{index:02}" for index in range(10))]
+
+
+def test_one_column_keeps_the_order_it_came_in() -> None:
+    words = placed(column(50, 80, 20, "x"))
+    (block,) = arrange(words, [], WIDTH, HEIGHT)
+    assert isinstance(block, TextBlock)
+    assert list(block.words()) == list(range(len(words)))
+
+
+def test_ruled_cells_hold_their_lines_and_merged_ones_stand_first() -> None:
+    pieces: list[Piece] = [
+        (55, 104, "Name"),
+        (155, 104, "Both years"),
+        (55, 124, "copper"),
+        (55, 136, "wire"),
+        (155, 124, "12"),
+        (255, 124, "14"),
+        (55, 154, "timber"),
+        (255, 154, "9"),
+    ]
+    rules = [
+        Rule(50, 100, 350, 100),
+        Rule(50, 120, 350, 120),
+        Rule(50, 150, 350, 150),
+        Rule(50, 170, 350, 170),
+        Rule(50, 100, 50, 170),
+        Rule(150, 100, 150, 170),
+        Rule(250, 120, 250, 170),
+        Rule(350, 100, 350, 170),
+    ]
+    above, table, below = texts([*column(50, 40, 4, "a"), *pieces, *column(50, 200, 4, "b")], rules)
+    assert table == [["Name", "Both years", ""], ["copper wire", "12", "14"], ["timber", "", "9"]]
+    assert str(above).startswith("a00") and str(below).startswith("b00")
+
+
+def test_a_title_over_all_columns_is_no_row() -> None:
+    pieces: list[Piece] = [
+        (120, 104, "Stock"),
+        (55, 124, "Item"),
+        (155, 124, "Count"),
+        (55, 144, "oil"),
+        (155, 144, "3"),
+    ]
+    rules = [
+        *(Rule(50, y, 250, y) for y in (100, 120, 140, 160)),
+        Rule(50, 100, 50, 160),
+        Rule(150, 120, 150, 160),
+        Rule(250, 100, 250, 160),
+    ]
+    words = placed(pieces)
+    rendered = render(arrange(words, rules, WIDTH, HEIGHT), words)
+    assert rendered.text == "Stock\n\n| Item | Count |\n| --- | --- |\n| oil | 3 |"
+
+
+def test_rows_are_found_without_lines_and_cells_of_two_lines_are_joined() -> None:
+    rows = [("Name", "Area", "Note"), ("north", "1,200", "first"), ("south", "80", "second"), ("west", "7", "third")]
+    pieces: list[Piece] = []
+    for index, row in enumerate(rows):
+        y = 100 + 30 * index
+        pieces += [(60 + 120 * place, y, value) for place, value in enumerate(row)]
+        pieces.append((300, y + 11, f"more{index}"))
+    (table,) = texts(pieces)
+    assert table == [[name, area, f"{note} more{index}"] for index, (name, area, note) in enumerate(rows)]
+
+
+def test_lines_above_and_below_the_headings_make_a_table_of_few_rows() -> None:
+    pieces: list[Piece] = [
+        (60, 104, "Year"),
+        (200, 104, "Tons"),
+        (60, 124, "2019"),
+        (200, 124, "12.5"),
+        (60, 136, "2020"),
+        (200, 136, "14"),
+    ]
+    rules = [Rule(50, y, 300, y) for y in (100, 118, 150)]
+    assert texts(pieces, rules) == [[["Year", "Tons"], ["2019", "12.5"], ["2020", "14"]]]
+    assert texts(pieces)[0] != texts(pieces, rules)[0]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(str(index + 1), f"let name{index} be the value") for index in range(9)],  # numbered lines
+        [(f"Part {index} . . . . . . . .", str(3 * index + 1)) for index in range(9)],  # a list of contents
+        [("\u2022", f"point {index} of a list") for index in range(9)],
+    ],
+)
+def test_what_only_looks_like_a_table_stays_text(rows: list[tuple[str, str]]) -> None:
+    pieces = [
+        piece
+        for index, (one, other) in enumerate(rows)
+        for piece in ((60.0, 100 + 14.0 * index, one), (300.0, 100 + 14.0 * index, other))
+    ]
+    blocks = texts(pieces)
+    assert all(isinstance(block, str) for block in blocks)
+
+
+def test_a_grid_that_places_text_is_no_table() -> None:
+    pieces = [
+        *column(55, 105, 20, "l"),
+        *column(325, 105, 20, "r"),
+        *column(55, 405, 20, "m"),
+        *column(325, 405, 20, "s"),
+    ]
+    blocks = texts(pieces, grid_rules([50, 310, 600], [100, 400, 700]))
+    assert all(isinstance(block, str) for block in blocks)
+
+
+def test_a_parted_word_is_not_whole() -> None:
+    words = [
+        PlacedWord("inven", 0, 0, 30, 10),
+        PlacedWord("other", 0, 20, 30, 30, " "),
+        PlacedWord("tion", 0, 40, 30, 50, ""),
+    ]
+    assert is_whole([TextBlock([[0], [1, 2]])], words)
+    assert not is_whole([TextBlock([[0, 2], [1]])], words)
+    assert not is_whole([TextBlock([[0], [1]])], words)
+
+
+WORDS = st.text(st.sampled_from("ab1|-\\.\u00e9\u4e00"), min_size=1, max_size=6)
+PLACES = st.tuples(st.integers(0, 11), st.integers(0, 40), WORDS, st.sampled_from([" ", "\n", "", None]))
+RULES = st.tuples(st.integers(0, 11), st.integers(0, 40), st.integers(0, 12), st.integers(0, 40), st.booleans())
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(PLACES, max_size=60), st.lists(RULES, max_size=12))
+def test_every_word_stands_where_its_place_says(
+    places: list[tuple[int, int, str, str | None]], drawn: list[tuple[int, int, int, int, bool]]
+) -> None:
+    words = [
+        PlacedWord(text, 50.0 * x, 18.0 * y, 50.0 * x + 6 * len(text), 18.0 * y + SIZE, gap)
+        for x, y, text, gap in places
+    ]
+    rules = [
+        Rule(50.0 * x, 18.0 * y, 50.0 * max(x, far), 18.0 * y)
+        if is_level
+        else Rule(50.0 * x, 18.0 * min(y, low), 50.0 * x, 18.0 * max(y, low))
+        for x, y, far, low, is_level in drawn
+    ]
+    blocks = arrange(words, rules, WIDTH, HEIGHT)
+    assert sorted(number for block in blocks for number in block.words()) == list(range(len(words)))
+    rendered = render(blocks, words)
+    order = [number for block in blocks for number in block.words()]
+    before = 0
+    for number in order:
+        place = rendered.places[number]
+        assert place is not None
+        shown = rendered.text[place[0] : place[1]]
+        assert shown.replace("\\|", "|") == words[number].text.replace("\\|", "|") and place[0] >= before
+        before = place[1]
+
+
+def drawn_pdf(pieces: Sequence[Piece], lines: Sequence[tuple[float, float, float, float]] = (), turn: int = 0) -> bytes:
+    """A page of 612 x 792 with text of 10 points; places count from the lower left corner."""
+    content = [f"BT /F 10 Tf {x} {y} Td ({text}) Tj ET" for x, y, text in pieces]
+    content += [f"{x0} {y0} m {x1} {y1} l S" for x0, y0, x1, y1 in lines]
+    data = make_pdf(["x"], content=zlib.compress(zlib.compress("\n".join(content).encode("latin-1"))))
+    return data.replace(b"/MediaBox", b"/Rotate %d /MediaBox" % turn) if turn else data
+
+
+def words_of(document: ParsedDocument) -> dict[str, tuple[float, float, float, float]]:
+    (page,) = document.layout
+    found = {document.text[word.start : word.end]: (word.x0, word.y0, word.x1, word.y1) for word in page.words}
+    assert all(0 <= box[0] < box[2] <= page.width and 0 <= box[1] < box[3] <= page.height for box in found.values())
+    assert all(word.confidence is None for word in page.words)
+    return found
+
+
+def test_a_pdf_table_becomes_rows_and_its_cells_have_their_rectangle() -> None:
+    rows = [("Name", "Area"), ("north | east", "1,200"), ("south", "80")]
+    pieces = [
+        (55 + 100.0 * place, 704 - 20.0 * index, value)
+        for index, row in enumerate(rows)
+        for place, value in enumerate(row)
+    ]
+    lines = [(50, 718 - 20 * index, 250, 718 - 20 * index) for index in range(4)]
+    lines += [(x, 658, x, 718) for x in (50, 150, 250)]
+    document = parse(drawn_pdf([(50, 740, "Above the table"), *pieces], lines), "a.pdf")
+    table = "| Name | Area |\n| --- | --- |\n| north \\| east | 1,200 |\n| south | 80 |"
+    assert document.text == f"Above the table\n\n{table}"
+    boxes = words_of(document)
+    assert "\\|" in boxes and "1,200" in boxes
+    left, top, right, bottom = boxes["1,200"]
+    assert 150 < left < 156 and right < 250 and 792 - 698 < top < bottom < 792 - 678
+
+
+@pytest.mark.parametrize(("turn", "width"), [(0, 612), (90, 792), (180, 612), (270, 792)])
+def test_boxes_are_those_of_the_page_as_it_is_shown(turn: int, width: int) -> None:
+    document = parse(drawn_pdf([(100, 700, "corner"), (100, 680, "below")], turn=turn), "a.pdf")
+    assert document.layout[0].page == 1 and round(document.layout[0].width) == width
+    x0, y0, x1, y1 = words_of(document)["corner"]
+    near = {0: (100, 92), 90: (700, 100), 180: (512, 700), 270: (92, 512)}[turn]
+    corner = {0: (x0, y1), 90: (x0, y0), 180: (x1, y0), 270: (x1, y1)}[turn]
+    assert corner == pytest.approx(near, abs=4)
+
+
+def test_a_hyphenated_word_has_two_boxes_side_by_side_in_the_text() -> None:
+    document = parse(make_pdf(["A long line about the inven-\ntion of the wheel"]), "a.pdf")
+    boxes = words_of(document)
+    assert "invention" in document.text
+    assert boxes["inven"][1] < boxes["tion"][1] and boxes["tion"][0] < boxes["inven"][0]

@@ -1,0 +1,177 @@
+"""Questions for a number or a complete list: exact with every citation, or declined with the reason."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.models import Chunk, Collection, Document
+from collections_app.services.chunks.chunk_edits import set_chunk_enabled
+from collections_app.services.documents.documents import ingest_text
+from collections_app.stores import open_store
+from ragd.conditions import parse_condition
+from ragd.types import Filters, RetrievePlan
+from retrieval_app.counting import answers
+from retrieval_app.counting.answers import Count, count
+from retrieval_app.counting.questions import read_question
+from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
+from tests.retrieval.corpus import bearer, make_collection, post
+from tests.retrieval.sheets import ELSEWHERE, TRAPS, Rows, as_markdown, make_staff, make_tickets, questions
+
+pytestmark = pytest.mark.django_db
+STAFF, TICKETS = make_staff(), make_tickets()
+
+
+@pytest.fixture
+def office() -> Collection:
+    collection = make_collection("office")
+    ingest_text(collection, "hr/staff.csv", as_markdown(STAFF), title="Staff", tags=["people", "table"])
+    ingest_text(collection, "tickets.xlsx", f"## Tickets\n\n{as_markdown(TICKETS)}", metadata={"year": 2024})
+    return collection
+
+
+def counted(question: str, collection: Collection, plan: RetrievePlan | None = None) -> Count | None:
+    with transaction.atomic():
+        return count(question, plan or RetrievePlan(), open_store(collection))
+
+
+def numbers(result: Count, rows: Rows) -> list[int]:
+    """Which rows of the sheet a count holds, by what it quotes."""
+    places = {" | ".join(v.replace("|", "\\|") for v in row.values()).strip("| "): n for n, row in enumerate(rows)}
+    return [places[row.source.content[row.start : row.end]] for row in result.rows]
+
+
+def test_every_generated_question_is_counted_exactly(office: Collection) -> None:
+    staff, tickets = questions(STAFF, TICKETS)
+    assert len(staff) + len(tickets) >= 60
+    for rows, asked in ((STAFF, staff), (TICKETS, tickets)):
+        for question in asked:
+            result = counted(question.text, office)
+            assert result is not None and not result.declined, (question.text, result and result.declined)
+            assert tuple(numbers(result, rows)) == question.rows, question.text
+
+
+@pytest.mark.parametrize("question", TRAPS)
+def test_what_cannot_be_mapped_is_declined_with_a_reason(office: Collection, question: str) -> None:
+    result = counted(question, office)
+    assert result is not None and result.declined and not result.matches, question
+
+
+@pytest.mark.parametrize("question", ELSEWHERE)
+def test_what_no_table_speaks_of_is_asked_of_the_texts(office: Collection, question: str) -> None:
+    assert counted(question, office) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "doc_ids"),
+    [
+        ("How many documents are there?", None),
+        ("How many documents have tag water?", {"pump.md", "boiler.md"}),
+        ("List all documents with floor -1", {"archive.md", "boiler.md"}),
+        ("How many files mention the red key?", {"pump.md"}),
+        ('Wie viele Dokumente enthalten "the archive"?', {"archive.md"}),
+        ("How many documents with tag water contain boiler?", {"boiler.md"}),
+    ],
+)
+def test_documents_are_counted(office: Collection, question: str, doc_ids: set[str] | None) -> None:
+    result = counted(question, office)
+    assert result is not None and not result.declined, result and result.declined
+    everything = set(Document.objects.filter(collection=office).values_list("doc_id", flat=True))
+    assert {row.source.doc_id for row in result.rows} == (everything if doc_ids is None else doc_ids)
+    assert len(result.rows) == len({row.source.doc_id for row in result.rows})
+
+
+def test_a_count_covers_what_the_filters_let_through(office: Collection) -> None:
+    people = RetrievePlan(filters=Filters(tags_any=("people",)))
+    where = parse_condition({"field": "doc_id", "op": "eq", "value": "tickets.xlsx"})
+    result = counted("How many staff are there?", office, people)
+    assert result is not None and len(result.rows) == len(STAFF)
+    assert counted("How many staff are there?", office, RetrievePlan(filters=Filters(where=where))) is None
+
+
+def test_rows_of_disabled_chunks_are_not_counted(office: Collection) -> None:
+    before = counted("How many staff are there?", office)
+    assert before is not None
+    next_start = Chunk.objects.get(collection=office, doc_id="hr/staff.csv", chunk_index=1).start_char
+    staying = [row for row in before.rows if row.source.start + row.start >= next_start]
+    set_chunk_enabled(office, "hr/staff.csv", 0, enabled=False)
+    after = counted("How many staff are there?", office)
+    assert after is not None and 0 < len(staying) < len(before.rows)
+    assert numbers(after, STAFF) == numbers(before, STAFF)[-len(staying) :]
+
+
+def test_more_than_can_be_cited_is_declined(office: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "CITED_MAX", 100)
+    result = counted("How many staff are there?", office)
+    assert result is not None and "100" in result.declined
+
+
+def test_the_answer_cites_every_row(office: Collection, client: Client) -> None:
+    expected = [row for row in STAFF if row["Department"] == "R&D"]
+    body = {"query": "How many staff are in R&D?"}
+    status, answer = post(client, "/v1/collections/office/ask", body, bearer())
+    assert (status, answer["status"], answer["answerer"]) == (200, "ok", "counting")
+    assert answer["answer"].startswith(f"{len(expected)} ")
+    assert len(answer["citations"]) == len(expected)
+    text = Document.objects.get(collection=office, doc_id="hr/staff.csv").text
+    for citation, row in zip(answer["citations"], expected, strict=True):
+        assert text[citation["start"] : citation["end"]] == citation["quote"] == " | ".join(row.values())
+        assert answer["answer"][citation["answer_start"] : citation["answer_end"]] == f"[{citation['marker']}]"
+        source = answer["sources"][citation["marker"] - 1]
+        assert (source["doc_id"], source["chunk_index"]) == (citation["doc_id"], citation["chunk_index"])
+    run = QueryRun.objects.get(pk=answer["run_id"])
+    assert run.retrieved_ids == [f"{source['doc_id']}#{source['chunk_index']}" for source in answer["sources"]]
+
+
+def test_a_declined_count_is_no_answer(office: Collection) -> None:
+    run = query_pipeline.ask(office, "How many staff are not in Sales?", RetrievePlan(), door="api")
+    assert (run.status, run.answerer, run.results, run.citations) == ("abstained", "counting", [], [])
+    assert "not" in (run.answer or "")
+
+
+def test_an_earlier_time_is_not_counted(office: Collection) -> None:
+    at = timezone.now()
+    run = query_pipeline.ask(office, "How many staff are there?", RetrievePlan(), door="api", as_of=at)
+    assert run.status == "abstained"
+
+
+def test_a_table_without_names_of_columns_is_declined() -> None:
+    collection = make_collection("numbers", empty=True)
+    ingest_text(collection, "plain.csv", "| 1 | red |\n| --- | --- |\n| 2 | blue |\n| 3 | blue |", title="Plain")
+    result = counted("How many rows are blue?", collection)
+    assert result is not None and result.declined
+
+
+def test_a_word_of_a_tables_name_that_is_a_value_restricts_the_rows() -> None:
+    collection = make_collection("items", empty=True)
+    rows = "| Item | Status |\n| --- | --- |\n| a | open |\n| b | closed |\n| c | open |\n| Total: | |"
+    ingest_text(collection, "open.csv", rows, title="Open items")
+    result = counted("How many open items are there?", collection)
+    assert result is not None and len(result.rows) == 2
+    everything = counted("How many items are there?", collection)
+    assert everything is not None and everything.declined
+
+
+def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
+    collection = make_collection("items", empty=True)
+    ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")
+    run = query_pipeline.ask(collection, "How many people work with us?", RetrievePlan(), door="api")
+    assert (run.status, run.answerer) == ("abstained", "counting")
+    assert run.results
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("How many rows are there?", "count"), ("  wieviele Zeilen gibt es?", "count"),
+        ("Liste mir alle Zeilen auf", "list"),
+        ("Please list all rows", "list"), ("How are the rows?", None), ("Which rows are open?", None),
+        ("list the keys", None), ("How many", None),
+    ],
+)  # fmt: skip
+def test_only_questions_for_a_number_or_all_are_counted(question: str, asks: str | None) -> None:
+    found = read_question(question)
+    assert (found.asks if found else None) == asks
