@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import regex
 
 from ragd import telemetry
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
+from ragd.text.scripts import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import (
@@ -46,7 +48,8 @@ ENGLISH = (
     "while who whom whose why will with would you your"
 )
 STOP_WORDS = frozenset(ENGLISH.split())
-WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
+LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 BAR = re.compile(r"(?<!\\)\|")
@@ -287,8 +290,11 @@ def stems(text: str) -> frozenset[str]:
 
 
 def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
-    """`stems` in the text's order, each as often as it stands there."""
-    words = (word.casefold() for word in WORD.findall(text))
+    """`stems` in the text's order, each as often as it stands there; text without spaces as pairs, last."""
+    rest, runs = split_runs(text)
+    words = [word.casefold() for word in WORD.findall(rest)]
+    for run in runs:
+        words += pairs_of(run)
     return [_stem(word) for word in words if with_stop_words or word not in STOP_WORDS]
 
 
@@ -304,8 +310,14 @@ def _stem(word: str) -> str:
 
 def _is_quotable(text: str) -> bool:
     low, high = SENTENCE_CHARS
-    letters = sum(character.isalpha() for character in text)
-    return low <= len(text) <= high and letters * 2 >= len(text) and not text.startswith(("#", "|", "```", "~~~"))
+    letters = len(LETTER.findall(text))
+    # a character of Chinese or Japanese says as much as three letters
+    return (
+        low <= len(text) + 2 * count_ideographs(text)
+        and len(text) <= high
+        and letters * 2 >= len(text)
+        and not text.startswith(("#", "|", "```", "~~~"))
+    )
 
 
 def _preselection(sentence: Sentence) -> tuple[float, int, int]:

@@ -123,6 +123,8 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
         return None
     draft = draft_of(document)
+    if "language" in job.origin and job.origin["language"] != draft.language:
+        return None
     overlays = DocumentOverlays.read(collection.pk, job.doc_id)
     same = hash_content(collection, draft, document.text, policy, overlays.digest) == document.content_hash
     return draft if same else None
@@ -145,6 +147,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
         cell_map=parsed.cell_map,
         warnings=parsed.warnings,
         layout=parsed.layout,
+        language=job.origin.get("language"),
     )
 
 
