@@ -217,10 +217,12 @@ def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str,
 
 
 def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences."""
+    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences,
+    rows of tables left out where there is anything else: they repeat the words of their header."""
     requested = stems(query)
-    counts = Counter(word for sentence in sentences for word in sentence.words & requested)
-    weights = {word: math.log(1 + (len(sentences) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
+    counted = [sentence for sentence in sentences if not sentence.is_row] or sentences
+    counts = Counter(word for sentence in counted for word in sentence.words & requested)
+    weights = {word: math.log(1 + (len(counted) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
     total = sum(weights.values())
     if not total:
         return list(sentences)

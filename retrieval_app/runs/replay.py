@@ -31,10 +31,10 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Byte for byte; attributes only where they were kept, which earlier versions did not."""
-        then, now = self.run.results, self.again.results
-        if any("attributes" not in each for each in then):
-            now = [{name: value for name, value in each.items() if name != "attributes"} for each in now]
+        """Byte for byte, in the fields that were kept then: earlier versions had fewer."""
+        then = self.run.results
+        kept = set().union(*then)
+        now = [{name: value for name, value in each.items() if name in kept} for each in self.again.results]
         return canonical_json(then) == canonical_json(now)
 
     @property

@@ -274,7 +274,8 @@ def without(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, dict):
         if value.get("file_metadata"):
             value = value | {"metadata": whole_metadata(value["metadata"], value["file_metadata"])}
-        return {name: without(item, names) for name, item in value.items() if name not in names}
+        own = names if "doc_id" in value else names - {"place"}  # a finding has a place of another kind
+        return {name: without(item, names) for name, item in value.items() if name not in own}
     return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
