@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from collections_app.models import Collection, Document, IngestJob
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.transfer.export import export_to_file
+from collections_app.services.transfer.import_stage import import_collection
 from tests.api.conftest import Api
 
 # language -> (three sentences, a question, which of the sentences answers it)
@@ -168,3 +172,15 @@ def test_an_upload_states_the_language(api: Api, notes: Collection) -> None:
     answer = api.upload("notes", ("a.txt", b"The keys are valid for ninety days."), fields={"language": "fr"})
     assert answer.status_code == 202
     assert IngestJob.objects.get(doc_id="a.txt").origin["language"] == "fr"
+
+
+def test_an_export_carries_the_language(committed: None, api: Api, notes: Collection, tmp_path: Path) -> None:
+    api.put("/collections/notes/documents/a", {"content": TEXTS["el"][0][1], "language": "fr"})
+    export_to_file(notes, tmp_path / "notes.zip")
+    import_collection(tmp_path / "notes.zip", name="copy")
+    document = Document.objects.get(collection__name="copy", doc_id="a")
+    assert (document.language, document.language_stated) == ("fr", "fr")
+    query = {"query": "κλειδί", "mode": "lexical"}
+    found = [api.post(f"/collections/{name}/search", query).json()["results"] for name in ("notes", "copy")]
+    assert found[0]
+    assert [item["score"] for item in found[0]] == [item["score"] for item in found[1]]

@@ -65,6 +65,9 @@ ADDED = (
         frozenset({"match", "by_construction"}),
     ),
     (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata", "cell_map"})),
+    (re.compile(r"/v1/collections/\w+/(documents|export)"), frozenset({"language_stated"})),
+    (re.compile(r"/v1/collections/\w+/(documents|export)"), frozenset({"language"})),
+    (re.compile(r"/v1/collections/\w+/facets"), frozenset({"languages"})),
     (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
