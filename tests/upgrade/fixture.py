@@ -45,6 +45,7 @@ REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
 )
+OF_AN_INDEX = frozenset({"vector_type", "list_weights"})  # what a generation and the manifest of an export state since
 # Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
 # compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
 ADDED = (
@@ -71,7 +72,20 @@ ADDED = (
         ),
         frozenset({"attributes", "place", "cells"}),
     ),
+    (
+        re.compile(r"/v1/collections/\w+/(documents|export)"),
+        frozenset({"language", "language_stated"}),
+    ),
+    (re.compile(r"/v1/collections/\w+/facets"), frozenset({"languages"})),
+    (
+        re.compile(r"/v1/collections/\w+/generations|/v1/(collections/\w+/(search|ask|export)|runs)"),
+        OF_AN_INDEX,
+    ),
 )
+# Questions that the quoting answerer answers anew since it reads rows of tables under their header: the words of the
+# rows change what each word tells. What it quotes, and as how good evidence, is not compared; what was found is.
+REQUOTED = frozenset({"How long does the seal of the pump last?", "How long are API keys valid?"})
+OF_A_QUOTATION = frozenset({"answer", "citations", "evidence", "excerpt", "excerpt_start", "excerpt_end", "cited"})
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
 WHOLE_HASHES: dict[str, str] = {}
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
@@ -243,7 +257,7 @@ def without_columns(content: str, names: frozenset[str]) -> str:
 
 def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
     """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
-    manifest = json.loads(members["manifest.json"])
+    manifest = without(json.loads(members["manifest.json"]), OF_AN_INDEX)
     for name, content in members.items():
         if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
             members[name] = left
@@ -271,6 +285,8 @@ def without(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, dict):
         if value.get("file_metadata"):
             value = value | {"metadata": whole_metadata(value["metadata"], value["file_metadata"])}
+        if "owasp" in value:  # a finding had its place from the first
+            names -= {"place"}
         return {name: without(item, names) for name, item in value.items() if name not in names}
     return [without(item, names) for item in value] if isinstance(value, list) else value
 
@@ -305,6 +321,15 @@ def without_wording(row: dict[str, Any]) -> dict[str, Any]:
     answer = json.loads(row["answer"])
     for path in paths:
         empty_texts(answer, path)
+    return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
+
+
+def without_quotation(row: dict[str, Any]) -> dict[str, Any]:
+    """The recorded or replayed answer to one of REQUOTED by the quoting answerer without what it quotes."""
+    body = row["body"] or {}
+    if body.get("llm_model") != "extractive" or body.get("query") not in REQUOTED:
+        return row
+    answer = without(json.loads(row["answer"]), OF_A_QUOTATION)
     return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
 
 
