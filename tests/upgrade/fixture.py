@@ -82,10 +82,13 @@ ADDED = (
         OF_AN_INDEX,
     ),
 )
+ADDED_MEMBERS = ("page_layouts",)  # of an export
 # Questions that the quoting answerer answers anew since it reads rows of tables under their header: the words of the
 # rows change what each word tells. What it quotes, and as how good evidence, is not compared; what was found is.
 REQUOTED = frozenset({"How long does the seal of the pump last?", "How long are API keys valid?"})
-OF_A_QUOTATION = frozenset({"answer", "citations", "evidence", "excerpt", "excerpt_start", "excerpt_end", "cited"})
+OF_A_QUOTATION = frozenset(
+    {"answer", "citations", "sentences", "token_usage", "evidence", "excerpt", "excerpt_start", "excerpt_end", "cited"}
+)
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
 WHOLE_HASHES: dict[str, str] = {}
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
@@ -258,6 +261,9 @@ def without_columns(content: str, names: frozenset[str]) -> str:
 def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
     """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
     manifest = without(json.loads(members["manifest.json"]), OF_AN_INDEX)
+    for name in ADDED_MEMBERS:  # empty: the old database had nothing of the kind
+        if members.get(f"{name}.jsonl") == b"":
+            del members[f"{name}.jsonl"], manifest["members"][f"{name}.jsonl"], manifest["counts"][name]
     for name, content in members.items():
         if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
             members[name] = left
