@@ -14,6 +14,7 @@ EXPECTED: Mapping[str, Sequence[str]] = {
     "reindex": FILE_STAGES,
     "build_index": ("store",),
     "probe_recall": ("probe",),
+    "measure_weights": ("embed", "probe"),
     "generation": ("embed", "store"),
 }
 

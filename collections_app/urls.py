@@ -53,6 +53,7 @@ urlpatterns = [
     path("collections/<str:name>/settings/", collections.settings, name="settings"),
     path("collections/<str:name>/statistics/", collections.statistics, name="statistics"),
     path("collections/<str:name>/probe/", collections.probe, name="probe"),
+    path("collections/<str:name>/measure-weights/", collections.measure_weights, name="measure-weights"),
     path("collections/<str:name>/generations/", generations.generations, name="generations"),
     path("collections/<str:name>/generations/<int:number>/drop/", generations.drop, name="generation-drop"),
     path(

@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.embedding_memory import remember_vectors
 
     remember_vectors()
+    endpoints.stored._read_at = 0.0  # no rows: a test without a database reads none
     endpoints.REFRESH_S = math.inf  # a test that changes the rows says so: pages keep a fixed number of queries
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)

@@ -18,6 +18,7 @@ from collections_app.models import StoredProbe
 from collections_app.services.generations import generations as service
 from collections_app.services.generations.estimate import estimate_generation
 from collections_app.services.generations.generation_states import GenerationState, generation_state, generation_states
+from collections_app.services.generations.list_weights import submit_measurement
 from collections_app.services.generations.recall_probes import recall_warning, submit_probe
 from ragd.types import ChunkPolicy, VectorType
 
@@ -81,6 +82,13 @@ class GenerationItem(Schema):
     ready_at: datetime | None
     swapped_at: datetime | None
     retired_at: datetime | None
+    list_weights: dict[str, float] = Field(
+        description="of vector and lexical in a hybrid search that states none; {} until measured: 1 each"
+    )
+    list_weights_measured_at: datetime | None
+    list_weights_report: dict[str, Any] = Field(
+        description="nDCG@10 of each list alone, of both at even weights (even) and at these (fused), probes, chunks"
+    )
     gate_state: Literal["", "passed", "held", "overruled"] = Field(
         description="result of the quality gate; empty without a gate"
     )
@@ -237,6 +245,18 @@ def drop_generation(request: HttpRequest, collection: str, number: int) -> Any:
     target = find_collection(request, collection)
     chosen = service.drop_generation(service.get_generation(target, number), actor=request_key(request))
     return generation_state(target, chosen)
+
+
+@router.post(
+    "/collections/{collection}/list-weights",
+    operation_id="list-weights-create",
+    tags=["collections"],
+    response={202: JobStarted, **ERRORS},
+)
+def start_measurement(request: HttpRequest, collection: str) -> Any:
+    """Measure in the background how much each list of a hybrid search should count; 409 without a keyword index."""
+    job = submit_measurement(find_collection(request, collection), actor=request_key(request))
+    return Status(202, {"job_id": job.pk})
 
 
 @router.post(

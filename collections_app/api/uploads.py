@@ -141,6 +141,9 @@ def upload_documents(
     doc_ids: list[str] = DOC_IDS,
     tags: list[str] = TAGS,
     metadata: str = param.Form("{}", description="a JSON object, kept with every document"),
+    language: str | None = param.Form(
+        None, description="ISO 639-1 code of their text; '' to have it found; left out: as it was said before"
+    ),
     on_clash: list[str] = ON_CLASH,
     batch: str = BATCH,
     more: bool = MORE,
@@ -170,6 +173,7 @@ def upload_documents(
             metadata=explicit,
             on_clash=choice,
             choices=choices,
+            language=language,
             batch=adding_to,
             more=more,
             actor=request_key(request),

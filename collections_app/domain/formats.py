@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any
 
+from django.conf.locale import LANG_INFO
+
 MEGABYTE = 1_000_000
 
 STRATEGIES = {"structure": "structure-aware", "words": "sliding window"}
@@ -135,6 +137,18 @@ def strategy(kind: str) -> str:
 def file_type(media_type: str) -> str:
     """application/pdf -> PDF: a media type as people call it; an unknown one as it is."""
     return FILE_TYPES.get(media_type.partition(";")[0].strip(), media_type)
+
+
+def language_name(code: str) -> str:
+    """de -> German: an ISO 639-1 code as people call the language; an unnamed one as it is, none as unknown."""
+    code = {"zh": "zh-hans", "no": "nb"}.get(code, code)
+    name = str(LANG_INFO.get(code, {}).get("name", code)) or "unknown"
+    return "Chinese" if code == "zh-hans" else name
+
+
+def stemming(language: str) -> str:
+    """What a collection's language is called: auto goes by each document's."""
+    return "language by document" if language == "auto" else language
 
 
 def span(seconds: int) -> str:

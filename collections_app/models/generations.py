@@ -34,6 +34,9 @@ class Generation(models.Model):
     measured in the present run. automatic: it swaps itself in when it is complete. The row outlives the table, so that
     runs can name it; `state` dropped says that the table is gone.
 
+    list_weights: how much each list of a hybrid search counts where nobody states it, {} until it was measured.
+    list_weights_report: `ragd.insight.list_weights.ListWeights` with "chunks", the number there were.
+
     gate_state: what the promotion gate said when it was to serve, "" where none was asked. gate_report: what it
     compared, as the gate's floor writes it, with "reason" in words. gate_reason, gate_by, gate_at: who let it serve
     nevertheless, why and when.
@@ -83,6 +86,9 @@ class Generation(models.Model):
     ready_at = models.DateTimeField(null=True, blank=True)
     swapped_at = models.DateTimeField(null=True, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True)
+    list_weights = models.JSONField(default=dict, blank=True, db_default={})
+    list_weights_report = models.JSONField(default=dict, blank=True, db_default={})
+    list_weights_measured_at = models.DateTimeField(null=True, blank=True)
     gate_state = models.CharField(max_length=10, choices=GateState.choices, default="", blank=True)
     gate_report = models.JSONField(default=dict, blank=True)
     gate_reason = models.TextField(default="", blank=True)

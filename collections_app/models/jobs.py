@@ -140,6 +140,7 @@ class IngestJob(LeasedWork):
         REINDEX = "reindex", "Re-index"
         BUILD_INDEX = "build_index", "Build vector index"
         PROBE_RECALL = "probe_recall", "Probe recall"
+        MEASURE_WEIGHTS = "measure_weights", "Measure fusion weights"
         GENERATION = "generation", "Build index version"
 
     class State(models.TextChoices):
@@ -223,6 +224,11 @@ class IngestJob(LeasedWork):
                 fields=["collection"],
                 name="ingest_jobs_one_probe",
                 condition=models.Q(kind="probe_recall", state__in=ACTIVE_STATES),
+            ),
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_measure",
+                condition=models.Q(kind="measure_weights", state__in=ACTIVE_STATES),
             ),
             models.UniqueConstraint(
                 fields=["collection"],

@@ -87,8 +87,8 @@ PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload pag
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
 
 for written in (
-    formats.exactly, formats.file_type, formats.page_label, formats.pretty, formats.shown, formats.strategy,
-    formats.words,
+    formats.exactly, formats.file_type, formats.language_name, formats.page_label, formats.pretty, formats.shown,
+    formats.stemming, formats.strategy, formats.words,
 ):  # fmt: skip
     register.filter(written)
 

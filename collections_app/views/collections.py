@@ -30,6 +30,7 @@ from collections_app.services.collections.operations import recent_transfers
 from collections_app.services.collections.statistics import Histogram
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.generations.index_builds import index_progress
+from collections_app.services.generations.list_weights import submit_measurement, used_weights
 from collections_app.services.generations.recall_probes import last_probe, recall_warning, submit_probe
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
@@ -126,6 +127,10 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
         "probe_running": IngestJob.objects.active()
         .filter(collection=collection, kind=IngestJob.Kind.PROBE_RECALL)
         .first(),
+        "weights": used_weights(collection),
+        "weights_running": IngestJob.objects.active()
+        .filter(collection=collection, kind=IngestJob.Kind.MEASURE_WEIGHTS)
+        .first(),
     }
     return render_page(request, "collections/statistics.html", context)
 
@@ -135,6 +140,14 @@ def probe(request: PageRequest, name: str) -> HttpResponse:
     with RefusalMessages(request):
         submit_probe(find_collection(name), actor=request.user)
         messages.success(request, "Recall measurement started.")
+    return redirect("collections:statistics", name)
+
+
+@require_POST
+def measure_weights(request: PageRequest, name: str) -> HttpResponse:
+    with RefusalMessages(request):
+        submit_measurement(find_collection(name), actor=request.user)
+        messages.success(request, "Measurement of fusion weights started.")
     return redirect("collections:statistics", name)
 
 

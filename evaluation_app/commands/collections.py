@@ -1,4 +1,4 @@
-"""`manage.py ragd rebuild`, `export`, `import`, `check` and `scan`: what is done to a collection as a whole."""
+"""`manage.py ragd rebuild`, `measure-weights`, `export`, `import`, `check`, `scan`: done to a collection as a whole."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from collections_app.services.collections.collections import get_collection
 from collections_app.services.collections.invariant_check import check_invariants
 from collections_app.services.generations.generation_states import GenerationState, generation_state
 from collections_app.services.generations.generations import activate_generation, get_generation, start_generation
+from collections_app.services.generations.list_weights import submit_measurement, used_weights
 from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
@@ -117,6 +118,34 @@ def show_rebuild(answer: Mapping[str, Any]) -> str:
 
 def has_rebuilt(answer: Mapping[str, Any]) -> bool:
     return answer["state"] not in (Generation.State.FAILED, Generation.State.CANCELLED)
+
+
+def add_measure_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("collection")
+
+
+def run_measure(options: Options) -> Answer:
+    """In this process; the weights are kept as the worker keeps them."""
+    collection = get_collection(options["collection"])
+    job = submit_measurement(collection, created_by="the command line")
+    if run_job(job.pk) is None:
+        raise UsageError(f"a worker measures {collection.name} already; `ragd jobs --watch` shows it")
+    job.refresh_from_db()
+    weights = used_weights(get_collection(collection.name))
+    return {"collection": collection.name, "weights": weights.used, "report": weights.report, "error": job.error}
+
+
+def show_measure(answer: Answer) -> str:
+    report, weights = answer["report"], answer["weights"]
+    if answer["error"]:
+        return f"{answer['collection']}: {answer['error']}"
+    if not report.get("alone"):
+        return f"{answer['collection']}: {report['probes']} probes are too few; both lists count the same"
+    return (
+        f"{answer['collection']}: vector {weights['vector']:g}, keyword {weights['lexical']:g}; nDCG@10 on "
+        f"{report['probes']} probes: vector {report['alone']['vector']:.3f}, keyword {report['alone']['lexical']:.3f}, "
+        f"hybrid {report['fused']:.3f} (equal weights {report['even']:.3f})"
+    )
 
 
 def add_export_arguments(parser: ArgumentParser) -> None:

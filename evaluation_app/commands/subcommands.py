@@ -148,6 +148,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         collections.show_rebuild,
         collections.has_rebuilt,
     ),
+    "measure-weights": Subcommand(
+        "measure how much the vector and the keyword list of a hybrid search should count in a collection",
+        collections.add_measure_arguments,
+        collections.run_measure,
+        collections.show_measure,
+        lambda answer: not answer["error"],
+    ),
     "calibrate": Subcommand(
         "fit on golden questions when a retrieval is correct or incorrect; exit status 1 without thresholds",
         calibrate.add_arguments,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import ragd
@@ -119,6 +120,80 @@ def language_stems(bench: Bench, cases: Cases) -> None:
     for mode in ("lexical", "hybrid"):
         refusal = lambda requested=mode: ragd.retrieve("q", RetrievePlan(mode=requested), store)  # noqa: E731
         cases.refused(f"{mode} without a lexical index", refusal, field="mode", error=ragd.LexicalDisabled)
+
+
+LANGUAGES = {
+    "de": ("de", "Die Schlüssel liegen unter der Matte"),
+    "en": ("en", "the keys were boiling in the kettle"),
+    "ja": ("ja", "東京都の鍵はpostgresqlにある"),
+    "th": ("th", "กุญแจอยู่ใต้พรม"),
+    "zh": ("zh", "钥匙有效期为九十天"),
+    "unknown": ("", "kettles 京"),
+}
+
+
+@rule("4.2", "language auto: each chunk by its document's language, a query by all languages that are held")
+def auto_stems_by_document(bench: Bench, cases: Cases) -> None:
+    store = _load_languages(bench, "auto-stems", list(LANGUAGES))
+    for query, expected in (
+        ("Schlüssel", ["de#0"]),
+        ("schlüssels", ["de#0"]),
+        ("boiled", ["en#0"]),
+        ("kettle", ["en#0", "unknown#0"]),
+        ("the der", []),
+    ):
+        cases.equal(query, sorted(retrieve_keys(query, store, mode="lexical")), expected)
+    english = bench.make_store("auto-plain", language="auto")
+    ragd.index(_language_chunks("en"), english)
+    explicit = bench.make_store("auto-explicit", language="english")
+    ragd.index(_language_chunks("en"), explicit)
+    scores = [
+        [item.score for item in ragd.retrieve("boiling keys", RetrievePlan(mode="lexical"), each)]
+        for each in (english, explicit)
+    ]
+    cases.equal("an English text scores as under english", scores[0], scores[1])
+
+
+@rule("4.2", "language auto: text without spaces is found by pairs of characters, one character by itself")
+def auto_pairs_characters(bench: Bench, cases: Cases) -> None:
+    store = _load_languages(bench, "auto-pairs", list(LANGUAGES))
+    for query, expected in (
+        ("有效期", ["zh#0"]),
+        ("期有", []),
+        ("东京", []),
+        ("東京", ["ja#0"]),
+        ("京", ["ja#0", "unknown#0"]),
+        ("postgresql", ["ja#0"]),
+        ("ใต้พรม", ["th#0"]),
+        ("鍵と有效", ["zh#0"]),
+    ):
+        cases.equal(query, sorted(retrieve_keys(query, store, mode="lexical")), expected)
+
+
+@rule("4.2", "language auto: the order of arrival and what was there before change no score")
+def auto_keeps_no_history(bench: Bench, cases: Cases) -> None:
+    names = list(LANGUAGES)
+    whole = _load_languages(bench, "auto-whole", names)
+    parts = bench.make_store("auto-parts", language="auto")
+    for name in reversed(names):
+        ragd.index(_language_chunks(name, language="fr"), parts)
+    for name in names:
+        ragd.index(_language_chunks(name), parts)
+    plan = RetrievePlan(mode="lexical", k=20)
+    for query in ("keys kettle Schlüssel 有效期 京", "ใต้พรม boiling", "the"):
+        results = [[(item.key, item.score) for item in ragd.retrieve(query, plan, each)] for each in (whole, parts)]
+        cases.equal(query, results[1], results[0])
+
+
+def _load_languages(bench: Bench, name: str, documents: Sequence[str]) -> ragd.Store:
+    store = bench.make_store(name, language="auto")
+    ragd.index([chunk for doc_id in documents for chunk in _language_chunks(doc_id)], store)
+    return store
+
+
+def _language_chunks(doc_id: str, **stated: str) -> list[Chunk]:
+    language, text = LANGUAGES[doc_id]
+    return make_chunks(doc_id, text, attributes={"language": stated.get("language", language)})
 
 
 def _check_pools(bench: Bench, cases: Cases, name: str) -> None:

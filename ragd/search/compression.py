@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ragd.errors import InvalidInput
+from ragd.text.scripts import word_terms
 from ragd.text.sentences import split_sentences
 from ragd.types import COMPRESS_KINDS, Candidate, CompressKind, check_at_least
 
-_UNSPACED_SCRIPTS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # kana, Han, Hangul
-_WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]+|[^\W_{_UNSPACED_SCRIPTS}]+")
-_UNSPACED = re.compile(rf"[{_UNSPACED_SCRIPTS}]")
 _HEADING = re.compile(r"#{1,6} [^\n]*\Z")  # a line of Markdown by itself; a comment above code has more lines
 
 
@@ -184,10 +182,4 @@ def _idf(documents: int, total: int) -> float:
 
 def _terms(text: str) -> set[str]:
     """Case-folded words; scripts without spaces between words as pairs of characters."""
-    terms: set[str] = set()
-    for word in _WORD.findall(text.casefold()):
-        if _UNSPACED.match(word) and len(word) > 1:
-            terms.update(word[index : index + 2] for index in range(len(word) - 1))
-        else:
-            terms.add(word)
-    return terms
+    return set(word_terms(text))

@@ -2,7 +2,8 @@
 
 A collection names a text search configuration, and every text is parsed by it; or it says `auto`: each chunk is parsed
 by the configuration of its document's language (Chunk.attributes["language"]), and runs of characters without spaces
-are taken out before and become pairs of characters, in the index beside the single ones. Each chunk of such a
+are taken out before and become pairs of characters, in the index beside the single ones; punctuation that the
+database does not know as such becomes a space. Each chunk of such a
 collection also holds one lexeme without places that names its configuration. It counts nowhere as a word, but
 `chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a document.
 

@@ -27,22 +27,35 @@ _RUN = re.compile(
     "|".join(f"[{script}][{script}{_JOINERS}]*" for script in (HAN + KANA, HANGUL, THAI, LAO, KHMER, BURMESE))
 )
 UNSPACED = HAN + KANA + HANGUL + SOUTH_EAST_ASIAN  # for a character class
+_IDEOGRAPHS = re.compile(f"[{HAN}{KANA}]")
 _ANY = re.compile(f"[{UNSPACED}]")
 _INVISIBLE = re.compile(f"[{_JOINERS}]")
 _CLUSTERED = re.compile(f"[{SOUTH_EAST_ASIAN}\u3099\u309a]")
+# without the dot inside Catalan words and the marks inside Hebrew ones
+_PUNCTUATION = regex.compile(r"[^\P{P}\x00-\x7f\u00b7\u05f3\u05f4]|[^\P{S}\x00-\x7f]")
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 
 
 def split_runs(text: str) -> tuple[str, list[str]]:
-    """(the text with a space for each run of characters without spaces, those runs in order)."""
-    if text.isascii() or not _ANY.search(text):
+    """(the text with a space for each run of characters without spaces, those runs in order).
+
+    Punctuation outside ASCII becomes a space too: the database's parser would take it for a part of the word beside it.
+    """
+    if text.isascii():
         return text, []
-    return _RUN.sub(" ", text), _RUN.findall(text)
+    runs = _RUN.findall(text)
+    rest = _RUN.sub(" ", text) if runs else text
+    return _PUNCTUATION.sub(" ", rest), runs
 
 
 def is_unspaced(word: str) -> bool:
     """Whether the word, which is not empty, begins with a character of a script without spaces."""
     return _ANY.match(word) is not None
+
+
+def count_ideographs(text: str) -> int:
+    """How many characters of Chinese or Japanese the text has."""
+    return 0 if text.isascii() else len(_IDEOGRAPHS.findall(text))
 
 
 def run_units(run: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ragd.text.scripts import LAO, THAI
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -34,14 +36,25 @@ AFTER_ORDINALS = _words(
     "Januar Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert Jahrhunderts"
 )
 
+CLAUSE_BEFORE_CHARS = 20
+CLAUSE_AFTER_CHARS = 10
+QUOTE_CHARS_MAX = 300  # a bracket that nothing closes within so many characters holds nothing
 _SPACED = ".!?…‽؟۔"  # need white space behind them: decimals, URLs and file names have none
-_UNSPACED = "。！？｡．।॥‼⁇⁈⁉"
+_UNSPACED = "。！？｡．।॥‼⁇⁈⁉።፧፨။។៕։།༎"
 _BOUNDARY = re.compile(
     rf"[{_SPACED}{_UNSPACED}\n](?:"
     rf"(?<=[{_SPACED}])(?<![{_SPACED}]{{2}})[{_SPACED}]*+[\"'”’»)\]}}›*_`]*+(?=\s)"
-    rf"|(?<=[{_UNSPACED}])(?!\d)[{_UNSPACED}]*+[」』”’）》〉】\"')\]]*+"
+    rf"|(?<=[{_UNSPACED}])(?!\d)[{_UNSPACED}]*+[」』”’）》〉】〕〗〙］｝»\"')\]]*+"
     r"|(?<=\n)(?=[ \t]*+(?:\n|\||[-*+•] |\d{1,3}[.)] |#{1,6} )))"
 )
+# Thai and Lao end a sentence with a space and nothing else, and have spaces elsewhere too, around names and numbers:
+# one between two longer runs of letters counts as an end. A Greek semicolon asks a question.
+_SPACED_CLAUSE = f"(?<=[{THAI}{LAO}]) (?=[{THAI}{LAO}]{{{CLAUSE_AFTER_CHARS}}})"
+_OTHER_BOUNDARY = re.compile(f"{_SPACED_CLAUSE}|(?<=[Ͱ-Ͽἀ-῿]);(?=\\s)")
+_CLAUSE_BEFORE = re.compile(f"[{THAI}{LAO}]{{{CLAUSE_BEFORE_CHARS}}}")
+_BRACKETS = {"（": "）", "「": "」", "『": "』", "《": "》", "〈": "〉", "【": "】", "〔": "〕", "“": "”"}
+_BRACKET = re.compile("[" + "".join((*_BRACKETS, *_BRACKETS.values())) + "\n]")
+_QUOTED_GOES_ON = re.compile("(?:と|って|という|とか)")
 _LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«*_/]+\Z")
 _ACRONYM = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
 _NEXT_WORD = re.compile(r"[\s\"'“‘«(\[*_`|¿¡]*+(\w+)(?=(\.?))")
@@ -67,18 +80,53 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
 
 def sentence_ends(text: str, start: int, end: int) -> Iterator[int]:
     """Ascending positions in text[start:end] right behind a sentence; `end` itself is never one of them."""
-    for match in _BOUNDARY.finditer(text, start, end):
-        mark = text[match.start()]
-        if mark not in _SPACED or _ends_sentence(text, match):
+    for match in _boundaries(text, start, end):
+        if _is_end(text, match):
             yield match.end()
 
 
 def last_sentence_end(text: str, start: int, end: int) -> int:
     """The last of sentence_ends(), or 0."""
-    for match in reversed([*_BOUNDARY.finditer(text, start, end)]):
-        if text[match.start()] not in _SPACED or _ends_sentence(text, match):
+    for match in reversed([*_boundaries(text, start, end)]):
+        if _is_end(text, match):
             return match.end()
     return 0
+
+
+def _boundaries(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """What may be the end of a sentence, in order."""
+    found = _BOUNDARY.finditer(text, start, end)
+    if text.isascii():
+        return found
+    others = [*_OTHER_BOUNDARY.finditer(text, start, end)]
+    return iter(sorted([*found, *others], key=lambda match: match.start())) if others else found
+
+
+def _is_end(text: str, match: re.Match[str]) -> bool:
+    mark = text[match.start()]
+    if mark in _SPACED:
+        return _ends_sentence(text, match)
+    if mark == " ":
+        return _CLAUSE_BEFORE.match(text, max(0, match.start() - CLAUSE_BEFORE_CHARS)) is not None
+    return mark not in _UNSPACED or not _in_brackets(text, match)
+
+
+def _in_brackets(text: str, match: re.Match[str]) -> bool:
+    """Whether a bracket or quotation is open behind the mark and closed soon, or a quoted sentence goes on."""
+    end = match.end()
+    if text[end - 1] in "」』”" and _QUOTED_GOES_ON.match(text, end):
+        return True
+    first = max(text.rfind("\n", 0, end) + 1, end - QUOTE_CHARS_MAX)
+    opened: list[str] = []
+    for bracket in _BRACKET.findall(text, first, end):
+        if bracket in _BRACKETS:
+            opened.append(_BRACKETS[bracket])
+        elif opened and bracket == opened[-1]:
+            opened.pop()
+    if not opened:
+        return False
+    closed = text.find(opened[0], end, end + QUOTE_CHARS_MAX)
+    return closed >= 0 and text.find("\n", end, closed) < 0
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ragd.text.blocks import Outline, skip_space
 from ragd.text.sentences import last_sentence_end, sentence_ends
-from ragd.text.words import Words
+from ragd.text.words import Words, is_inside_run
 from ragd.types import ChunkPolicy
 
 Span = tuple[int, int]
@@ -19,7 +19,9 @@ _BLOCK_START = re.compile(
 )  # behind a blank line; a list item; the first row of a table
 _LOOK_AHEAD_CHARS = 16
 _GRAPHEME_CHARS_MAX = 64
-_JOINERS = frozenset("\u200d\u034f")
+_JOINERS = frozenset("\u200d\u034f\u17d2\u1039")  # the last two put the next consonant below the one before
+_NEVER_FIRST = frozenset("。、，．！？：；）」』》〉】〕”’ーゝゞ々ぁぃぅぇぉっゃゅょァィゥェォッャュョๆຯໆฯ។၊။")
+_NEVER_LAST = frozenset("（「『《〈【〔“‘")
 _SENTENCE_CHARS_GUESS = 250
 
 
@@ -172,6 +174,8 @@ class Splitter:
         floor = self._overlap_floor(position, cut, words)
         if floor == cut:
             return covered
+        if self.words.divides_runs and is_inside_run(self.text, floor):
+            floor = self._grapheme_cut(position, floor)
         edge = bisect_left(self.edges, floor)
         result = self.edges[edge] if edge < len(self.edges) and self.edges[edge] < cut else floor
         return skip_space(self.text, result, covered)
@@ -186,10 +190,27 @@ class Splitter:
         """(the last position behind floor and up to limit that divides no word, True), or (a cut in a word, False)."""
         if self.text[limit].isspace() or self.text[limit - 1].isspace():
             return limit, True
+        if self.words.divides_runs and is_inside_run(self.text, limit):
+            return self._run_cut(floor, limit), True
         parts = self.text[floor:limit].rsplit(None, 1)
         if len(parts) == 2:
             return floor + len(parts[0]), True
         return self._grapheme_cut(floor, limit), False
+
+    def _run_cut(self, floor: int, limit: int) -> int:
+        """In text without spaces: behind the last space of the last quarter, else no closing mark begins the next piece
+        and no opening one ends this one."""
+        space = self.text.rfind(" ", limit - (limit - floor) // 4, limit)
+        if space > floor:
+            return space
+        cut = self._grapheme_cut(floor, limit)
+        while (
+            limit - cut < _GRAPHEME_CHARS_MAX
+            and cut - 1 > floor
+            and (self.text[cut] in _NEVER_FIRST or self.text[cut - 1] in _NEVER_LAST)
+        ):
+            cut = self._grapheme_cut(floor, cut - 1)
+        return cut
 
     def _grapheme_cut(self, floor: int, limit: int) -> int:
         for cut in range(limit, max(floor, limit - _GRAPHEME_CHARS_MAX), -1):

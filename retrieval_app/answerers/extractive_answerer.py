@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import regex
 
 from ragd import telemetry
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
+from ragd.text.scripts import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import (
@@ -46,7 +48,8 @@ ENGLISH = (
     "while who whom whose why will with would you your"
 )
 STOP_WORDS = frozenset(ENGLISH.split())
-WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
+LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 BAR = re.compile(r"(?<!\\)\|")
@@ -214,10 +217,12 @@ def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str,
 
 
 def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences."""
+    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences,
+    rows of tables left out where there is anything else: they repeat the words of their header."""
     requested = stems(query)
-    counts = Counter(word for sentence in sentences for word in sentence.words & requested)
-    weights = {word: math.log(1 + (len(sentences) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
+    counted = [sentence for sentence in sentences if not sentence.is_row] or sentences
+    counts = Counter(word for sentence in counted for word in sentence.words & requested)
+    weights = {word: math.log(1 + (len(counted) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
     total = sum(weights.values())
     if not total:
         return list(sentences)
@@ -285,8 +290,11 @@ def stems(text: str) -> frozenset[str]:
 
 
 def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
-    """`stems` in the text's order, each as often as it stands there."""
-    words = (word.casefold() for word in WORD.findall(text))
+    """`stems` in the text's order, each as often as it stands there; text without spaces as pairs, last."""
+    rest, runs = split_runs(text)
+    words = [word.casefold() for word in WORD.findall(rest)]
+    for run in runs:
+        words += pairs_of(run)
     return [_stem(word) for word in words if with_stop_words or word not in STOP_WORDS]
 
 
@@ -302,8 +310,14 @@ def _stem(word: str) -> str:
 
 def _is_quotable(text: str) -> bool:
     low, high = SENTENCE_CHARS
-    letters = sum(character.isalpha() for character in text)
-    return low <= len(text) <= high and letters * 2 >= len(text) and not text.startswith(("#", "|", "```", "~~~"))
+    letters = len(LETTER.findall(text))
+    # a character of Chinese or Japanese says as much as three letters
+    return (
+        low <= len(text) + 2 * count_ideographs(text)
+        and len(text) <= high
+        and letters * 2 >= len(text)
+        and not text.startswith(("#", "|", "```", "~~~"))
+    )
 
 
 def _preselection(sentence: Sentence) -> tuple[float, int, int]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ragd.text.chunking import split_sentences
+from ragd.text.scripts import is_unspaced, word_terms
 from ragd.types import Candidate
 from retrieval_app.citations.places import is_written, page_of, place_of
 
@@ -40,7 +41,6 @@ WIDE = re.compile(rf"\u3010\s*({NUMBERS})\s*(?:\u2020[^\u3010\u3011\n]{{0,80}})?
 NUMBER_OR_RANGE = re.compile(r"([0-9]+)(?:\s*(?:-|\u2013|\u2014)\s*([0-9]+))?")
 ATTACHED = re.compile(r"[^\W_]+$")
 CLAUSE_END = re.compile(r"\s*(?:$|[.,;:!?)\]}\"'\u2019\u201d\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u3001\[\u3010])")
-WORD = re.compile(r"[^\W_]{2,}")
 CLOSEST_SHARE = 0.5
 
 
@@ -277,7 +277,7 @@ def _overlap(sentence: str, cited: Sequence[str]) -> float | None:
 
 
 def _words(text: str) -> set[str]:
-    return {word.casefold() for word in WORD.findall(text)}
+    return {word for word in word_terms(text) if len(word) > 1 or is_unspaced(word)}
 
 
 def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Sequence[Candidate]) -> Citation:

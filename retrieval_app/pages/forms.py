@@ -23,8 +23,8 @@ from retrieval_app.runs.score_filter import scored
 USUAL = ("", "Default")
 PLANS_LISTED = 500
 DEFAULTS: dict[str, object] = {
-    "k": FINAL_K, "candidate_pool": CANDIDATE_POOL, "rrf_k": RRF_K, "ef_search": "auto", "weight_vector": 1,
-    "weight_lexical": 1, "token_budget": CompressPolicy().token_budget or 0,
+    "k": FINAL_K, "candidate_pool": CANDIDATE_POOL, "rrf_k": RRF_K, "ef_search": "auto", "weight_vector": "measured",
+    "weight_lexical": "measured", "token_budget": CompressPolicy().token_budget or 0,
 }  # fmt: skip
 HELP_TEXTS = {
     "plan": "Fields below override the preset.",

@@ -159,8 +159,8 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
         value = getattr(plan, name)
         if value is not None and value != getattr(plain, name):
             values[name] = str(value)
-    if dict(plan.weights) != dict(plain.weights):
-        values |= {name: f"{plan.weights.get(list_name, 1.0):.17g}" for name, list_name in WEIGHTS.items()}
+    # always: the server's defaults have the weights that were measured on the collection
+    values |= {name: f"{plan.weights.get(list_name, 1.0):.17g}" for name, list_name in WEIGHTS.items()}
     for name in ("tags_any", "tags_all"):
         if tags := getattr(plan.filters, name):
             values[name] = ", ".join(tags)

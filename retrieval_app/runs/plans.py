@@ -13,6 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import check_description
+from collections_app.services.generations.list_weights import list_weights
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
 from ragd.conditions import parse_condition
@@ -38,7 +39,8 @@ def build_plan(collection: Collection, *, plan: str | None = None, **explicit: A
     """The one plan that every door builds. explicit: PLAN_FIELDS; None leaves a field to the plan it begins from.
 
     It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
-    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector. A list that
+    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector, with the list
+    weights that were measured on the collection. A list that
     weights leaves out keeps the weight that it begins with. An empty list or object of filters lifts the saved plan's;
     rerank and compress "none" switch those off.
     Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
@@ -53,23 +55,24 @@ def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str,
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
         )
     saved = _begin(collection, name)
-    start = saved.retrieve_plan if saved else _server_plan(collection)
+    start = saved.retrieve_plan if saved else _server_plan(collection, list_weights([collection])[collection.pk])
     values = {field: value for field, value in explicit.items() if value is not None}
     return ChosenPlan(_override(start, values), saved.name if saved else "")
 
 
-def _server_plan(collection: Collection) -> RetrievePlan:
-    return RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector")
+def _server_plan(collection: Collection, weights: Mapping[str, float]) -> RetrievePlan:
+    return RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector", weights=weights)
 
 
 def default_plans(collections: Sequence[Collection]) -> dict[str, ChosenPlan]:
-    """`choose_plan` without a name and fields for each of these, by the collection's name: one query for all."""
+    """`choose_plan` without a name and fields for each of these, by the collection's name: two queries for all."""
     saved = {plan.collection_id: plan for plan in SavedPlan.objects.filter(collection__in=collections, is_default=True)}
+    weights = list_weights(collections)
     result = {}
     for collection in collections:
         own = saved.get(collection.pk)
         result[collection.name] = ChosenPlan(
-            own.retrieve_plan if own else _server_plan(collection), own.name if own else ""
+            own.retrieve_plan if own else _server_plan(collection, weights[collection.pk]), own.name if own else ""
         )
     return result
 

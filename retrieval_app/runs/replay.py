@@ -19,7 +19,6 @@ from retrieval_app.runs import query_pipeline
 
 APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, and exact 'always' does not"
 
-ADDED = ("attributes", "place")  # fields of results that runs of earlier versions do not have
 CORRECTED = ("refined", "completed", "replaced")  # outcomes of the corrective step that change results
 
 
@@ -32,10 +31,10 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Byte for byte; attributes and place only where they were kept, which earlier versions did not."""
-        then, now = self.run.results, self.again.results
-        missing = {name for name in ADDED if any(name not in each for each in then)}
-        now = [{name: value for name, value in each.items() if name not in missing} for each in now]
+        """Byte for byte, in the fields that were kept then: earlier versions had fewer."""
+        then = self.run.results
+        kept = set().union(*then)
+        now = [{name: value for name, value in each.items() if name in kept} for each in self.again.results]
         return canonical_json(then) == canonical_json(now)
 
     @property

@@ -17,6 +17,7 @@ SEARCH = "/v1/collections/house/search"
 PART_A = {"doc_id", "chunk_index", "content", "score", "metadata", "tags"}
 ADDED = {
     "attributes",
+    "place",
     "rank",
     "ranks",
     "start",

@@ -34,7 +34,7 @@ def fresh(settings: Any) -> Iterator[None]:
         setattr(settings, f"RAGD_{name}_API_KEY", "")
     stored.forget()
     yield
-    stored.forget()
+    stored._rows, stored._read_at = (), 0.0
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,6 @@ REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
 )
-OF_AN_INDEX = frozenset({"vector_type", "list_weights"})  # what a generation and the manifest of an export state since
 # Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
 # compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
 ADDED = (
@@ -66,28 +65,15 @@ ADDED = (
         frozenset({"match", "by_construction"}),
     ),
     (re.compile(r"/v1/collections/\w+/(documents|revisions|export)"), frozenset({"file_metadata", "cell_map"})),
+    (re.compile(r"/v1/collections/\w+/(documents|export)"), frozenset({"language_stated"})),
+    (re.compile(r"/v1/collections/\w+/(documents|export)"), frozenset({"language"})),
+    (re.compile(r"/v1/collections/\w+/facets"), frozenset({"languages"})),
     (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
         ),
         frozenset({"attributes", "place", "cells"}),
     ),
-    (
-        re.compile(r"/v1/collections/\w+/(documents|export)"),
-        frozenset({"language", "language_stated"}),
-    ),
-    (re.compile(r"/v1/collections/\w+/facets"), frozenset({"languages"})),
-    (
-        re.compile(r"/v1/collections/\w+/generations|/v1/(collections/\w+/(search|ask|export)|runs)"),
-        OF_AN_INDEX,
-    ),
-)
-ADDED_MEMBERS = ("page_layouts",)  # of an export
-# Questions that the quoting answerer answers anew since it reads rows of tables under their header: the words of the
-# rows change what each word tells. What it quotes, and as how good evidence, is not compared; what was found is.
-REQUOTED = frozenset({"How long does the seal of the pump last?", "How long are API keys valid?"})
-OF_A_QUOTATION = frozenset(
-    {"answer", "citations", "sentences", "token_usage", "evidence", "excerpt", "excerpt_start", "excerpt_end", "cited"}
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
 WHOLE_HASHES: dict[str, str] = {}
@@ -260,10 +246,7 @@ def without_columns(content: str, names: frozenset[str]) -> str:
 
 def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
     """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
-    manifest = without(json.loads(members["manifest.json"]), OF_AN_INDEX)
-    for name in ADDED_MEMBERS:  # empty: the old database had nothing of the kind
-        if members.get(f"{name}.jsonl") == b"":
-            del members[f"{name}.jsonl"], manifest["members"][f"{name}.jsonl"], manifest["counts"][name]
+    manifest = json.loads(members["manifest.json"])
     for name, content in members.items():
         if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
             members[name] = left
@@ -291,9 +274,8 @@ def without(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, dict):
         if value.get("file_metadata"):
             value = value | {"metadata": whole_metadata(value["metadata"], value["file_metadata"])}
-        if "owasp" in value:  # a finding had its place from the first
-            names -= {"place"}
-        return {name: without(item, names) for name, item in value.items() if name not in names}
+        own = names if "doc_id" in value else names - {"place"}  # a finding has a place of another kind
+        return {name: without(item, names) for name, item in value.items() if name not in own}
     return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
@@ -327,15 +309,6 @@ def without_wording(row: dict[str, Any]) -> dict[str, Any]:
     answer = json.loads(row["answer"])
     for path in paths:
         empty_texts(answer, path)
-    return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
-
-
-def without_quotation(row: dict[str, Any]) -> dict[str, Any]:
-    """The recorded or replayed answer to one of REQUOTED by the quoting answerer without what it quotes."""
-    body = row["body"] or {}
-    if body.get("llm_model") != "extractive" or body.get("query") not in REQUOTED:
-        return row
-    answer = without(json.loads(row["answer"]), OF_A_QUOTATION)
     return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
 
 

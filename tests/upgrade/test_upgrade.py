@@ -19,7 +19,7 @@ from django.conf import settings
 
 from ragd import SPEC_VERSION
 from ragd_site.runtime.programs import find_wheel_binaries
-from tests.upgrade.fixture import without_quotation, without_ratios, without_wording
+from tests.upgrade.fixture import without_ratios, without_wording
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,8 +54,7 @@ def test_a_migrated_database_serves_the_same_answers(environment: dict[str, str]
     process = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, check=True)
     recorded = json.loads(gzip.decompress((DATA / "answers.json.gz").read_bytes()))["answers"]
     before, after = (
-        [without_quotation(without_ratios(without_wording(row))) for row in rows]
-        for rows in (recorded, json.loads(process.stdout))
+        [without_ratios(without_wording(row)) for row in rows] for rows in (recorded, json.loads(process.stdout))
     )
     assert len(after) == len(before) > 200
     later = traces_of_evaluations(after)

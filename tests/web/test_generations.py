@@ -13,7 +13,7 @@ from tests.web.pages import attribute, has, texts, tones, tree
 POLICY = ".chip[data-tone=watch][title]"  # of a document that is not cut as its collection says
 AT = "/collections/nature/generations/"
 FORM = {
-    "embed_model": "all-MiniLM-L6-v2", "embed_dims": 384, "language": "english", "hybrid_enabled": "on",
+    "embed_model": "all-MiniLM-L6-v2", "embed_dims": 384, "language": "auto", "hybrid_enabled": "on",
     "activate": "automatic", "kind": "structure", "target_tokens": 8, "overlap_tokens": 0, "max_chars": "",
 }  # fmt: skip
 

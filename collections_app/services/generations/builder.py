@@ -22,6 +22,7 @@ from collections_app.policies import policy_of
 from collections_app.services.documents.documents import draft_of
 from collections_app.services.endpoints.providers import ingest_embedder
 from collections_app.services.generations.index_builds import build_index
+from collections_app.services.generations.list_weights import measure
 from collections_app.services.generations.promotion_gate import may_serve
 from collections_app.services.generations.swap import NotSettledError, drop_leftovers, spec_of, swap_in
 from collections_app.services.indexing.embedding_checkpoints import (
@@ -328,13 +329,15 @@ class Builder:
         )
 
     def complete(self) -> None:
-        """Lexical weights by the final mean length, and the vector index where there are enough chunks for one."""
+        """Lexical weights by the final mean length, the vector index where there are enough chunks, fusion weights."""
         with transaction.atomic():
             self.progress.hold()
             refresh_weights(self.store)
         execute(connection, f"ANALYZE {self.store.collection.partition}")
         if self.store.state().chunk_count > settings.RAGD_EXACT_THRESHOLD:
             build_index(self.store, self.progress)
+        if self.generation.hybrid_enabled and not self.generation.list_weights_report:
+            self._save(**measure(self.store))
 
     def is_wanted(self) -> bool:
         """Whether it is to serve as soon as it can; somebody may have asked for it meanwhile."""

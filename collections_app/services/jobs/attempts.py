@@ -46,7 +46,8 @@ CLAIMABLE = "state IN ('queued', 'running') AND attempts < attempts_forgiven + %
 BEGIN = """
 state = 'running', started_at = coalesce(started_at, %(now)s), chunks_done = 0, chunks_total = 0, stages = '[]',
 timings_ms = '{}', stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed'
-    WHEN 'build_index' THEN 'store' WHEN 'probe_recall' THEN 'probe' ELSE 'parse' END
+    WHEN 'build_index' THEN 'store' WHEN 'probe_recall' THEN 'probe' WHEN 'measure_weights' THEN 'embed'
+    ELSE 'parse' END
 """
 
 QUICK_CHUNKS = 16  # embedded sooner than anybody looks

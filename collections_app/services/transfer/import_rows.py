@@ -59,6 +59,7 @@ def _whole_policy(value: Mapping[str, Any]) -> None:
 
 Count = Annotated[StrictInt, Field(ge=0, le=INT_MAX)]
 Number = Annotated[StrictInt, Field(ge=1, le=INT_MAX)]
+LanguageCode = Annotated[StrictStr, Field(pattern="^([a-z]{2})?$")]
 Hash = Annotated[StrictStr, Field(pattern="^([0-9a-f]{64})?$")]
 Time = Annotated[StrictStr, _checked(check_time)]
 DocId = Annotated[StrictStr, _checked(check_doc_id)]
@@ -108,6 +109,8 @@ class DocumentVersion(BaseModel):
 
 class DocumentRow(DocumentVersion):
     token_count: Count = 0
+    language: LanguageCode = ""
+    language_stated: LanguageCode = ""
     chunk_policy_stated: StatedPolicy = {}
     enabled: StrictBool = True
     archived_at: Time | None = None

@@ -14,18 +14,18 @@ from typing import Any
 
 from django.db import connection
 
-from collections_app.domain.identity import clean_metadata, clean_tags
+from collections_app.domain.identity import check_language, clean_metadata, clean_tags
 from collections_app.models import Collection, Document, IngestJob
 
 DOCUMENTS = """
 SELECT doc_id, source_hash, archived_at IS NOT NULL, enabled, tags, metadata, chunk_policy,
-       chunk_policy_stated
+       chunk_policy_stated, language_stated
 FROM documents
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
 
 UNDER_WAY = """
-SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, u.sha256, j.tags, j.metadata, j.policy
+SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, u.sha256, j.tags, j.metadata, j.policy, j.origin->>'language'
 FROM ingest_jobs j
 LEFT JOIN uploads u ON u.id = j.upload_id
 WHERE j.collection_id = %(collection_id)s AND j.doc_id = ANY(%(doc_ids)s) AND j.kind IN ('file', 'fetch')
@@ -64,16 +64,22 @@ class RequestedMetadata:
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
     policy: dict[str, Any] | None = None
+    language: str | None = None
 
     @classmethod
     def read(
-        cls, tags: Sequence[str] | None, metadata: Mapping[str, Any] | None, policy: Mapping[str, Any] | None
+        cls,
+        tags: Sequence[str] | None,
+        metadata: Mapping[str, Any] | None,
+        policy: Mapping[str, Any] | None,
+        language: str | None = None,
     ) -> RequestedMetadata:
         """Cleaned as they would be kept. Raises InvalidInput."""
         return cls(
             None if tags is None else list(clean_tags(tags)),
             None if metadata is None else clean_metadata(metadata),
             {name: value for name, value in policy.items() if value is not None} if policy else None,
+            None if language is None else check_language(language),
         )
 
 
@@ -94,6 +100,7 @@ class DocumentState:
     own: Labels
     policy: dict[str, Any] | None
     policy_stated: dict[str, Any] = field(default_factory=dict)
+    language_stated: str = ""
 
     def has(self, sha256: str) -> bool:
         return bool(sha256) and self.sha256 == sha256
@@ -119,6 +126,8 @@ class DocumentState:
             other.append("metadata")
         if asked.policy and self.policy != (asked.policy if self.job_id else resolve()):
             other.append("chunk policy")
+        if asked.language is not None and asked.language != self.language_stated:
+            other.append("language")
         return " and ".join(other)
 
     def _has_metadata(self, asked: dict[str, Any], metadata: dict[str, Any]) -> bool:
@@ -139,7 +148,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
         cursor.execute(DOCUMENTS, values)
         rows = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
         cursor.execute(UNDER_WAY, values)
-        for doc_id, job_id, sha256, tags, metadata, policy in cursor.fetchall():
+        for doc_id, job_id, sha256, tags, metadata, policy, language in cursor.fetchall():
             before = rows.get(doc_id)
             labels = (tags, _object(metadata))
             rows[doc_id] = DocumentState(
@@ -150,6 +159,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
                 labels=labels,
                 own=labels,
                 policy=_object(policy) or None,
+                language_stated=language or "",
             )
     return rows
 
@@ -163,9 +173,9 @@ def document_exists(collection: Collection, doc_id: str) -> bool:
 
 
 def _document(row: Sequence[Any], labels: Labels | None) -> DocumentState:
-    _, sha256, archived, enabled, tags, metadata, policy, explicit = row
+    _, sha256, archived, enabled, tags, metadata, policy, explicit, language = row
     own = (tags, _object(metadata))
-    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(explicit))
+    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(explicit), language)
 
 
 def load_siblings(collection: Collection, doc_id: str) -> dict[str, DocumentState]:

@@ -146,11 +146,13 @@ def submit_uploads(
     label: str = "",
     kind: str = IngestBatch.Kind.UPLOAD,
     more: bool = False,
+    language: str | None = None,
     actor: audit.Actor = None,
 ) -> list[UploadOutcome]:
     """Queue one job per file that brings something; one outcome per file, in order.
 
-    doc_ids: one per file, "" or none for its own name. tags, metadata: of every document; None: what it has stays.
+    doc_ids: one per file, "" or none for its own name. tags, metadata, language: of every document; None: what it has
+    stays.
     on_clash: what happens to a file whose doc_id has other content: "replace" it, "skip" the file, or "keep_both" under
     the next free number; choices: the same per file, "" for on_clash. The same bytes with the same tags, metadata and
     policy make no job. A ZIP or TAR makes one job that unpacks it, and its members are treated the same way. Bytes and
@@ -160,7 +162,7 @@ def submit_uploads(
     """
     check_clash(on_clash)
     requested, clashes = check_counts(files, doc_ids, choices)
-    asked = RequestedMetadata.read(tags, metadata, policy)
+    asked = RequestedMetadata.read(tags, metadata, policy, language)
     check_queue(len(files), sum(file.size or 0 for file in files))
     offered = [UploadItem(*each) for each in zip(files, requested, clashes, strict=True)]
     with transaction.atomic():
@@ -250,6 +252,8 @@ def _job(
     is_archive: bool,
 ) -> IngestJob:
     origin = dict(offered.origin)
+    if terms.asked.language is not None:
+        origin["language"] = terms.asked.language
     if is_archive:
         origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
         origin["on_clash"] = offered.on_clash or terms.on_clash

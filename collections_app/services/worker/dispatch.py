@@ -28,6 +28,7 @@ from collections_app.services.documents.scans import parse_with_recognition
 from collections_app.services.endpoints.providers import require_endpoint
 from collections_app.services.generations.builder import build_generation
 from collections_app.services.generations.index_builds import run_index_build
+from collections_app.services.generations.list_weights import run_measurement
 from collections_app.services.generations.recall_probes import run_probe
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
@@ -123,6 +124,8 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
         return None
     draft = draft_of(document)
+    if "language" in job.origin and job.origin["language"] != draft.language:
+        return None
     overlays = DocumentOverlays.read(collection.pk, job.doc_id)
     same = hash_content(collection, draft, document.text, policy, overlays.digest) == document.content_hash
     return draft if same else None
@@ -145,6 +148,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
         cell_map=parsed.cell_map,
         warnings=parsed.warnings,
         layout=parsed.layout,
+        language=job.origin.get("language"),
     )
 
 
@@ -219,6 +223,7 @@ WORK: dict[str, Work] = {
     IngestJob.Kind.GENERATION: Work(build_generation),
     IngestJob.Kind.BUILD_INDEX: Work(run_index_build, telemetry.BUILD_INDEX),
     IngestJob.Kind.PROBE_RECALL: Work(run_probe, telemetry.PROBE),
+    IngestJob.Kind.MEASURE_WEIGHTS: Work(run_measurement, telemetry.PROBE, asks_endpoint=True),
 }
 
 

@@ -25,6 +25,7 @@ from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.documents.scans import drop_unused_recognition
 from collections_app.services.endpoints.hosts import forget_hosts
+from collections_app.services.generations.list_weights import submit_due_measurements
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
 from collections_app.services.history.past_indexes import drop_past_indexes
 from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
@@ -65,6 +66,7 @@ def sweep() -> dict[str, int]:
             "operations": sweep_operations(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
+            "weights": submit_due_measurements(),
             "generations": tidy_generations(now),
             "past_indexes": drop_past_indexes(now),
             "uploads": drop_orphan_uploads(now),

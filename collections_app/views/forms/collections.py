@@ -15,6 +15,7 @@ from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.tables import languages
+from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [
@@ -43,11 +44,17 @@ class ChunkPolicyFields(forms.Form):
         return {name: value for name, value in data.items() if value not in (None, "")}
 
 
+LANGUAGE_HELP = (
+    "Stemming for keyword search. By document: by each document's detected language, and by pairs of characters in "
+    "Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese."
+)
+
+
 class IndexFields(ChunkPolicyFields):
     """What an index is built with, to be mixed into forms that set it."""
 
     hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
-    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
+    language = forms.ChoiceField(label="Language", help_text=LANGUAGE_HELP)
     embed_model = forms.CharField(label="Embedding model", max_length=200)
     embed_dims = forms.IntegerField(
         label="Dimensions",
@@ -60,7 +67,9 @@ class IndexFields(ChunkPolicyFields):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._offer_models()
-        field_of(self, "language", forms.ChoiceField).choices = [(name, name) for name in languages(connection)]
+        field_of(self, "language", forms.ChoiceField).choices = [
+            (name, "by document" if name == AUTO else name) for name in languages(connection)
+        ]
 
     def _offer_models(self) -> None:
         """The models that are set up, to choose from; to type as well where an endpoint may know others."""
@@ -90,7 +99,7 @@ class CollectionForm(IndexFields):
         model, _ = default_model()
         for name, initial, help_text in (
             ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
-            ("language", "english", "Stemming for keyword search."),
+            ("language", AUTO, LANGUAGE_HELP),
             ("embed_model", model, "Changing it later rebuilds the index."),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text

@@ -38,6 +38,7 @@ def filter_of_address(query: QueryDict) -> DocumentFilter:
             "tags": query.getlist("tag"),
             "state": query.get("state") or OLD_STATES.get(query.get("enabled", "")),
             "type": query.get("type"),
+            "language": query.get("language"),
         }
     )
 
@@ -62,6 +63,7 @@ class Selection:
                 "tags": posted.getlist("f_tag"),
                 "state": posted.get("f_state"),
                 "type": posted.get("f_type"),
+                "language": posted.get("f_language"),
             }
         )
         return cls((), document_filter, int(expected) if expected.isascii() and expected.isdecimal() else None)
@@ -84,6 +86,7 @@ class Selection:
             *(("f_tag", tag) for tag in requested.tags),
             ("f_state", requested.state),
             ("f_type", requested.media_type),
+            ("f_language", requested.language),
         ]
 
 
@@ -147,6 +150,12 @@ class DocumentForm(ChunkPolicyFields):
         help_text="Part of every embedding; a change re-embeds all chunks.",
     )
     tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    language = forms.CharField(
+        label="Language",
+        max_length=2,
+        required=False,
+        help_text="Two letters, such as en or zh. Empty: detected from the text.",
+    )
     metadata = ObjectField(
         label="Metadata",
         required=False,
@@ -162,6 +171,7 @@ class DocumentForm(ChunkPolicyFields):
         values: dict[str, Any] = {
             "title": document.title,
             "tags": document.tags,
+            "language": document.language_stated,
             "metadata": metadata,
             "expected_revision": document.revision,
             **document.chunk_policy_stated,
@@ -172,5 +182,7 @@ class DocumentForm(ChunkPolicyFields):
         """The fields that differ from what the document is, for `edit_document`."""
         requested = {name: self.cleaned_data[name] for name in ("title", "tags", "metadata")}
         changes = {name: value for name, value in requested.items() if value != getattr(document, name)}
+        if self.cleaned_data["language"].lower() != document.language_stated:
+            changes["language"] = self.cleaned_data["language"]
         policy = self.chunk_policy()
         return changes | ({"chunk_policy": policy} if policy != document.chunk_policy_stated else {})

@@ -1,0 +1,186 @@
+"""Documents in many scripts: what language they are in, and answers that cite the right sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collections_app.models import Collection, Document, IngestJob
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.transfer.export import export_to_file
+from collections_app.services.transfer.import_stage import import_collection
+from tests.api.conftest import Api
+
+# language -> (three sentences, a question, which of the sentences answers it)
+TEXTS: dict[str, tuple[tuple[str, ...], str, int]] = {
+    "zh": (
+        (
+            "仓库每天早上八点开门，周末休息不营业。",
+            "红色钥匙的有效期为九十天，过期必须更换。",
+            "水泵清洗之前必须切断全部电源。",
+        ),
+        "红色钥匙的有效期多少天？",
+        1,
+    ),
+    "ja": (
+        (
+            "倉庫は毎朝八時に開き、週末は休みます。",
+            "赤い鍵の有効期間は九十日で、その後は交換します。",
+            "ポンプの掃除の前に電源を切ります。",
+        ),
+        "赤い鍵の有効期間は？",
+        1,
+    ),
+    "th": (
+        ("คลังสินค้าเปิดทุกวันเวลาแปดโมงเช้า ", "กุญแจสีแดงมีอายุการใช้งานเก้าสิบวันเท่านั้น ", "ต้องปิดไฟก่อนทำความสะอาดเครื่องสูบน้ำทุกครั้ง"),
+        "กุญแจสีแดงมีอายุการใช้งานกี่วัน",
+        1,
+    ),
+    "lo": (
+        ("ຄັງສິນຄ້າເປີດທຸກມື້ເວລາແປດໂມງເຊົ້າ ", "ກະແຈສີແດງມີອາຍຸການໃຊ້ງານເກົ້າສິບມື້ເທົ່ານັ້ນ ", "ຕ້ອງປິດໄຟກ່ອນທຳຄວາມສະອາດປໍ້ານ້ຳທຸກຄັ້ງ"),
+        "ກະແຈສີແດງມີອາຍຸການໃຊ້ງານຈັກມື້",
+        1,
+    ),
+    "km": (
+        ("ឃ្លាំងបើករៀងរាល់ថ្ងៃម៉ោងប្រាំបីព្រឹក។", "កូនសោក្រហមមានសុពលភាពកៅសិបថ្ងៃ។", "ត្រូវបិទភ្លើងមុនពេលសម្អាតស្នប់ទឹក។"),
+        "កូនសោក្រហមមានសុពលភាពប៉ុន្មានថ្ងៃ?",
+        1,
+    ),
+    "my": (
+        ("ဂိုဒေါင်ကို နေ့စဉ် မနက်ရှစ်နာရီတွင် ဖွင့်သည်။", "အနီရောင်သော့သည် ရက်ကိုးဆယ် သက်တမ်းရှိသည်။", "ပန့်ကို သန့်ရှင်းရေးမလုပ်မီ မီးပိတ်ရမည်။"),
+        "အနီရောင်သော့ သက်တမ်း ဘယ်နှစ်ရက်လဲ။",
+        1,
+    ),
+    "hi": (
+        ("गोदाम हर सुबह आठ बजे खुलता है। ", "लाल चाबी नब्बे दिनों तक मान्य रहती है। ", "पंप की सफाई से पहले बिजली बंद करनी चाहिए।"),
+        "लाल चाबी कितने दिनों तक मान्य है?",
+        1,
+    ),
+    "ar": (
+        (
+            "هل يفتح المستودع كل صباح في الساعة الثامنة؟ ",
+            "المفتاح الأحمر صالح لمدة تسعين يوما. ",
+            "يجب فصل الكهرباء قبل تنظيف المضخة.",
+        ),
+        "كم يوما المفتاح الأحمر صالح؟",
+        1,
+    ),
+    "ur": (
+        (
+            "گودام ہر صبح آٹھ بجے کھلتا ہے۔ ",
+            "سرخ چابی نوے دن تک کارآمد رہتی ہے۔ ",
+            "پمپ کی صفائی سے پہلے بجلی بند کریں۔",
+        ),
+        "سرخ چابی کتنے دن تک کارآمد ہے؟",
+        1,
+    ),
+    "am": (
+        ("መጋዘኑ በየቀኑ ጠዋት ሁለት ሰዓት ይከፈታል።", "ቀዩ ቁልፍ ለዘጠና ቀናት ያገለግላል።", "ፓምፑ ከመጽዳቱ በፊት መብራት መጥፋት አለበት።"),
+        "ቀዩ ቁልፍ ለስንት ቀናት ያገለግላል፧",
+        1,
+    ),
+    "hy": (
+        (
+            "Պահեստը բացվում է ամեն առավոտ ժամը ութին։ ",
+            "Կարմիր բանալին վավեր է իննսուն օր։ ",
+            "Պոմպը մաքրելուց առաջ անջատեք հոսանքը։",
+        ),
+        "Քանի՞ օր է վավեր կարմիր բանալին։",
+        1,
+    ),
+    "el": (
+        (
+            "Πότε ανοίγει η αποθήκη κάθε πρωί; ",
+            "Το κόκκινο κλειδί ισχύει για ενενήντα ημέρες. ",
+            "Κλείστε το ρεύμα πριν τον καθαρισμό.",
+        ),
+        "Πόσες ημέρες ισχύει το κόκκινο κλειδί;",
+        1,
+    ),
+    "he": (
+        (
+            "המחסן נפתח בכל בוקר בשעה שמונה. ",
+            "המפתח האדום תקף למשך תשעים ימים. ",
+            "יש לנתק את החשמל לפני ניקוי המשאבה.",
+        ),
+        "כמה ימים תקף המפתח האדום?",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_the_answer_cites_the_right_sentence(api: Api, language: str) -> None:
+    create_collection(name="notes")
+    sentences, question, right = TEXTS[language]
+    text = "".join(sentences)
+    api.send("PUT", "/collections/notes/documents/a", {"content": text})
+    document = api.get("/collections/notes/documents/a").json()
+    assert document["language"] == language
+    body = api.send("POST", "/collections/notes/ask", {"query": question, "mode": "lexical"}).json()
+    assert body["sources"]
+    quotes = [citation["quote"] for citation in body["citations"]]
+    assert quotes, body["answer"]
+    assert all(text[each["start"] : each["end"]] == each["quote"] for each in body["citations"])
+    assert sentences[right].strip() in quotes
+    assert text not in quotes
+
+
+def test_a_stated_language_is_kept_until_it_is_taken_back(api: Api, notes: Collection) -> None:
+    path = "/collections/notes/documents/a"
+
+    def state() -> tuple[str, str]:
+        found = api.get(path).json()
+        return found["language"], found["language_stated"]
+
+    text = "The keys are valid for ninety days and must be renewed after that."
+    api.send("PUT", path, {"content": text, "language": "DE"})
+    assert state() == ("de", "de")
+    api.send("PUT", path, {"content": f"{text} Soon."})
+    assert state() == ("de", "de")
+    assert api.send("PATCH", path, {"language": ""}).status_code == 200
+    assert state() == ("en", "")
+    chunks = api.get("/collections/notes/chunks").json()["items"]
+    assert {chunk["attributes"]["language"] for chunk in chunks} == {"en"}
+    refused = api.send("PATCH", path, {"language": "german"})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "language")
+    assert state() == ("en", "")
+
+
+def test_documents_are_filtered_and_counted_by_language(api: Api, notes: Collection) -> None:
+    for doc_id, text in (("zh", TEXTS["zh"][0][0]), ("th", TEXTS["th"][0][0]), ("none", "1 2 3 4")):
+        api.send("PUT", f"/collections/notes/documents/{doc_id}", {"content": text})
+    for language, expected in (("zh", ["zh"]), ("unknown", ["none"]), ("", ["none", "th", "zh"]), ("xx", [])):
+        page = api.get(f"/collections/notes/documents?language={language}").json()
+        assert [item["doc_id"] for item in page["items"]] == expected
+    facets = api.get("/collections/notes/facets").json()["languages"]
+    assert {facet["value"]: facet["count"] for facet in facets} == {"zh": 1, "th": 1, "unknown": 1}
+
+
+def test_new_collections_go_by_document_and_named_languages_stay(api: Api) -> None:
+    for values in ({"name": "open"}, {"name": "named", "language": "german"}):
+        assert api.send("POST", "/collections", values).status_code == 200
+    made, named = (api.get(f"/collections/{name}").json() for name in ("open", "named"))
+    assert (made["language"], named["language"]) == ("auto", "german")
+    refused = api.send("POST", "/collections", {"name": "wrong", "language": "klingon"})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "language")
+    assert not Document.objects.filter(collection__name="wrong").exists()
+
+
+def test_an_upload_states_the_language(api: Api, notes: Collection) -> None:
+    answer = api.upload("notes", ("a.txt", b"The keys are valid for ninety days."), fields={"language": "fr"})
+    assert answer.status_code == 202
+    assert IngestJob.objects.get(doc_id="a.txt").origin["language"] == "fr"
+
+
+def test_an_export_carries_the_language(committed: None, api: Api, notes: Collection, tmp_path: Path) -> None:
+    api.put("/collections/notes/documents/a", {"content": TEXTS["el"][0][1], "language": "fr"})
+    export_to_file(notes, tmp_path / "notes.zip")
+    import_collection(tmp_path / "notes.zip", name="copy")
+    document = Document.objects.get(collection__name="copy", doc_id="a")
+    assert (document.language, document.language_stated) == ("fr", "fr")
+    query = {"query": "κλειδί", "mode": "lexical"}
+    found = [api.post(f"/collections/{name}/search", query).json()["results"] for name in ("notes", "copy")]
+    assert found[0]
+    assert [item["score"] for item in found[0]] == [item["score"] for item in found[1]]

@@ -1,0 +1,187 @@
+"""Words by the language of each document: the same ranking on every path, the old lexemes where a language is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ragd
+from ragd.insight.score_parts import find_words, query_words, word_shares, written_forms
+from ragd.insight.what_if import Supposed, WhatIf
+from ragd.search.lexical_search import read_query, scanned_rows
+from ragd.search.pruned_search import pruned_rows
+from ragd.store.generations import GenerationSpec
+from ragd.store.postings import build_postings
+from ragd.store.store import Store, fetch_all
+from ragd.store.tables import create_collection
+from ragd.text.languages import ALL_CONFIGURATIONS, configuration_of, detect_language
+from ragd.text.scripts import indexed_pairs, pairs_of, split_runs, word_terms
+from ragd.text.words import Words, count_words
+from ragd.types import Chunk, ChunkPolicy, RetrievePlan
+
+TEXTS = {
+    "en": ("en", "The keys are valid for ninety days and boiling water is hot"),
+    "de": ("de", "Die Schlüssel gelten neunzig Tage lang"),
+    "zh": ("zh", "钥匙有效期为九十天，PostgreSQL数据库保存它们。"),
+    "ja": ("ja", "鍵の有効期間は九十日です。"),
+    "th": ("th", "กุญแจมีอายุเก้าสิบวัน"),
+    "lo": ("lo", "ກະແຈມີອາຍຸເກົ້າສິບມື້"),
+    "km": ("km", "កូនសោមានសុពលភាពកៅសិបថ្ងៃ។"),
+    "my": ("my", "သော့များသည် ရက်ကိုးဆယ် သက်တမ်းရှိသည်။"),
+}
+QUESTIONS = {
+    "boils keys": "en", "Schlüssels": "de", "钥匙有效": "zh", "postgresql": "zh", "有効期間": "ja", "อายุเก้าสิบ": "th",
+    "ອາຍຸເກົ້າ": "lo", "សុពលភាព": "km", "သက်တမ်း": "my",
+}  # fmt: skip
+VECTOR = (1.0, 0.0, 0.0)
+PLAN = RetrievePlan(mode="lexical", k=20)
+SPACED = st.text(alphabet="ab cdéü.\n你日ก", max_size=400).filter(
+    lambda text: all(len(part) <= 12 for part in text.split())
+)
+
+
+def make_chunk(doc_id: str, **values: Any) -> Chunk:
+    language, text = TEXTS[doc_id]
+    attributes = {"language": values.pop("language", language)}
+    return Chunk(doc_id, 0, text, 0, len(text), embedding=VECTOR, attributes=attributes, **values)
+
+
+def make_store(connection: Any, name: str, language: str = "auto") -> Store:
+    create_collection(connection, name=name, embed_model="given", embed_dims=3, language=language)
+    return Store(connection, name)
+
+
+@pytest.fixture
+def store(connection: Any) -> Iterator[Store]:
+    store = make_store(connection, "tongues")
+    ragd.index([make_chunk(doc_id) for doc_id in TEXTS], store)
+    yield store
+
+
+@pytest.mark.parametrize(("question", "expected"), QUESTIONS.items())
+def test_each_script_is_found_by_a_part_of_its_text(store: Store, question: str, expected: str) -> None:
+    assert ragd.retrieve(question, PLAN, store)[0].doc_id == expected
+
+
+def test_the_packed_path_and_the_supposed_one_rank_as_the_scan_does(store: Store) -> None:
+    build_postings(store)
+    state = store.state()
+    for question in QUESTIONS:
+        query = read_query(question, store, state)
+        packed = pruned_rows(query.weights, query.chunks, query.vector, PLAN, store)
+        assert packed == scanned_rows(query, PLAN, store)
+        assert packed
+    supposed = WhatIf(store, Supposed(gone_documents=("zh",)))
+    _, then = supposed.compare("钥匙 keys Schlüssel", PLAN, None)
+    ragd.store.indexing.delete_document_chunks(["zh"], store)
+    now = ragd.retrieve("钥匙 keys Schlüssel", PLAN, store)
+    assert [(item.key, item.score) for item in then] == [(item.key, item.score) for item in now]
+
+
+def test_another_language_parses_the_stored_text_anew_and_leaves_no_trace(connection: Any, store: Store) -> None:
+    def rows(its: Store) -> list[tuple[Any, ...]]:
+        sql = f"SELECT doc_id, fts::text, lexical::text FROM {its.collection.partition} ORDER BY doc_id"
+        terms = "SELECT term, chunk_count FROM chunk_terms WHERE collection_id = %(id)s AND chunk_count > 0 ORDER BY 1"
+        return [*fetch_all(connection, sql), *fetch_all(connection, terms, {"id": its.collection.id})]
+
+    before = rows(store)
+    counts = ragd.index([make_chunk("en", language="fr")], store)
+    assert counts["written"] == 1
+    assert rows(store) != before
+    ragd.index([make_chunk("en")], store)
+    assert rows(store) == before
+    assert ragd.index([make_chunk("en")], store)["written"] == 0
+
+
+@pytest.mark.parametrize("language", ["english", "simple", "german"])
+def test_a_named_configuration_keeps_its_lexemes(connection: Any, language: str) -> None:
+    store = make_store(connection, "named", language)
+    ragd.index([make_chunk(doc_id) for doc_id in TEXTS], store)
+    sql = f"""SELECT count(*), count(*) FILTER (WHERE fts = to_tsvector(%(language)s::regconfig,
+              context || E'\\n' || content)) FROM {store.collection.partition}"""
+    assert fetch_all(connection, sql, {"language": language}) == [(len(TEXTS), len(TEXTS))]
+
+
+def test_english_documents_have_the_lexemes_of_english_and_one_marker(connection: Any) -> None:
+    store = make_store(connection, "plain")
+    ragd.index([make_chunk("en"), replace(make_chunk("en"), doc_id="other", attributes={})], store)
+    sql = f"""SELECT ts_delete(fts, 'configuration english') = to_tsvector('english', content),
+              ragd_bm25(fts, %(mean)s)::text = lexical::text, array_length(tsvector_to_array(fts), 1)
+              - array_length(tsvector_to_array(to_tsvector('english', content)), 1) FROM {store.collection.partition}"""
+    assert fetch_all(connection, sql, {"mean": store.state().length_baked}) == [(True, True, 1)] * 2
+
+
+def test_the_explanation_adds_up_and_names_each_lexeme_once(store: Store) -> None:
+    question, state = "钥匙有效 keys PostgreSQL", store.state()
+    words = query_words(question, store, state)
+    lexemes = [word.lexeme for word in words if word.lexeme]
+    assert {"钥匙", "匙有", "有效", "key", "postgresql"} <= set(lexemes)
+    assert len(set(lexemes)) == len(lexemes)
+    best = ragd.retrieve(question, PLAN, store)[0]
+    assert best.chunk_id is not None
+    shares = word_shares(words, [best.chunk_id], store)[best.chunk_id]
+    assert sum(share.share for share in shares) == pytest.approx(best.score, rel=1e-5)
+    forms = written_forms(words, [best.chunk_id], store)
+    marked = [best.content[start:end] for start, end, _ in find_words(best.content, forms)]
+    assert "".join(marked) == "钥匙有效PostgreSQL"
+
+
+def test_the_analysis_is_part_of_what_a_generation_is() -> None:
+    named = GenerationSpec("given", 3, True, "english", ChunkPolicy())
+    assert "analysis" not in named.as_dict()
+    assert replace(named, language="auto").as_dict()["analysis"] == 1
+    assert replace(named, language="auto").hash != named.hash
+
+
+def test_pairs_of_runs() -> None:
+    assert split_runs("‘keys’，café") == (" keys  café", [])
+    assert split_runs("用Postgres库") == (" Postgres ", ["用", "库"])
+    assert (pairs_of("数据库"), pairs_of("库")) == (["数据", "据库"], ["库"])
+    assert indexed_pairs("数据") == ["数", "据", "数据"]
+    assert pairs_of("ｶﾞｽ") == ["ガス"]
+    assert pairs_of("ที่นี่") == ["ที่นี่"]
+    assert word_terms("हिन्दी Wörter 数据库") == ["हिन्दी", "wörter", "数据", "据库"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("钥匙有效期为九十天", "zh"), ("鍵の有効期間", "ja"), ("กุญแจ", "th"), ("ກະແຈ", "lo"), ("កូនសោ", "km"),
+        ("သော့များ", "my"), ("열쇠는 유효하다", "ko"),
+        ("Τα κλειδιά ισχύουν", "el"), ("", ""), ("1234 ---", ""), ("x = 1", ""),
+        ("Die Schlüssel gelten neunzig Tage lang und müssen danach erneuert werden.", "de"),
+        ("The keys are valid for ninety days and must be renewed after that.", "en"),
+        ("Ключи действительны девяносто дней, после этого их нужно обновить.", "ru"),
+        ("المفاتيح صالحة لمدة تسعين يوما ويجب تجديدها بعد ذلك.", "ar"),
+    ],
+)  # fmt: skip
+def test_the_language_of_a_text(text: str, language: str) -> None:
+    assert detect_language(text) == language
+    assert configuration_of(language) in ALL_CONFIGURATIONS
+
+
+@settings(max_examples=60, deadline=None)
+@given(SPACED)
+def test_words_of_a_text_with_spaces_are_those_between_them(text: str) -> None:
+    stripped = text.strip()
+    assert count_words(text) == len(text.split())
+    if stripped:
+        assert Words(stripped, short_too=True).count(0, len(stripped)) == len(stripped.split())
+
+
+@pytest.mark.parametrize("kind", ["structure", "words"])
+@pytest.mark.parametrize(("sentence", "divisor"), [("钥匙有效期为九十天。之后必须更换！", 2), ("กุญแจมีอายุเก้าสิบวัน", 4)])
+def test_a_long_text_without_spaces_is_cut_to_the_target(kind: Any, sentence: str, divisor: int) -> None:
+    text = sentence * 200
+    policy = ChunkPolicy(kind=kind, target_tokens=100, overlap_tokens=20)
+    chunks = ragd.chunk(text, policy)
+    assert all(text[chunk.start : chunk.end] == chunk.content for chunk in chunks)
+    assert all(count_words(chunk.content) <= 100 for chunk in chunks)
+    assert max(len(chunk.content) for chunk in chunks) <= 100 * divisor * 2
+    assert min(len(chunk.content) for chunk in chunks[:-1]) >= 50 * divisor
+    assert not any(chunk.content[0] in "。！ๅ็ีุ้่" for chunk in chunks)
