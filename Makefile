@@ -13,7 +13,7 @@ NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test check lint format bench conformance lock clean
+.PHONY: help run stop test check lint format bench conformance lock messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -60,6 +60,11 @@ lock: $(DEV)  ## Write the requirements files from pyproject.toml
 		| $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -c requirements.txt \
 			-o requirements-$$extra.txt || exit 1; \
 	done
+
+messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
+	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var
+	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d djangojs -i .venv -i tests -i tools -i var
+	cd ragd_site && ../$(PY) -m django compilemessages -l de
 
 clean:  ## Remove the virtual environment and caches; var/ with its data stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -11,6 +11,7 @@ from django.db.models import Count, Model, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from collections_app.admin.base import ERASE, Base, ReadOnlyAdmin, page_link, row_action
 from collections_app.admin.readable import column, display_of
@@ -91,8 +92,8 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
 class GoldenQuestionForm(QuestionModelForm):
     """Holds a question to the same rules as pages and API. What is expected stands one to a line."""
 
-    position = PlaceField(min_value=0, initial=0, help_text="From 1.")
-    expected_doc_ids = LinesField(required=False, help_text="One document per line.")
+    position = PlaceField(min_value=0, initial=0, help_text=gettext_lazy("From 1."))
+    expected_doc_ids = LinesField(required=False, help_text=gettext_lazy("One document per line."))
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -110,12 +111,16 @@ class GoldenQuestionForm(QuestionModelForm):
 
 
 class WholeQuestionForm(GoldenQuestionForm):
-    expected_chunks = LinesField(required=False, help_text="One chunk per line, such as guide.md#3.")
-    thresholds = ThresholdsField(required=False, help_text="Pass criteria, such as recall@10=1; adherence=1.")
+    expected_chunks = LinesField(required=False, help_text=gettext_lazy("One chunk per line, such as guide.md#3."))
+    thresholds = ThresholdsField(
+        required=False, help_text=gettext_lazy("Pass criteria, such as recall@10=1; adherence=1.")
+    )
 
 
 class GoldenSetForm(SetModelForm):
-    guardrails = ThresholdsField(required=False, help_text="Metrics that must not drop by more, such as recall=0.05.")
+    guardrails = ThresholdsField(
+        required=False, help_text=gettext_lazy("Metrics that must not drop by more, such as recall=0.05.")
+    )
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from collections_app.admin.base import (
     ERASE,
@@ -43,7 +44,7 @@ from ragd.errors import RagdError
 class TagsForm(ActionForm):
     """The bar of actions with the tags that two of them need."""
 
-    tags = forms.CharField(label="Tags:", required=False)
+    tags = forms.CharField(label=gettext_lazy("Tags:"), required=False)
 
 
 def bulk_action(description: str, name: str, done: str, *, status: str = "changed", permission: str = MANAGE) -> Action:

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy
 
 from collections_app.admin.base import ReadOnlyAdmin, row_action
 from collections_app.admin.form_pages import form_page
@@ -17,19 +18,19 @@ from collections_app.services.governance.api_keys import create_key, revoke_key
 
 
 class ApiKeyForm(forms.Form):
-    label = forms.CharField(help_text="What the key is for.")
+    label = forms.CharField(help_text=gettext_lazy("What the key is for."))
     scope = forms.ChoiceField(choices=ApiKey.Scope.choices, initial=ApiKey.Scope.READ)
     collections = forms.MultipleChoiceField(
         required=False,
         choices=lambda: [(each.name, each.name) for each in Collection.objects.live().by_name()],
         widget=forms.CheckboxSelectMultiple,
-        help_text="None: the key opens all of them.",
+        help_text=gettext_lazy("None: the key opens all of them."),
     )
     expires_at = forms.DateTimeField(
         required=False,
-        label="Expires at (UTC)",
+        label=gettext_lazy("Expires at (UTC)"),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text="Within ten years. Empty: never.",
+        help_text=gettext_lazy("Within ten years. Empty: never."),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy
 
 from collections_app.admin.form_pages import form_page
 from collections_app.http.page_requests import field_of
@@ -29,14 +30,14 @@ NOTE = "Tags and metadata that are left empty stay as they are. A ZIP or TAR is 
 class FilesForm(IntakeFields):
     """Files, and what is said about them."""
 
-    uploads = FilesField(label="Files", help_text="One or many.")
+    uploads = FilesField(label=gettext_lazy("Files"), help_text=gettext_lazy("One or many."))
     field_order = ("collection", "uploads")
 
 
 class DocumentsForm(FilesForm):
     """The same, into a collection that is chosen here."""
 
-    collection = forms.ModelChoiceField(label="Collection", queryset=Collection.objects.none())
+    collection = forms.ModelChoiceField(label=gettext_lazy("Collection"), queryset=Collection.objects.none())
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

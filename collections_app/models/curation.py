@@ -6,6 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Collection
 
@@ -76,9 +77,9 @@ class ChunkOverlay(models.Model):
     """
 
     class Kind(models.TextChoices):
-        EDIT = "edit", "Edited"
-        DISABLE = "disable", "Disabled"
-        ADD = "add", "Added"
+        EDIT = "edit", gettext_lazy("Edited")
+        DISABLE = "disable", gettext_lazy("Disabled")
+        ADD = "add", gettext_lazy("Added")
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="overlays")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Collection
 
@@ -43,18 +44,18 @@ class Generation(models.Model):
     """
 
     class GateState(models.TextChoices):
-        PASSED = "passed", "Passed"
-        HELD = "held", "Blocked"
-        OVERRULED = "overruled", "Overridden"
+        PASSED = "passed", gettext_lazy("Passed")
+        HELD = "held", gettext_lazy("Blocked")
+        OVERRULED = "overruled", gettext_lazy("Overridden")
 
     class State(models.TextChoices):
-        BUILDING = "building", "Building"
-        READY = "ready", "Ready"
-        SERVING = "serving", "Active"
-        RETIRED = "retired", "Inactive"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
-        DROPPED = "dropped", "Deleted"
+        BUILDING = "building", gettext_lazy("Building")
+        READY = "ready", gettext_lazy("Ready")
+        SERVING = "serving", gettext_lazy("Active")
+        RETIRED = "retired", gettext_lazy("Inactive")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
+        DROPPED = "dropped", gettext_lazy("Deleted")
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(

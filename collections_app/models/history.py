@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Collection
 
@@ -20,13 +21,13 @@ class StateChange(models.Model):
     """
 
     class Kind(models.TextChoices):
-        ENABLED = "enabled", "Enabled"
-        DISABLED = "disabled", "Disabled"
-        ARCHIVED = "archived", "Archived"
-        UNARCHIVED = "unarchived", "Unarchived"
-        DELETED = "deleted", "Deleted"
-        SERVING = "serving", "Index version activated"
-        RECORDED = "recorded", "Changes are recorded from here on"
+        ENABLED = "enabled", gettext_lazy("Enabled")
+        DISABLED = "disabled", gettext_lazy("Disabled")
+        ARCHIVED = "archived", gettext_lazy("Archived")
+        UNARCHIVED = "unarchived", gettext_lazy("Unarchived")
+        DELETED = "deleted", gettext_lazy("Deleted")
+        SERVING = "serving", gettext_lazy("Index version activated")
+        RECORDED = "recorded", gettext_lazy("Changes are recorded from here on")
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(

@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, QuerySet, Value, When
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Collection
 from collections_app.stages import StageRow, stage_rows
@@ -64,13 +65,13 @@ class IngestBatch(models.Model):
     """
 
     class Kind(models.TextChoices):
-        UPLOAD = "upload", "Upload"
-        FOLDER = "folder", "Folder"
-        ARCHIVE = "archive", "Archive"
-        URLS = "urls", "Web pages"
+        UPLOAD = "upload", gettext_lazy("Upload")
+        FOLDER = "folder", gettext_lazy("Folder")
+        ARCHIVE = "archive", gettext_lazy("Archive")
+        URLS = "urls", gettext_lazy("Web pages")
         S3 = "s3", "S3"
-        SYNC = "sync", "Sync"
-        REINDEX = "reindex", "Re-index"
+        SYNC = "sync", gettext_lazy("Sync")
+        REINDEX = "reindex", gettext_lazy("Re-index")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="batches")
@@ -134,33 +135,33 @@ class IngestJob(LeasedWork):
     """
 
     class Kind(models.TextChoices):
-        FILE = "file", "File"
-        FETCH = "fetch", "Fetch"
-        ARCHIVE = "archive", "Extract archive"
-        REINDEX = "reindex", "Re-index"
-        BUILD_INDEX = "build_index", "Build vector index"
-        PROBE_RECALL = "probe_recall", "Probe recall"
-        MEASURE_WEIGHTS = "measure_weights", "Measure fusion weights"
-        GENERATION = "generation", "Build index version"
+        FILE = "file", gettext_lazy("File")
+        FETCH = "fetch", gettext_lazy("Fetch")
+        ARCHIVE = "archive", gettext_lazy("Extract archive")
+        REINDEX = "reindex", gettext_lazy("Re-index")
+        BUILD_INDEX = "build_index", gettext_lazy("Build vector index")
+        PROBE_RECALL = "probe_recall", gettext_lazy("Probe recall")
+        MEASURE_WEIGHTS = "measure_weights", gettext_lazy("Measure fusion weights")
+        GENERATION = "generation", gettext_lazy("Build index version")
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        RUNNING = "running", "Running"
-        SUCCEEDED = "succeeded", "Succeeded"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
-        QUARANTINED = "quarantined", "Quarantined"
+        QUEUED = "queued", gettext_lazy("Queued")
+        RUNNING = "running", gettext_lazy("Running")
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
+        QUARANTINED = "quarantined", gettext_lazy("Quarantined")
 
     class Stage(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        FETCH = "fetch", "Fetch"
-        PARSE = "parse", "Parse"
-        OCR = "ocr", "Text recognition (OCR)"
-        CHUNK = "chunk", "Chunk"
-        EMBED = "embed", "Embed"
-        STORE = "store", "Store"
-        PROBE = "probe", "Probe"
-        DONE = "done", "Finished"
+        QUEUED = "queued", gettext_lazy("Queued")
+        FETCH = "fetch", gettext_lazy("Fetch")
+        PARSE = "parse", gettext_lazy("Parse")
+        OCR = "ocr", gettext_lazy("Text recognition (OCR)")
+        CHUNK = "chunk", gettext_lazy("Chunk")
+        EMBED = "embed", gettext_lazy("Embed")
+        STORE = "store", gettext_lazy("Store")
+        PROBE = "probe", gettext_lazy("Probe")
+        DONE = "done", gettext_lazy("Finished")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="jobs")

@@ -16,6 +16,7 @@ from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subq
 from django.db.models.functions import Coalesce, Collate, Length
 from django.utils import timezone
 from django.utils.functional import cached_property
+from django.utils.translation import gettext_lazy
 from pgvector.django import SparseVectorField, VectorField
 
 from collections_app.domain.outliers import Limits
@@ -271,8 +272,8 @@ class ApiKey(models.Model):
     """
 
     class Scope(models.TextChoices):
-        READ = "read", "Read"
-        WRITE = "write", "Read and write"
+        READ = "read", gettext_lazy("Read")
+        WRITE = "write", gettext_lazy("Read and write")
 
     id = models.BigAutoField(primary_key=True)
     label = models.TextField()

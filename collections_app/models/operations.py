@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import models
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.key_scope import CollectionScope
 from collections_app.work.leases import LeasedWork
@@ -81,16 +82,16 @@ class Operation(LeasedWork):
     """
 
     class Kind(models.TextChoices):
-        EXPORT = "export", "Export"
-        IMPORT = "import", "Import"
-        CHECK = "check", "Check"
-        RETENTION = "retention", "Retention"
-        DELETION = "deletion", "Deletion"
+        EXPORT = "export", gettext_lazy("Export")
+        IMPORT = "import", gettext_lazy("Import")
+        CHECK = "check", gettext_lazy("Check")
+        RETENTION = "retention", gettext_lazy("Retention")
+        DELETION = "deletion", gettext_lazy("Deletion")
 
     class State(models.TextChoices):
-        RUNNING = "running", "Running"
-        SUCCEEDED = "succeeded", "Succeeded"
-        FAILED = "failed", "Failed"
+        RUNNING = "running", gettext_lazy("Running")
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        FAILED = "failed", gettext_lazy("Failed")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=16, choices=Kind.choices)

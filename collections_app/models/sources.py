@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Document
 
@@ -17,7 +18,7 @@ class FetchedSource(models.Model):
     """
 
     class Kind(models.TextChoices):
-        URL = "url", "Web page"
+        URL = "url", gettext_lazy("Web page")
         S3 = "s3", "S3"
 
     document = models.OneToOneField(

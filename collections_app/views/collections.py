@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -72,7 +73,7 @@ def create(request: PageRequest) -> HttpResponse:
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}
         collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
-        messages.success(request, f"Collection {collection.name} created. Add documents.")
+        messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.name})
         return redirect("collections:upload", collection.name)
 
     response, status = submit_form(request, form, save)
@@ -100,7 +101,7 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         update_collection(collection, changes=form.changes(), actor=request.user)
-        messages.success(request, "Settings saved. They apply to newly indexed documents.")
+        messages.success(request, gettext("Settings saved. They apply to newly indexed documents."))
         return redirect("collections:settings", name)
 
     response, status = submit_form(request, form, save)
@@ -139,7 +140,7 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
 def probe(request: PageRequest, name: str) -> HttpResponse:
     with RefusalMessages(request):
         submit_probe(find_collection(name), actor=request.user)
-        messages.success(request, "Recall measurement started.")
+        messages.success(request, gettext("Recall measurement started."))
     return redirect("collections:statistics", name)
 
 
@@ -147,7 +148,7 @@ def probe(request: PageRequest, name: str) -> HttpResponse:
 def measure_weights(request: PageRequest, name: str) -> HttpResponse:
     with RefusalMessages(request):
         submit_measurement(find_collection(name), actor=request.user)
-        messages.success(request, "Measurement of fusion weights started.")
+        messages.success(request, gettext("Measurement of fusion weights started."))
     return redirect("collections:statistics", name)
 
 
@@ -161,7 +162,7 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
         except ServiceError as error:  # it is invisible already; the sweeper goes on with its rows
             messages.warning(request, error.message)
             return redirect("collections:list")
-        messages.success(request, f"Collection {name} deleted.")
+        messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
         return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200
     context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}

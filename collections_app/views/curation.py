@@ -10,6 +10,7 @@ from django.db.models import Sum
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
@@ -67,7 +68,7 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     action = request.POST.get("action", "")
     back = next_address(request, collection_address(collection))
     if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
-        messages.warning(request, "Select documents first.")
+        messages.warning(request, gettext("Select documents first."))
         return redirect(back)
     with RefusalMessages(request):
         chosen = selection.choose(collection)
@@ -98,7 +99,11 @@ def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
         return
     reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
     more = f"; and {len(refused) - REASONS_MAX:,} more" if len(refused) > REASONS_MAX else ""
-    messages.warning(request, f"{message} {counted(len(refused), 'document')} not changed: {reasons}{more}.")
+    messages.warning(
+        request,
+        gettext("%(message)s %(counted)s not changed: %(reasons)s%(more)s.")
+        % {"message": message, "counted": counted(len(refused), "document"), "reasons": reasons, "more": more},
+    )
 
 
 def _confirm(

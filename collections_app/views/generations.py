@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -87,7 +88,10 @@ def _start(request: PageRequest, collection: Collection, form: GenerationForm) -
     automatic = form.cleaned_data["activate"] == "automatic"
     generation = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
     active = f"Version {collection.generation} stays active until it is complete."
-    messages.success(request, f"Building index version {generation.number}. {active}")
+    messages.success(
+        request,
+        gettext("Building index version %(number)s. %(active)s") % {"number": generation.number, "active": active},
+    )
     return redirect("collections:generations", collection.name)
 
 
@@ -110,7 +114,9 @@ def change(request: PageRequest, name: str, number: int, action: str) -> HttpRes
     act, message = acts[action]
     with RefusalMessages(request):
         act(result, actor=request.user)
-        messages.success(request, f"Index version {result.number} {message}.")
+        messages.success(
+            request, gettext("Index version %(number)s %(message)s.") % {"number": result.number, "message": message}
+        )
     return redirect("collections:generations", name)
 
 
@@ -121,7 +127,7 @@ def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
     if request.method == "POST":
         with RefusalMessages(request):
             drop_generation(result, actor=request.user)
-            messages.success(request, f"Index version {result.number} deleted.")
+            messages.success(request, gettext("Index version %(number)s deleted.") % {"number": result.number})
         return redirect("collections:generations", name)
     states = {state.generation.pk: state for state in generation_states(result.collection)}
     context = {"collection": result.collection, "generation": result, "dropped": states[result.pk]}

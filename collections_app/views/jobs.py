@@ -11,6 +11,7 @@ from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
@@ -135,7 +136,11 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
     act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
     with RefusalMessages(request):
         act(target, actor=request.user)
-        messages.success(request, f"Job {target.doc_id or target.get_kind_display()} {message}.")
+        messages.success(
+            request,
+            gettext("Job %(target)s %(message)s.")
+            % {"target": target.doc_id or target.get_kind_display(), "message": message},
+        )
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
@@ -155,7 +160,11 @@ def answer_changed(request: PageRequest, change: Callable[[], int], message: str
     """Do it, and tell how many jobs it was, or why not."""
     with RefusalMessages(request):
         count = change()
-        messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {message}.")
+        messages.success(
+            request,
+            gettext("%(format)s job%(was)s %(message)s.")
+            % {"format": format(count, ","), "was": "s were" if count != 1 else " was", "message": message},
+        )
 
 
 @require_GET

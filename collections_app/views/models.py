@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.forms import model_to_dict
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, Preset
@@ -84,7 +85,7 @@ def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None
             result = run_test(draft_endpoint(form.values(), row))
             return _page(request, form, row, result, 200)
         saved = save_setting(form.values(), actor=request.user, row=row)
-        messages.success(request, f"{saved.name} saved.")
+        messages.success(request, gettext("%(name)s saved.") % {"name": saved.name})
         return redirect("collections:models")
 
     response, status = submit_form(request, form, save)
@@ -132,7 +133,7 @@ def delete(request: PageRequest, pk: int) -> HttpResponse:
     name = row.name
     with RefusalMessages(request):
         delete_setting(row, actor=request.user)
-        messages.success(request, f"{name} deleted.")
+        messages.success(request, gettext("%(name)s deleted.") % {"name": name})
     return redirect("collections:models")
 
 

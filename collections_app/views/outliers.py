@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
@@ -36,7 +37,7 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
         if scan.complete:
             messages.success(request, message)
         else:
-            messages.warning(request, f"The scan is incomplete: {scan.error}.")
+            messages.warning(request, gettext("The scan is incomplete: %(error)s.") % {"error": scan.error})
         return redirect("collections:outliers", name)
     flag = request.GET.get("flag", "")
     flag = flag if flag in FLAGS else ""
@@ -66,7 +67,10 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
         if done.complete:
             messages.success(request, message)
         else:
-            messages.warning(request, f"{message} The scan is incomplete: resume it, or run ragd scan.")
+            messages.warning(
+                request,
+                gettext("%(message)s The scan is incomplete: resume it, or run ragd scan.") % {"message": message},
+            )
         return redirect("collections:findings", name)
     family = request.GET.get("family", "")
     family = family if family in FAMILIES else ""

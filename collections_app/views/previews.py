@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.passages import ChunkSpan, compare_pieces
@@ -43,7 +44,9 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         try:
             if request.method == "POST":
                 edit_document(collection, doc_id, {"chunk_policy": form.chunk_policy()}, actor=request.user)
-                messages.success(request, f"{document.name} now has its own chunking policy.")
+                messages.success(
+                    request, gettext("%(name)s now has its own chunking policy.") % {"name": document.name}
+                )
                 return redirect("collections:document", name, doc_id)
             result = preview_document(collection, document, form.chunk_policy())
         except (ServiceError, RagdError) as error:

@@ -10,6 +10,7 @@ from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.passages import ChunkSpan, cut_pieces
@@ -173,9 +174,17 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
         with RefusalMessages(request):
             outcome = roll_back(collection, doc_id, number, actor=request.user)
             if outcome.unchanged:
-                messages.success(request, f"No changes: {doc_id} already has the content of revision {number}.")
+                messages.success(
+                    request,
+                    gettext("No changes: %(doc_id)s already has the content of revision %(number)s.")
+                    % {"doc_id": doc_id, "number": number},
+                )
             else:
-                messages.success(request, f"Rolled back to revision {number} (now revision {outcome.revision}).")
+                messages.success(
+                    request,
+                    gettext("Rolled back to revision %(number)s (now revision %(revision)s).")
+                    % {"number": number, "revision": outcome.revision},
+                )
             return redirect("collections:document", name, doc_id)
         return redirect("collections:history", name, doc_id)
     result = _or_404(document, number, earlier=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
@@ -19,21 +20,23 @@ from ragd.errors import InvalidInput
 class BakeOffForm(forms.Form):
     """What `start_bake_off` takes, for one collection."""
 
-    known = forms.MultipleChoiceField(label="Models", required=False, widget=forms.CheckboxSelectMultiple)
+    known = forms.MultipleChoiceField(label=gettext_lazy("Models"), required=False, widget=forms.CheckboxSelectMultiple)
     models = forms.CharField(
-        label="More variants",
+        label=gettext_lazy("More variants"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
-        help_text="One per line: NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec.",
+        help_text=gettext_lazy("One per line: NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec."),
     )
-    golden_set = forms.ChoiceField(label="Questions", required=False)
-    k = forms.IntegerField(label="k", min_value=1, max_value=K_MAX, initial=K, help_text="Documents that count.")
+    golden_set = forms.ChoiceField(label=gettext_lazy("Questions"), required=False)
+    k = forms.IntegerField(
+        label="k", min_value=1, max_value=K_MAX, initial=K, help_text=gettext_lazy("Documents that count.")
+    )
     sample = forms.IntegerField(
-        label="Sample (chunks)",
+        label=gettext_lazy("Sample (chunks)"),
         min_value=100,
         max_value=SAMPLE_CHUNKS_MAX,
         initial=SAMPLE_CHUNKS,
-        help_text="Whole documents, expected ones first.",
+        help_text=gettext_lazy("Whole documents, expected ones first."),
     )
 
     def __init__(self, *args: Any, collection: Collection, known: Sequence[str], **kwargs: Any) -> None:

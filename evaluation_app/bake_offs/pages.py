@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.http.page_requests import (
@@ -93,7 +94,7 @@ def cancel(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     bake_off = find_or_404(BakeOff.objects.all(), pk=pk)
     with RefusalMessages(request):
         cancel_bake_off(bake_off, request.user)
-        messages.success(request, "Bake-off cancelled. Finished models are shown.")
+        messages.success(request, gettext("Bake-off cancelled. Finished models are shown."))
     return redirect(bake_off)
 
 
@@ -103,12 +104,12 @@ def build(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     bake_off = find_or_404(BakeOff.objects.all(), pk=pk)
     number = request.POST.get("number", "")
     if not number.isdigit() or int(number) >= len(bake_off.candidates):
-        messages.error(request, "Choose one of the models.")
+        messages.error(request, gettext("Choose one of the models."))
         return redirect(bake_off)
     with RefusalMessages(request):
         collection = get_collection(bake_off.collection_name)
         generation = start_generation(collection, bake_off.candidates[int(number)], actor=request.user)
-        messages.success(request, f"Building index version {generation.number}.")
+        messages.success(request, gettext("Building index version %(number)s.") % {"number": generation.number})
         return redirect("collections:generations", collection.name)
     return redirect(bake_off)
 

@@ -10,6 +10,7 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
@@ -129,16 +130,20 @@ def _title(name: str) -> str:
 class GateForm(forms.Form):
     """What golden questions must say of a generation before it serves. No set: no gate."""
 
-    set = forms.ChoiceField(label="Test set", required=False)
+    set = forms.ChoiceField(label=gettext_lazy("Test set"), required=False)
     measure = forms.ChoiceField(
-        label="Metric", choices=[(name, TITLES[name]) for name in TITLES if name in MEASURES], initial="recall"
+        label=gettext_lazy("Metric"),
+        choices=[(name, TITLES[name]) for name in TITLES if name in MEASURES],
+        initial="recall",
     )
-    k = forms.IntegerField(label="k", min_value=1, max_value=K_MAX, help_text="Number of results that count.")
+    k = forms.IntegerField(
+        label="k", min_value=1, max_value=K_MAX, help_text=gettext_lazy("Number of results that count.")
+    )
     margin = forms.FloatField(
-        label="Allowed regression",
+        label=gettext_lazy("Allowed regression"),
         min_value=0,
         max_value=1,
-        help_text="0.02: blocked if the mean falls by more than 0.02.",
+        help_text=gettext_lazy("0.02: blocked if the mean falls by more than 0.02."),
     )
 
     def __init__(self, *args: Any, collection: Collection, gate: PromotionGate | None, **kwargs: Any) -> None:
@@ -158,10 +163,10 @@ class OverruleForm(forms.Form):
     """Why a generation is to serve although the gate holds it."""
 
     reason = forms.CharField(
-        label="Reason for the override",
+        label=gettext_lazy("Reason for the override"),
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Recorded in the audit log.",
+        help_text=gettext_lazy("Recorded in the audit log."),
     )
 
 
@@ -217,10 +222,10 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
             fields = {field: data[field] for field in ("measure", "k", "margin")}
             made = set_gate(collection, data["set"], **fields, actor=request.user)
             criterion = f"{made.measure}@{made.k} on {made.set_name}, allowed regression {made.margin:g}"
-            messages.success(request, f"Quality gate saved: {criterion}.")
+            messages.success(request, gettext("Quality gate saved: %(criterion)s.") % {"criterion": criterion})
         else:
             remove_gate(collection, actor=request.user)
-            messages.success(request, "Quality gate disabled.")
+            messages.success(request, gettext("Quality gate disabled."))
         return redirect("evaluation:gate", name)
 
     response, status = submit_form(request, form, save)
@@ -249,7 +254,10 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
 
     def save() -> HttpResponse:
         activate_generation(result, overrule=form.cleaned_data["reason"], actor=request.user)
-        messages.success(request, f"Index version {result.number} is activated as soon as it is up to date.")
+        messages.success(
+            request,
+            gettext("Index version %(number)s is activated as soon as it is up to date.") % {"number": result.number},
+        )
         return redirect("collections:generations", name)
 
     response, status = submit_form(request, form, save)

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
@@ -63,7 +64,9 @@ def undo(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"Done: {done.text}. Evaluate the test set again to see what it did.")
+        messages.success(
+            request, gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}
+        )
     return redirect(_address(item))
 
 

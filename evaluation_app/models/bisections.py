@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 
 class StoredBisection(models.Model):
@@ -15,9 +16,9 @@ class StoredBisection(models.Model):
     """
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        SUCCEEDED = "succeeded", "Succeeded"
-        FAILED = "failed", "Failed"
+        QUEUED = "queued", gettext_lazy("Queued")
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        FAILED = "failed", gettext_lazy("Failed")
 
     id = models.BigAutoField(primary_key=True)
     good = models.ForeignKey("evaluation_app.EvaluationItem", on_delete=models.CASCADE, related_name="+")

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 
 class RunComparison(models.Model):
@@ -40,9 +41,9 @@ class TriedFix(models.Model):
     preset that its plan became, "" where it is not kept. decided_at: None while it is open."""
 
     class Outcome(models.TextChoices):
-        OPEN = "open", "Open"
-        KEPT = "kept", "Kept"
-        DISCARDED = "discarded", "Discarded"
+        OPEN = "open", gettext_lazy("Open")
+        KEPT = "kept", gettext_lazy("Kept")
+        DISCARDED = "discarded", gettext_lazy("Discarded")
 
     run = models.OneToOneField(
         "evaluation_app.EvaluationRun", on_delete=models.CASCADE, primary_key=True, related_name="tried_fix"

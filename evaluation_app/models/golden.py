@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 
 class GoldenSet(models.Model):
@@ -76,8 +77,8 @@ class GoldenQuestion(models.Model):
     """
 
     class Match(models.TextChoices):
-        ANY = "any", "Any of them"
-        ALL = "all", "All of them"
+        ANY = "any", gettext_lazy("Any of them")
+        ALL = "all", gettext_lazy("All of them")
 
     id = models.BigAutoField(primary_key=True)
     golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="questions")

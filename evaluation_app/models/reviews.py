@@ -7,6 +7,7 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 
 class ReviewTask(models.Model):
@@ -20,9 +21,9 @@ class ReviewTask(models.Model):
     FEEDBACK = "feedback"
 
     class State(models.TextChoices):
-        OPEN = "open", "Open"
-        DONE = "done", "Done"
-        SKIPPED = "skipped", "Excluded"
+        OPEN = "open", gettext_lazy("Open")
+        DONE = "done", gettext_lazy("Done")
+        SKIPPED = "skipped", gettext_lazy("Excluded")
 
     id = models.BigAutoField(primary_key=True)
     item = models.ForeignKey(
@@ -92,9 +93,9 @@ class BoardCard(models.Model):
     """What people decided about one failing question of a set in one mode. No row: nothing was decided."""
 
     class State(models.TextChoices):
-        OPEN = "open", "Open"
-        SNOOZED = "snoozed", "Dismissed"
-        RESOLVED = "resolved", "Resolved"
+        OPEN = "open", gettext_lazy("Open")
+        SNOOZED = "snoozed", gettext_lazy("Dismissed")
+        RESOLVED = "resolved", gettext_lazy("Resolved")
 
     id = models.BigAutoField(primary_key=True)
     golden_set = models.ForeignKey("evaluation_app.GoldenSet", on_delete=models.CASCADE, related_name="cards")

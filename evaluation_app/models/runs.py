@@ -11,6 +11,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.work.leases import LeasedWork
 from evaluation_app.measures.modes import failures
@@ -28,19 +29,19 @@ class EvaluationRun(LeasedWork):
     """
 
     class State(models.TextChoices):
-        QUEUED = "queued", "Queued"
-        RUNNING = "running", "Running"
-        SUCCEEDED = "succeeded", "Succeeded"
-        FAILED = "failed", "Failed"
-        CANCELLED = "cancelled", "Cancelled"
+        QUEUED = "queued", gettext_lazy("Queued")
+        RUNNING = "running", gettext_lazy("Running")
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     class Purpose(models.TextChoices):
-        MANUAL = "manual", "Manual"
-        API = "api", "API"
-        CLI = "cli", "CLI"
-        SWEEP = "sweep", "Sweep"
-        FIX = "fix", "Fix"
-        GATE = "gate", "Quality gate"
+        MANUAL = "manual", gettext_lazy("Manual")
+        API = "api", gettext_lazy("API")
+        CLI = "cli", gettext_lazy("CLI")
+        SWEEP = "sweep", gettext_lazy("Sweep")
+        FIX = "fix", gettext_lazy("Fix")
+        GATE = "gate", gettext_lazy("Quality gate")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     golden_set = models.ForeignKey(
@@ -133,11 +134,11 @@ class EvaluationItem(models.Model):
     """
 
     class Outcome(models.TextChoices):
-        ANSWERED = "answered", "Answered"
-        ABSTAINED = "abstained", "No answer"
-        REFUSED = "refused", "Blocked"
-        SEARCHED = "searched", "Search"
-        ERROR = "error", "Error"
+        ANSWERED = "answered", gettext_lazy("Answered")
+        ABSTAINED = "abstained", gettext_lazy("No answer")
+        REFUSED = "refused", gettext_lazy("Blocked")
+        SEARCHED = "searched", gettext_lazy("Search")
+        ERROR = "error", gettext_lazy("Error")
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(EvaluationRun, on_delete=models.CASCADE, related_name="items")

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.core.paginator import Paginator
 from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.formats import duration
 from collections_app.domain.passages import ChunkSpan, cut_pieces
@@ -45,11 +46,17 @@ EXAMPLE_MEANS = ((0.41, 0.33, 0.5), (0.45, 0.36, 0.53), (None, None, None), (0.4
 
 
 class ExampleForm(forms.Form):
-    name = forms.CharField(label="A field", help_text="Label above, help and errors below.")
-    wrong = forms.IntegerField(label="A field with an error", min_value=1, initial=0)
-    choice = forms.ChoiceField(label="A choice", choices=[("a", "First"), ("b", "Second")])
-    check = forms.BooleanField(label="A check box", required=False, help_text="With its help.")
-    text = forms.CharField(label="A longer text", required=False, widget=forms.Textarea(attrs={"rows": 3}))
+    name = forms.CharField(label=gettext_lazy("A field"), help_text=gettext_lazy("Label above, help and errors below."))
+    wrong = forms.IntegerField(label=gettext_lazy("A field with an error"), min_value=1, initial=0)
+    choice = forms.ChoiceField(
+        label=gettext_lazy("A choice"), choices=[("a", gettext_lazy("First")), ("b", gettext_lazy("Second"))]
+    )
+    check = forms.BooleanField(
+        label=gettext_lazy("A check box"), required=False, help_text=gettext_lazy("With its help.")
+    )
+    text = forms.CharField(
+        label=gettext_lazy("A longer text"), required=False, widget=forms.Textarea(attrs={"rows": 3})
+    )
 
 
 def style_examples(request: HttpRequest) -> dict[str, Any]:

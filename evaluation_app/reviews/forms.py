@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.db.models import Exists, OuterRef
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
@@ -22,15 +23,17 @@ UNTOLD = "none"
 class QueueForm(forms.Form):
     """Which answers come into the queue. source: "run:ID" or "live:COLLECTION"."""
 
-    source = forms.ChoiceField(label="Source")
-    which = forms.ChoiceField(label="Selection", choices=[(name, WORDS[name]) for name in WHICH], initial="unsure")
-    number = forms.IntegerField(label="Number of answers", min_value=1, max_value=TASKS_MAX, initial=30)
+    source = forms.ChoiceField(label=gettext_lazy("Source"))
+    which = forms.ChoiceField(
+        label=gettext_lazy("Selection"), choices=[(name, WORDS[name]) for name in WHICH], initial="unsure"
+    )
+    number = forms.IntegerField(label=gettext_lazy("Number of answers"), min_value=1, max_value=TASKS_MAX, initial=30)
     wanted = forms.IntegerField(
-        label="Reviewers per item",
+        label=gettext_lazy("Reviewers per item"),
         min_value=1,
         max_value=WANTED_MAX,
         initial=1,
-        help_text="Two or more measure inter-reviewer agreement.",
+        help_text=gettext_lazy("Two or more measure inter-reviewer agreement."),
     )
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, run: str = "") -> None:
@@ -60,15 +63,20 @@ class ReviewForm(forms.Form):
 class FeedbackForm(forms.Form):
     """What who asked says of an answer."""
 
-    correct = forms.ChoiceField(required=False, choices=[("yes", "Correct"), ("no", "Incorrect"), ("", "")])
+    correct = forms.ChoiceField(
+        required=False, choices=[("yes", gettext_lazy("Correct")), ("no", gettext_lazy("Incorrect")), ("", "")]
+    )
     comment = forms.CharField(
-        required=False, max_length=NOTE_CHARS_MAX, widget=forms.Textarea(attrs={"rows": 2}), label="Comment"
+        required=False,
+        max_length=NOTE_CHARS_MAX,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        label=gettext_lazy("Comment"),
     )
     correction = forms.CharField(
         required=False,
         max_length=CORRECTION_CHARS_MAX,
         widget=forms.Textarea(attrs={"rows": 3}),
-        label="Correct answer",
+        label=gettext_lazy("Correct answer"),
     )
 
     @property

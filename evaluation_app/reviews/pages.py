@@ -13,6 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.http.downloads import download_response
@@ -95,7 +96,7 @@ def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
     review_task = next_task(request.user.get_username(), _later(request))
     if review_task is None:
-        messages.success(request, "Queue empty.")
+        messages.success(request, gettext("Queue empty."))
         return redirect("evaluation:review")
     last = request.GET.get("last", "")
     address = reverse("evaluation:review-task", args=[review_task.pk])
@@ -247,9 +248,14 @@ def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
 def _tell(request: PageRequest, made: QueuedCount) -> None:
     known = f"; {made.known} already queued" if made.known else ""
     if made.created:
-        messages.success(request, f"{made.created} answers added to the queue{known}.")
+        messages.success(
+            request,
+            gettext("%(created)s answers added to the queue%(known)s.") % {"created": made.created, "known": known},
+        )
     else:
-        messages.warning(request, f"No answers added{known or ': no matching answers'}.")
+        messages.warning(
+            request, gettext("No answers added%(answers)s.") % {"answers": known or ": no matching answers"}
+        )
 
 
 def _later(request: PageRequest) -> list[int]:

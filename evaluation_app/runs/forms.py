@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.measures.catalogue import CUTS, MEASURES
@@ -32,30 +33,36 @@ GROUPS = (("retrieval", "Retrieval"), ("trace", "Context and answer"), ("answer"
 class SettingsForm(forms.Form):
     """`RunSettings`, and a name for the run."""
 
-    name = forms.CharField(label="Name", required=False, max_length=200, help_text="Shown in lists.")
-    measured = forms.ChoiceField(label="Evaluate", choices=MEASURED, initial="embedded")
-    judge_model = forms.CharField(label="Judge model", required=False, max_length=200)
-    cut = forms.IntegerField(
-        label="k", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="For recall@k and other ranking metrics."
+    name = forms.CharField(
+        label=gettext_lazy("Name"), required=False, max_length=200, help_text=gettext_lazy("Shown in lists.")
     )
-    unit = forms.ChoiceField(label="Length unit", choices=UNITS, initial="tokens", required=False)
+    measured = forms.ChoiceField(label=gettext_lazy("Evaluate"), choices=MEASURED, initial="embedded")
+    judge_model = forms.CharField(label=gettext_lazy("Judge model"), required=False, max_length=200)
+    cut = forms.IntegerField(
+        label="k",
+        min_value=1,
+        max_value=CUT_MAX,
+        initial=CUT,
+        help_text=gettext_lazy("For recall@k and other ranking metrics."),
+    )
+    unit = forms.ChoiceField(label=gettext_lazy("Length unit"), choices=UNITS, initial="tokens", required=False)
     contributions = forms.BooleanField(
-        label="Measure the contribution of each document (eRAG)",
+        label=gettext_lazy("Measure the contribution of each document (eRAG)"),
         required=False,
-        help_text="Also answers from each retrieved document alone.",
+        help_text=gettext_lazy("Also answers from each retrieved document alone."),
     )
     downstream = forms.ChoiceField(
-        label="eRAG metric", choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
+        label=gettext_lazy("eRAG metric"), choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
         initial="f1", required=False,
     )  # fmt: skip
-    llm_model = forms.CharField(label="Chat model", required=False, max_length=200)
+    llm_model = forms.CharField(label=gettext_lazy("Chat model"), required=False, max_length=200)
     system_prompt = forms.CharField(
-        label="System prompt",
+        label=gettext_lazy("System prompt"),
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Replaces the default system prompt; the citation rules are kept.",
+        help_text=gettext_lazy("Replaces the default system prompt; the citation rules are kept."),
     )
-    corrective = forms.ChoiceField(label="Corrective step", choices=CORRECTIVE, required=False)
+    corrective = forms.ChoiceField(label=gettext_lazy("Corrective step"), choices=CORRECTIVE, required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -111,7 +118,10 @@ class BaseRunForm(forms.Form):
     """The run that a new one is compared with: one of the set's last finished ones, "" for its baseline."""
 
     base = forms.ChoiceField(
-        label="Compare with", required=False, help_text="Base run of the comparison.", widget=forms.Select
+        label=gettext_lazy("Compare with"),
+        required=False,
+        help_text=gettext_lazy("Base run of the comparison."),
+        widget=forms.Select,
     )
 
     def __init__(self, data: Mapping[str, Any] | None, *, golden_set: GoldenSet, like: EvaluationRun | None) -> None:

@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
@@ -206,19 +207,19 @@ def _start(request: PageRequest, golden_set: GoldenSet, filled: RunForms) -> Eva
 class CalibrateForm(forms.Form):
     """set: of the collection. unanswerable: of others."""
 
-    set = forms.ModelChoiceField(label="Test set", queryset=GoldenSet.objects.none(), empty_label=None)
+    set = forms.ModelChoiceField(label=gettext_lazy("Test set"), queryset=GoldenSet.objects.none(), empty_label=None)
     target = forms.FloatField(
-        label="Target precision",
+        label=gettext_lazy("Target precision"),
         min_value=0.51,
         max_value=1.0,
         initial=TARGET,
-        help_text="For retrievals classified as correct and as incorrect.",
+        help_text=gettext_lazy("For retrievals classified as correct and as incorrect."),
     )
     unanswerable = forms.ModelMultipleChoiceField(
-        label="Unanswerable questions",
+        label=gettext_lazy("Unanswerable questions"),
         queryset=GoldenSet.objects.none(),
         required=False,
-        help_text="Test sets of other collections, as negative examples.",
+        help_text=gettext_lazy("Test sets of other collections, as negative examples."),
         widget=forms.CheckboxSelectMultiple,
     )
 
@@ -251,7 +252,10 @@ def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
         data = form.cleaned_data
         unanswerable = list(data["unanswerable"])
         calibrate(collection, data["set"], unanswerable=unanswerable, target=data["target"], actor=request.user)
-        messages.success(request, f"{collection.name} was calibrated on {data['set'].name}.")
+        messages.success(
+            request,
+            gettext("%(name)s was calibrated on %(name_2)s.") % {"name": collection.name, "name_2": data["set"].name},
+        )
         return redirect("retrieval:corrective", name)
 
     response, status = submit_form(request, form, save)

@@ -13,6 +13,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.identity import can_be_stored
 from collections_app.models.key_scope import CollectionScope
@@ -133,27 +134,27 @@ class QueryRun(models.Model):
     """
 
     class Kind(models.TextChoices):
-        SEARCH = "search", "Search"
-        ASK = "ask", "Answer"
+        SEARCH = "search", gettext_lazy("Search")
+        ASK = "ask", gettext_lazy("Answer")
 
     class Status(models.TextChoices):
-        OK = "ok", "Answered"
-        ABSTAINED = "abstained", "No answer"
-        ERROR = "error", "Error"
-        REFUSED = "refused", "Blocked"
+        OK = "ok", gettext_lazy("Answered")
+        ABSTAINED = "abstained", gettext_lazy("No answer")
+        ERROR = "error", gettext_lazy("Error")
+        REFUSED = "refused", gettext_lazy("Blocked")
 
     class Door(models.TextChoices):
-        PAGE = "page", "Web"
-        API = "api", "API"
-        MCP = "mcp", "MCP"
-        CLI = "cli", "CLI"
-        CHAT = "chat", "Chat"
-        WORKER = "worker", "Worker"
+        PAGE = "page", gettext_lazy("Web")
+        API = "api", gettext_lazy("API")
+        MCP = "mcp", gettext_lazy("MCP")
+        CLI = "cli", gettext_lazy("CLI")
+        CHAT = "chat", gettext_lazy("Chat")
+        WORKER = "worker", gettext_lazy("Worker")
 
     class Environment(models.TextChoices):
-        PRODUCTION = telemetry.PRODUCTION, "Production"
-        EVALUATION = telemetry.EVALUATION, "Evaluation"
-        PLAYGROUND = telemetry.PLAYGROUND, "Playground"
+        PRODUCTION = telemetry.PRODUCTION, gettext_lazy("Production")
+        EVALUATION = telemetry.EVALUATION, gettext_lazy("Evaluation")
+        PLAYGROUND = telemetry.PLAYGROUND, gettext_lazy("Playground")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, find_or_404, render_page
@@ -117,9 +118,13 @@ def corrective(request: PageRequest, name: str) -> HttpResponse:
         with RefusalMessages(request):
             if requested in ("on", "off"):
                 switch_corrective(collection, requested == "on", actor=request.user)
-                messages.success(request, f"Corrective step {'enabled' if requested == 'on' else 'disabled'}.")
+                messages.success(
+                    request,
+                    gettext("Corrective step %(disabled)s.")
+                    % {"disabled": "enabled" if requested == "on" else "disabled"},
+                )
             elif requested == "forget" and forget_calibration(collection, actor=request.user):
-                messages.success(request, "Calibration deleted.")
+                messages.success(request, gettext("Calibration deleted."))
         return redirect("retrieval:corrective", name)
     context = {"collection": collection, "tab": "settings"} | describe_calibration(calibration_of(collection))
     return render_page(request, "retrieval/corrective/calibration.html", context, parts=PARTS)

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
@@ -41,10 +42,10 @@ class AskForm(AsOfForm, PlanFields):
     """A question to one collection and the plan to answer it by; what stays empty is as in the plan it begins from."""
 
     collection = forms.ModelChoiceField(
-        label="Collection", queryset=Collection.objects.none(), to_field_name="name", empty_label=None
+        label=gettext_lazy("Collection"), queryset=Collection.objects.none(), to_field_name="name", empty_label=None
     )
     query = forms.CharField(
-        label="Question",
+        label=gettext_lazy("Question"),
         strip=False,
         widget=forms.Textarea(
             attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask a question"}
@@ -118,24 +119,32 @@ ALL = "all"
 class RunFilterForm(forms.Form):
     """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Search", required=False)
-    collection = forms.CharField(label="Collection", required=False)
-    kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "All"), *QueryRun.Kind.choices])
-    status = forms.ChoiceField(label="Outcome", required=False, choices=[("", "All"), *QueryRun.Status.choices])
-    door = forms.ChoiceField(label="Channel", required=False, choices=[("", "All"), *QueryRun.Door.choices])
-    environment = forms.ChoiceField(
-        label="Environment", required=False, choices=[*QueryRun.Environment.choices, (ALL, "All")]
+    text = forms.CharField(label=gettext_lazy("Search"), required=False)
+    collection = forms.CharField(label=gettext_lazy("Collection"), required=False)
+    kind = forms.ChoiceField(
+        label=gettext_lazy("Kind"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Kind.choices]
     )
-    model = forms.CharField(label="Model", required=False)
-    min_ms = forms.FloatField(label="Min latency (ms)", required=False, min_value=0)
-    max_ms = forms.FloatField(label="Max latency (ms)", required=False, min_value=0)
-    min_cost = forms.FloatField(label="Min cost ($)", required=False, min_value=0)
-    max_cost = forms.FloatField(label="Max cost ($)", required=False, min_value=0)
-    since = forms.DateTimeField(label="Since (UTC)", required=False)
-    until = forms.DateTimeField(label="Until (UTC)", required=False)
-    measure = forms.CharField(label="Metric", required=False)
-    score_below = forms.FloatField(label="Score below", required=False)
-    score_above = forms.FloatField(label="Score above", required=False)
+    status = forms.ChoiceField(
+        label=gettext_lazy("Outcome"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Status.choices]
+    )
+    door = forms.ChoiceField(
+        label=gettext_lazy("Channel"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Door.choices]
+    )
+    environment = forms.ChoiceField(
+        label=gettext_lazy("Environment"),
+        required=False,
+        choices=[*QueryRun.Environment.choices, (ALL, gettext_lazy("All"))],
+    )
+    model = forms.CharField(label=gettext_lazy("Model"), required=False)
+    min_ms = forms.FloatField(label=gettext_lazy("Min latency (ms)"), required=False, min_value=0)
+    max_ms = forms.FloatField(label=gettext_lazy("Max latency (ms)"), required=False, min_value=0)
+    min_cost = forms.FloatField(label=gettext_lazy("Min cost ($)"), required=False, min_value=0)
+    max_cost = forms.FloatField(label=gettext_lazy("Max cost ($)"), required=False, min_value=0)
+    since = forms.DateTimeField(label=gettext_lazy("Since (UTC)"), required=False)
+    until = forms.DateTimeField(label=gettext_lazy("Until (UTC)"), required=False)
+    measure = forms.CharField(label=gettext_lazy("Metric"), required=False)
+    score_below = forms.FloatField(label=gettext_lazy("Score below"), required=False)
+    score_above = forms.FloatField(label=gettext_lazy("Score above"), required=False)
 
     def clean_measure(self) -> str:
         measure: str = self.cleaned_data["measure"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.filter_language import write_filter
 from collections_app.http.page_requests import field_of
@@ -28,29 +29,33 @@ COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences with
 class PlanFields(forms.Form):
     """Every field of a plan, and the saved plan that it begins from."""
 
-    plan = forms.ChoiceField(label="Preset", required=False)
-    mode = forms.ChoiceField(label="Mode", required=False)
-    k = forms.IntegerField(label="Results (k)", required=False, min_value=1, max_value=POOL_MAX)
-    candidate_pool = forms.IntegerField(label="Top-N candidates", required=False, min_value=1, max_value=POOL_MAX)
-    rrf_k = forms.IntegerField(label="RRF constant", required=False, min_value=1, max_value=1_000_000)
-    weight_vector = forms.FloatField(label="Vector weight", required=False, min_value=0, widget=ANY_STEP)
-    weight_lexical = forms.FloatField(label="Keyword weight", required=False, min_value=0, widget=ANY_STEP)
-    exact = forms.ChoiceField(label="Exact vector search", required=False)
-    ef_search = forms.IntegerField(label="ef_search", required=False, min_value=1, max_value=1000)
-    rerank = forms.ChoiceField(label="Rerank", required=False)
-    compress = forms.ChoiceField(label="Compress", required=False)
-    token_budget = forms.IntegerField(
-        label="Max context tokens", required=False, min_value=1, max_value=TOKEN_BUDGET_MAX
+    plan = forms.ChoiceField(label=gettext_lazy("Preset"), required=False)
+    mode = forms.ChoiceField(label=gettext_lazy("Mode"), required=False)
+    k = forms.IntegerField(label=gettext_lazy("Results (k)"), required=False, min_value=1, max_value=POOL_MAX)
+    candidate_pool = forms.IntegerField(
+        label=gettext_lazy("Top-N candidates"), required=False, min_value=1, max_value=POOL_MAX
     )
-    tags_any = TagsField(label="Any of these tags", required=False)
-    tags_all = TagsField(label="All of these tags", required=False)
+    rrf_k = forms.IntegerField(label=gettext_lazy("RRF constant"), required=False, min_value=1, max_value=1_000_000)
+    weight_vector = forms.FloatField(label=gettext_lazy("Vector weight"), required=False, min_value=0, widget=ANY_STEP)
+    weight_lexical = forms.FloatField(
+        label=gettext_lazy("Keyword weight"), required=False, min_value=0, widget=ANY_STEP
+    )
+    exact = forms.ChoiceField(label=gettext_lazy("Exact vector search"), required=False)
+    ef_search = forms.IntegerField(label=gettext_lazy("ef_search"), required=False, min_value=1, max_value=1000)
+    rerank = forms.ChoiceField(label=gettext_lazy("Rerank"), required=False)
+    compress = forms.ChoiceField(label=gettext_lazy("Compress"), required=False)
+    token_budget = forms.IntegerField(
+        label=gettext_lazy("Max context tokens"), required=False, min_value=1, max_value=TOKEN_BUDGET_MAX
+    )
+    tags_any = TagsField(label=gettext_lazy("Any of these tags"), required=False)
+    tags_all = TagsField(label=gettext_lazy("All of these tags"), required=False)
     metadata = ObjectField(
-        label="Metadata equals",
+        label=gettext_lazy("Metadata equals"),
         required=False,
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
     )
 
-    filter = FilterField(label="Filter", required=False)
+    filter = FilterField(label=gettext_lazy("Filter"), required=False)
 
     def choose(self, name: str, choices: Sequence[Any]) -> None:
         """Offer these in a field."""
@@ -61,9 +66,9 @@ class AsOfForm(forms.Form):
     """The time as of which the collection is searched; empty: as it is."""
 
     as_of = forms.DateTimeField(
-        label="As of",
+        label=gettext_lazy("As of"),
         required=False,
-        help_text="Search the collection as it was then.",
+        help_text=gettext_lazy("Search the collection as it was then."),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
     )
 
@@ -133,10 +138,14 @@ class PlanForm(AsOfForm, PlanFields):
 class SavePlanForm(forms.Form):
     """A name for the plan. One that is taken is replaced only when that is said."""
 
-    name = forms.CharField(label="Name", max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    replace = forms.BooleanField(label="Replace an existing preset", required=False)
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    replace = forms.BooleanField(label=gettext_lazy("Replace an existing preset"), required=False)
     is_default = forms.BooleanField(
-        label="Set as collection default", required=False, help_text="Used by every search without a preset."
+        label=gettext_lazy("Set as collection default"),
+        required=False,
+        help_text=gettext_lazy("Used by every search without a preset."),
     )
 
     def __init__(self, *args: Any, collection: Collection, **kwargs: Any) -> None:

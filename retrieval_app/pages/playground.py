@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError
@@ -68,7 +69,7 @@ def save(request: PageRequest, name: str) -> HttpResponse:
         except (ServiceError, RagdError) as error:
             refuse(form, error)
         else:
-            messages.success(request, f"The preset {stored.name} was saved.")
+            messages.success(request, gettext("The preset %(name)s was saved.") % {"name": stored.name})
             return redirect(f"{_address(collection)}?{urlencode({'q': params.get('q', ''), 'plan': stored.name})}")
     return _render(request, collection, params, save_form=form, status=422)
 

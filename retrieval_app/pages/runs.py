@@ -18,6 +18,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import push_url
 
@@ -331,6 +332,6 @@ def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     try:
         again = search_again(run, door=QueryRun.Door.PAGE, user=request.user)
     except (ServiceError, RagdError) as error:
-        messages.error(request, f"Replay failed: {error.message}")
+        messages.error(request, gettext("Replay failed: %(message)s") % {"message": error.message})
         return redirect(run)
     return redirect(again if again.pk else run)

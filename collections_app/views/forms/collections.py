@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import connection
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
@@ -28,10 +29,10 @@ POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 class ChunkPolicyFields(forms.Form):
     """The chunk policy as fields, to be mixed into forms that set one."""
 
-    kind = forms.ChoiceField(label="Chunking strategy", choices=CHUNK_KINDS, required=False)
-    target_tokens = forms.IntegerField(label="Chunk size (words)", min_value=1, required=False)
-    overlap_tokens = forms.IntegerField(label="Overlap (words)", min_value=0, required=False)
-    max_chars = forms.IntegerField(label="Max length (characters)", min_value=1, required=False)
+    kind = forms.ChoiceField(label=gettext_lazy("Chunking strategy"), choices=CHUNK_KINDS, required=False)
+    target_tokens = forms.IntegerField(label=gettext_lazy("Chunk size (words)"), min_value=1, required=False)
+    overlap_tokens = forms.IntegerField(label=gettext_lazy("Overlap (words)"), min_value=0, required=False)
+    max_chars = forms.IntegerField(label=gettext_lazy("Max length (characters)"), min_value=1, required=False)
 
     def suggest(self, usual: ChunkPolicy) -> None:
         """Show what holds when a field stays empty."""
@@ -53,11 +54,11 @@ LANGUAGE_HELP = (
 class IndexFields(ChunkPolicyFields):
     """What an index is built with, to be mixed into forms that set it."""
 
-    hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
-    language = forms.ChoiceField(label="Language", help_text=LANGUAGE_HELP)
-    embed_model = forms.CharField(label="Embedding model", max_length=200)
+    hybrid_enabled = forms.BooleanField(label=gettext_lazy("Enable keyword (BM25) search"), required=False)
+    language = forms.ChoiceField(label=gettext_lazy("Language"), help_text=LANGUAGE_HELP)
+    embed_model = forms.CharField(label=gettext_lazy("Embedding model"), max_length=200)
     embed_dims = forms.IntegerField(
-        label="Dimensions",
+        label=gettext_lazy("Dimensions"),
         min_value=1,
         max_value=4000,
         required=False,
@@ -87,12 +88,12 @@ class IndexFields(ChunkPolicyFields):
 class CollectionForm(IndexFields):
     field_order = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=200,
-        help_text="Used in URLs. No slash, ?, # or %.",
+        help_text=gettext_lazy("Used in URLs. No slash, ?, # or %."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
-    description = forms.CharField(label="Description", required=False)
+    description = forms.CharField(label=gettext_lazy("Description"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -106,26 +107,26 @@ class CollectionForm(IndexFields):
 
 
 class CollectionSettingsForm(ChunkPolicyFields):
-    description = forms.CharField(label="Description", required=False)
-    revisions = forms.IntegerField(label="Revisions kept per document", min_value=0, required=False)
-    runs_days = forms.IntegerField(label="Query log retention (days)", min_value=0, required=False)
-    deleted_days = forms.IntegerField(label="Deleted documents kept (days)", min_value=0, required=False)
+    description = forms.CharField(label=gettext_lazy("Description"), required=False)
+    revisions = forms.IntegerField(label=gettext_lazy("Revisions kept per document"), min_value=0, required=False)
+    runs_days = forms.IntegerField(label=gettext_lazy("Query log retention (days)"), min_value=0, required=False)
+    deleted_days = forms.IntegerField(label=gettext_lazy("Deleted documents kept (days)"), min_value=0, required=False)
 
     action = forms.ChoiceField(
-        label="Guardrail action",
+        label=gettext_lazy("Guardrail action"),
         required=False,
         choices=[
-            ("flag", "Flag: record findings only"),
-            ("redact", "Redact: hide secrets and personal data, withhold chunks with prompt injection"),
-            ("refuse", "Block: redact, and block such questions and answers"),
+            ("flag", gettext_lazy("Flag: record findings only")),
+            ("redact", gettext_lazy("Redact: hide secrets and personal data, withhold chunks with prompt injection")),
+            ("refuse", gettext_lazy("Block: redact, and block such questions and answers")),
         ],
     )
     min_score = forms.FloatField(
-        label="Risk threshold",
+        label=gettext_lazy("Risk threshold"),
         required=False,
         min_value=0,
         max_value=100,
-        help_text="0 to 100. Default: 0. Findings below it are only recorded.",
+        help_text=gettext_lazy("0 to 100. Default: 0. Findings below it are only recorded."),
     )
 
     def suggest_retention(self) -> None:
@@ -162,34 +163,39 @@ class CollectionSettingsForm(ChunkPolicyFields):
 class ImportForm(forms.Form):
     """A file that a collection was exported to."""
 
-    file = forms.FileField(label="File", help_text="An exported collection: NAME.ragd.zip.")
-    name = forms.CharField(label="Name", max_length=128, required=False, help_text="Default: the exported name.")
-    replace = forms.BooleanField(
-        label="Replace the collection of this name",
+    file = forms.FileField(label=gettext_lazy("File"), help_text=gettext_lazy("An exported collection: NAME.ragd.zip."))
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=128,
         required=False,
-        help_text="The existing one is deleted when the import is complete.",
+        help_text=gettext_lazy("Default: the exported name."),
+    )
+    replace = forms.BooleanField(
+        label=gettext_lazy("Replace the collection of this name"),
+        required=False,
+        help_text=gettext_lazy("The existing one is deleted when the import is complete."),
     )
     embed_model = forms.CharField(
-        label="Embedding model",
+        label=gettext_lazy("Embedding model"),
         max_length=200,
         required=False,
-        help_text="Default: the exported embeddings. Another model rebuilds the index in the background.",
+        help_text=gettext_lazy("Default: the exported embeddings. Another model rebuilds the index in the background."),
     )
-    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000, required=False)
+    embed_dims = forms.IntegerField(label=gettext_lazy("Dimensions"), min_value=1, max_value=4000, required=False)
 
 
 class GenerationForm(IndexFields):
     """What the next generation of a collection's index is to be."""
 
     vector_type = forms.ChoiceField(
-        label="Vector index precision",
-        choices=[("vector", "32 bits (vector)"), ("halfvec", "16 bits (halfvec)")],
+        label=gettext_lazy("Vector index precision"),
+        choices=[("vector", gettext_lazy("32 bits (vector)")), ("halfvec", gettext_lazy("16 bits (halfvec)"))],
         required=False,
-        help_text="16 bits halve the vector index. A bake-off measures the loss.",
+        help_text=gettext_lazy("16 bits halve the vector index. A bake-off measures the loss."),
     )
     activate = forms.ChoiceField(
-        label="Activation",
-        choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
+        label=gettext_lazy("Activation"),
+        choices=[("automatic", gettext_lazy("Activate automatically")), ("manual", gettext_lazy("Activate manually"))],
         initial="automatic",
     )
 
@@ -204,7 +210,7 @@ class DeleteCollectionForm(forms.Form):
     """The name must be typed."""
 
     typed_name = forms.CharField(
-        label="Type the collection name to confirm",
+        label=gettext_lazy("Type the collection name to confirm"),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
 
@@ -222,11 +228,11 @@ class DeleteCollectionForm(forms.Form):
 class LabelFields(forms.Form):
     """What is said about documents when they come in."""
 
-    tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
     metadata = ObjectField(
-        label="Metadata",
+        label=gettext_lazy("Metadata"),
         required=False,
-        help_text='A JSON object, for example {"year": 2024}.',
+        help_text=gettext_lazy('A JSON object, for example {"year": 2024}.'),
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
     )
 
@@ -235,12 +241,12 @@ class IntakeFields(LabelFields):
     """The same, and what is done about documents that are there already."""
 
     on_clash = forms.ChoiceField(
-        label="If a document already exists",
+        label=gettext_lazy("If a document already exists"),
         required=False,
         choices=[
-            ("replace", "Replace"),
-            ("skip", "Skip"),
-            ("keep_both", "Keep both (numbered)"),
+            ("replace", gettext_lazy("Replace")),
+            ("skip", gettext_lazy("Skip")),
+            ("keep_both", gettext_lazy("Keep both (numbered)")),
         ],
     )
 
@@ -255,18 +261,20 @@ class IntakeFields(LabelFields):
 
 
 class UploadForm(IntakeFields):
-    uploads = FilesField(label="Files")
+    uploads = FilesField(label=gettext_lazy("Files"))
     batch = forms.UUIDField(required=False)
 
 
 class TextForm(LabelFields):
     doc_id = forms.CharField(
-        label="Document ID",
+        label=gettext_lazy("Document ID"),
         max_length=512,
-        help_text="Unique in the collection. An existing document with this ID is replaced.",
+        help_text=gettext_lazy("Unique in the collection. An existing document with this ID is replaced."),
     )
-    title = forms.CharField(label="Title", max_length=500, required=False)
-    content = forms.CharField(label="Text", strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True}))
+    title = forms.CharField(label=gettext_lazy("Title"), max_length=500, required=False)
+    content = forms.CharField(
+        label=gettext_lazy("Text"), strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True})
+    )
 
 
 class ChunkChangeForm(forms.Form):

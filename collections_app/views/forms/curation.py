@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.http import QueryDict
+from django.utils.translation import gettext_lazy
 
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange
@@ -110,17 +111,21 @@ class LooseValueField(forms.CharField):
 class BulkLabelForm(forms.Form):
     """Tags and metadata of many documents; what is left empty changes nothing."""
 
-    add_tags = TagsField(label="Add tags", required=False, help_text="Separated by commas.")
-    remove_tags = TagsField(label="Remove tags", required=False, help_text="Separated by commas.")
-    key = forms.CharField(label="Set metadata field", max_length=200, required=False)
-    value = LooseValueField(label="Value", required=False, help_text="A JSON value; anything else is text.")
+    add_tags = TagsField(label=gettext_lazy("Add tags"), required=False, help_text=gettext_lazy("Separated by commas."))
+    remove_tags = TagsField(
+        label=gettext_lazy("Remove tags"), required=False, help_text=gettext_lazy("Separated by commas.")
+    )
+    key = forms.CharField(label=gettext_lazy("Set metadata field"), max_length=200, required=False)
+    value = LooseValueField(
+        label=gettext_lazy("Value"), required=False, help_text=gettext_lazy("A JSON value; anything else is text.")
+    )
     scope = forms.ChoiceField(
-        label="Apply to",
+        label=gettext_lazy("Apply to"),
         required=False,
-        choices=[("all", "All"), ("existing", "Only documents that have the field")],
+        choices=[("all", gettext_lazy("All")), ("existing", gettext_lazy("Only documents that have the field"))],
         initial="all",
     )
-    remove_key = forms.CharField(label="Remove metadata field", max_length=200, required=False)
+    remove_key = forms.CharField(label=gettext_lazy("Remove metadata field"), max_length=200, required=False)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -144,22 +149,22 @@ class DocumentForm(ChunkPolicyFields):
     """What can be edited of one document. expected_revision: the one that was looked at."""
 
     title = forms.CharField(
-        label="Title",
+        label=gettext_lazy("Title"),
         max_length=500,
         required=False,
-        help_text="Part of every embedding; a change re-embeds all chunks.",
+        help_text=gettext_lazy("Part of every embedding; a change re-embeds all chunks."),
     )
-    tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
     language = forms.CharField(
-        label="Language",
+        label=gettext_lazy("Language"),
         max_length=2,
         required=False,
-        help_text="Two letters, such as en or zh. Empty: detected from the text.",
+        help_text=gettext_lazy("Two letters, such as en or zh. Empty: detected from the text."),
     )
     metadata = ObjectField(
-        label="Metadata",
+        label=gettext_lazy("Metadata"),
         required=False,
-        help_text='A JSON object, for example {"year": 2024}.',
+        help_text=gettext_lazy('A JSON object, for example {"year": 2024}.'),
         widget=forms.Textarea(attrs={"class": "mono", "spellcheck": "false", "rows": 5, "data-send": True}),
     )
     expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)

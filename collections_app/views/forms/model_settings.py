@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.model_presets import EMBEDDINGS, RERANK, Preset
 from collections_app.models import ModelSetting
@@ -18,34 +19,50 @@ DEFAULT_HELP = "Used where a request names no other model."
 class ModelSettingForm(forms.Form):
     """Of one provider and purpose; fields that do not belong to them are left out. row: the setting to be changed."""
 
-    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    base_url = forms.CharField(label="Base URL", max_length=500, widget=forms.TextInput(attrs={"class": "mono"}))
-    model = forms.CharField(label="Model", max_length=200, help_text="The name that the provider knows.")
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    base_url = forms.CharField(
+        label=gettext_lazy("Base URL"), max_length=500, widget=forms.TextInput(attrs={"class": "mono"})
+    )
+    model = forms.CharField(
+        label=gettext_lazy("Model"), max_length=200, help_text=gettext_lazy("The name that the provider knows.")
+    )
     api_version = forms.CharField(
-        label="API version", max_length=32, required=False, help_text="Such as 2024-10-21. Empty: the v1 API."
+        label=gettext_lazy("API version"),
+        max_length=32,
+        required=False,
+        help_text=gettext_lazy("Such as 2024-10-21. Empty: the v1 API."),
     )
     key = forms.CharField(
-        label="API key",
+        label=gettext_lazy("API key"),
         max_length=4000,
         required=False,
         strip=True,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}, render_value=False),
     )
-    forget_key = forms.BooleanField(label="Remove the stored key", required=False)
-    dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000, required=False)
+    forget_key = forms.BooleanField(label=gettext_lazy("Remove the stored key"), required=False)
+    dims = forms.IntegerField(label=gettext_lazy("Dimensions"), min_value=1, max_value=4000, required=False)
     send_dimensions = forms.BooleanField(
-        label="Request these dimensions",
+        label=gettext_lazy("Request these dimensions"),
         required=False,
-        help_text="For models that can shorten their vectors (Matryoshka).",
+        help_text=gettext_lazy("For models that can shorten their vectors (Matryoshka)."),
     )
     window = forms.IntegerField(
-        label="Window (tokens)", min_value=1, required=False, help_text="Longer texts are embedded in parts."
+        label=gettext_lazy("Window (tokens)"),
+        min_value=1,
+        required=False,
+        help_text=gettext_lazy("Longer texts are embedded in parts."),
     )
-    query_prompt = forms.CharField(label="Query prompt", max_length=1000, required=False, strip=False)
+    query_prompt = forms.CharField(label=gettext_lazy("Query prompt"), max_length=1000, required=False, strip=False)
     passage_prompt = forms.CharField(
-        label="Passage prompt", max_length=1000, required=False, strip=False, help_text="Put before each text."
+        label=gettext_lazy("Passage prompt"),
+        max_length=1000,
+        required=False,
+        strip=False,
+        help_text=gettext_lazy("Put before each text."),
     )
-    is_default = forms.BooleanField(label="Use by default", required=False, help_text=DEFAULT_HELP)
+    is_default = forms.BooleanField(label=gettext_lazy("Use by default"), required=False, help_text=DEFAULT_HELP)
 
     def __init__(
         self, *args: Any, preset: Preset, purpose: str, row: ModelSetting | None = None, **kwargs: Any

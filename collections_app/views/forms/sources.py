@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils.translation import gettext_lazy
 
 from collections_app.services.sources.url_lists import UrlEntry, read_list
 from collections_app.views.forms.collections import IntakeFields
@@ -17,15 +18,15 @@ class UrlsForm(IntakeFields):
     either = ("urls", "file")  # one of them is required, so neither is shown as optional
 
     urls = forms.CharField(
-        label="URLs",
+        label=gettext_lazy("URLs"),
         required=False,
-        help_text="One per line (http or https).",
+        help_text=gettext_lazy("One per line (http or https)."),
         widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false", "data-send": True}),
     )
     file = forms.FileField(
-        label="Or a file with URLs",
+        label=gettext_lazy("Or a file with URLs"),
         required=False,
-        help_text="Text with one URL per line, or CSV with a column url (optional: doc_id, title).",
+        help_text=gettext_lazy("Text with one URL per line, or CSV with a column url (optional: doc_id, title)."),
         widget=forms.FileInput(attrs={"accept": ".txt,.csv,text/plain,text/csv"}),
     )
 
@@ -52,14 +53,19 @@ class UrlsForm(IntakeFields):
 
 
 class BucketForm(IntakeFields):
-    bucket = forms.CharField(label="Bucket", max_length=255)
+    bucket = forms.CharField(label=gettext_lazy("Bucket"), max_length=255)
     prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
-        label="Prefix", required=False, max_length=1024, help_text="For example reports/2026/."
+        label=gettext_lazy("Prefix"),
+        required=False,
+        max_length=1024,
+        help_text=gettext_lazy("For example reports/2026/."),
     )
     endpoint = forms.CharField(
-        label="Endpoint",
+        label=gettext_lazy("Endpoint"),
         required=False,
         max_length=500,
-        help_text="For public buckets on another server, such as https://s3.example.org.",
+        help_text=gettext_lazy("For public buckets on another server, such as https://s3.example.org."),
     )
-    delete_missing = forms.BooleanField(label="Delete documents that are missing in the bucket", required=False)
+    delete_missing = forms.BooleanField(
+        label=gettext_lazy("Delete documents that are missing in the bucket"), required=False
+    )

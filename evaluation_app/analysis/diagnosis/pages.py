@@ -13,6 +13,7 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
@@ -153,12 +154,16 @@ def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     run = get_object_or_404(EvaluationRun, pk=pk)
     if request.POST.get("decision") == "discard":
         discard_fix(run, actor=request.user)
-        messages.success(request, "Discarded.")
+        messages.success(request, gettext("Discarded."))
         return redirect(f"{reverse('evaluation:board')}?run={run.base_run_id or run.pk}")
     name, is_default = request.POST.get("name", ""), bool(request.POST.get("default"))
     with RefusalMessages(request):
         saved = keep_plan(run, name, is_default=is_default, actor=request.user)
-        messages.success(request, f"Preset {saved.name} saved{' as the default' if saved.is_default else ''}.")
+        messages.success(
+            request,
+            gettext("Preset %(name)s saved%(else)s.")
+            % {"name": saved.name, "else": " as the default" if saved.is_default else ""},
+        )
     return redirect("evaluation:tried-fix", pk=pk)
 
 

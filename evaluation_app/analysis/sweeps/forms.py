@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.stores import open_rerankers
@@ -61,30 +62,43 @@ class ValuesField(forms.CharField):
 class SweepForm(forms.Form):
     """What is left empty stays as in the plan that the sweep begins from."""
 
-    name = forms.CharField(label="Name", required=False, max_length=200, help_text="Shown in lists.")
-    plan = forms.ChoiceField(label="Preset", required=False)
-    measured = forms.ChoiceField(label="Evaluate", choices=JUDGES, initial=SEARCH)
-    measure = forms.ChoiceField(label="Rank by")
+    name = forms.CharField(
+        label=gettext_lazy("Name"), required=False, max_length=200, help_text=gettext_lazy("Shown in lists.")
+    )
+    plan = forms.ChoiceField(label=gettext_lazy("Preset"), required=False)
+    measured = forms.ChoiceField(label=gettext_lazy("Evaluate"), choices=JUDGES, initial=SEARCH)
+    measure = forms.ChoiceField(label=gettext_lazy("Rank by"))
     cut = forms.IntegerField(
-        label="k", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="For recall@k and other ranking metrics."
+        label="k",
+        min_value=1,
+        max_value=CUT_MAX,
+        initial=CUT,
+        help_text=gettext_lazy("For recall@k and other ranking metrics."),
     )
-    mode = forms.MultipleChoiceField(label="Mode", choices=MODES, required=False, widget=forms.CheckboxSelectMultiple)
-    k = ValuesField(label="Results (k)", number=int, example="5, 10, 20")
-    candidate_pool = ValuesField(label="Top-N candidates", number=int, example="25, 50, 100")
-    rrf_k = ValuesField(label="RRF constant", number=int, example="10, 60, 100")
+    mode = forms.MultipleChoiceField(
+        label=gettext_lazy("Mode"), choices=MODES, required=False, widget=forms.CheckboxSelectMultiple
+    )
+    k = ValuesField(label=gettext_lazy("Results (k)"), number=int, example="5, 10, 20")
+    candidate_pool = ValuesField(label=gettext_lazy("Top-N candidates"), number=int, example="25, 50, 100")
+    rrf_k = ValuesField(label=gettext_lazy("RRF constant"), number=int, example="10, 60, 100")
     weight_lexical = ValuesField(
-        label="Keyword weight", number=float, example="0.5, 1, 2", help_text="Relative to vector weight 1."
+        label=gettext_lazy("Keyword weight"),
+        number=float,
+        example="0.5, 1, 2",
+        help_text=gettext_lazy("Relative to vector weight 1."),
     )
-    rerank = forms.MultipleChoiceField(label="Rerank", required=False, widget=forms.CheckboxSelectMultiple)
+    rerank = forms.MultipleChoiceField(
+        label=gettext_lazy("Rerank"), required=False, widget=forms.CheckboxSelectMultiple
+    )
     exact = forms.MultipleChoiceField(
-        label="Exact vector search", choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
+        label=gettext_lazy("Exact vector search"), choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
     )
-    ef_search = ValuesField(label="ef_search", number=int, example="40, 100, 200")
+    ef_search = ValuesField(label=gettext_lazy("ef_search"), number=int, example="40, 100, 200")
     compress = forms.MultipleChoiceField(
-        label="Compress", choices=COMPRESS, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="Affects answers only.",
+        label=gettext_lazy("Compress"), choices=COMPRESS, required=False, widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("Affects answers only."),
     )  # fmt: skip
-    token_budget = ValuesField(label="Max context tokens", number=int, example="300, 600")
+    token_budget = ValuesField(label=gettext_lazy("Max context tokens"), number=int, example="300, 600")
 
     def __init__(self, *args: Any, golden_set: GoldenSet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

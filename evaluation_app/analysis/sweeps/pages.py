@@ -12,6 +12,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -286,7 +287,7 @@ def delete(request: PageRequest, pk: int) -> HttpResponse:
         except ServiceError as error:
             messages.warning(request, f"{error.message}.")
             return redirect("evaluation:sweep", pk)
-        messages.success(request, f"{records} deleted.")
+        messages.success(request, gettext("%(records)s deleted.") % {"records": records})
         return redirect("evaluation:sweeps")
     context = {"sweep": records, "progress": lifecycle.progress_of(records), "runs": records.runs.count()}
     return render_page(request, "evaluation/sweeps/delete.html", context)
@@ -298,7 +299,11 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
     records = find_or_404(Sweep.objects.all(), pk=pk)
     collection = Collection.objects.live().filter(name=records.collection_name).first()
     if collection is None:
-        messages.warning(request, f"Collection {records.collection_name} was deleted, with its presets.")
+        messages.warning(
+            request,
+            gettext("Collection %(collection_name)s was deleted, with its presets.")
+            % {"collection_name": records.collection_name},
+        )
         return redirect("evaluation:sweep", pk)
     form = SavePlanForm(request.POST, collection=collection)
     if not form.is_valid():
@@ -313,5 +318,5 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
         return _sweep_page(request, records, form, 422)
     except (ServiceError, RagdError) as error:
         return _sweep_page(request, records, form, refuse(form, error))
-    messages.success(request, f"Saved as preset {data['name']}.")
+    messages.success(request, gettext("Saved as preset %(name)s.") % {"name": data["name"]})
     return redirect("evaluation:sweep", pk)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
@@ -42,14 +43,14 @@ class ThresholdsField(forms.CharField):
 
 class GoldenSetForm(forms.Form):
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=200,
-        help_text="Used in URLs. No slash, ?, # or %.",
+        help_text=gettext_lazy("Used in URLs. No slash, ?, # or %."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
-    collection = forms.ChoiceField(label="Collection", help_text="Cannot be changed later.")
+    collection = forms.ChoiceField(label=gettext_lazy("Collection"), help_text=gettext_lazy("Cannot be changed later."))
     description = forms.CharField(
-        label="Description", required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
+        label=gettext_lazy("Description"), required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,26 +60,28 @@ class GoldenSetForm(forms.Form):
 
 
 class GoldenSetChangeForm(forms.Form):
-    name = forms.CharField(label="Name", max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    name = forms.CharField(
+        label=gettext_lazy("Name"), max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
     description = forms.CharField(
-        label="Description", required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
+        label=gettext_lazy("Description"), required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
     )
     primary_measure = forms.ChoiceField(
-        label="Primary metric", required=False, help_text="Decides whether a run is better."
+        label=gettext_lazy("Primary metric"), required=False, help_text=gettext_lazy("Decides whether a run is better.")
     )
     guardrails = ThresholdsField(
-        label="Guardrail metrics",
+        label=gettext_lazy("Guardrail metrics"),
         required=False,
         help_text="Metrics that must not drop by more, such as recall=0.05; right_outcome=0.02. Empty: "
         + write_thresholds(GUARDRAILS),
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off"}),
     )
     relevant_effect = forms.FloatField(
-        label="Smallest relevant effect",
+        label=gettext_lazy("Smallest relevant effect"),
         required=False,
         min_value=0,
         max_value=1,
-        help_text="A smaller difference of the primary metric does not count.",
+        help_text=gettext_lazy("A smaller difference of the primary metric does not count."),
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
 
@@ -99,36 +102,47 @@ class GoldenSetChangeForm(forms.Form):
 class QuestionForm(forms.Form):
     """One question. What is expected is chosen beside it, by boxes that the form does not know."""
 
-    question = forms.CharField(label="Question", widget=forms.Textarea(attrs={"rows": 2, "data-send": True}))
+    question = forms.CharField(
+        label=gettext_lazy("Question"), widget=forms.Textarea(attrs={"rows": 2, "data-send": True})
+    )
     expected_answer = forms.CharField(
-        label="Expected answer",
+        label=gettext_lazy("Expected answer"),
         required=False,
-        help_text="Answers are compared with it. Keep it short.",
+        help_text=gettext_lazy("Answers are compared with it. Keep it short."),
         widget=forms.Textarea(attrs={"rows": 3, "data-send": True}),
     )
-    match = forms.ChoiceField(label="Needed", initial="any", choices=GoldenQuestion.Match.choices, required=False)
+    match = forms.ChoiceField(
+        label=gettext_lazy("Needed"), initial="any", choices=GoldenQuestion.Match.choices, required=False
+    )
     category = forms.CharField(
-        label="Category",
+        label=gettext_lazy("Category"),
         max_length=60,
         initial="factual",
         widget=forms.TextInput(attrs={"list": CATEGORY_LIST, "autocomplete": "off"}),
     )
     weight = forms.FloatField(
-        label="Weight",
+        label=gettext_lazy("Weight"),
         min_value=0,
         initial=1.0,
-        help_text="Weight in means.",
+        help_text=gettext_lazy("Weight in means."),
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
-    place = forms.IntegerField(label="Position", min_value=1, required=False, help_text="From 1. Default: unchanged.")
-    thresholds = ThresholdsField(
-        label="Thresholds",
+    place = forms.IntegerField(
+        label=gettext_lazy("Position"),
+        min_value=1,
         required=False,
-        help_text="Pass criteria, such as recall@10=1; adherence=1.",
+        help_text=gettext_lazy("From 1. Default: unchanged."),
+    )
+    thresholds = ThresholdsField(
+        label=gettext_lazy("Thresholds"),
+        required=False,
+        help_text=gettext_lazy("Pass criteria, such as recall@10=1; adherence=1."),
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off"}),
     )
-    notes = forms.CharField(label="Notes", required=False, widget=forms.Textarea(attrs={"rows": 2, "data-send": True}))
-    find = forms.CharField(label="Search the collection", required=False)
+    notes = forms.CharField(
+        label=gettext_lazy("Notes"), required=False, widget=forms.Textarea(attrs={"rows": 2, "data-send": True})
+    )
+    find = forms.CharField(label=gettext_lazy("Search the collection"), required=False)
     seen = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
     STATED = ("question", "expected_answer", "match", "category", "weight", "thresholds", "notes")
@@ -142,8 +156,8 @@ class RunQuestionForm(QuestionForm):
     """A question out of a run, and the set that it goes into: a pk, or NEW_SET."""
 
     NEW_SET = "new"
-    golden_set = forms.ChoiceField(label="Test set")
-    approve_answer = forms.BooleanField(label="Use this answer as the expected answer", required=False)
+    golden_set = forms.ChoiceField(label=gettext_lazy("Test set"))
+    approve_answer = forms.BooleanField(label=gettext_lazy("Use this answer as the expected answer"), required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -152,19 +166,21 @@ class RunQuestionForm(QuestionForm):
 
 
 class ImportForm(forms.Form):
-    file = forms.FileField(label="File", required=False, help_text="CSV or JSON Lines, UTF-8.")
+    file = forms.FileField(
+        label=gettext_lazy("File"), required=False, help_text=gettext_lazy("CSV or JSON Lines, UTF-8.")
+    )
     text = forms.CharField(
-        label="Or paste text",
+        label=gettext_lazy("Or paste text"),
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 5, "class": "mono", "spellcheck": "false"}),
     )
     mode = forms.ChoiceField(
-        label="Existing questions",
+        label=gettext_lazy("Existing questions"),
         initial="merge",
         choices=[
-            ("merge", "Merge (upsert)"),
-            ("replace", "Replace all"),
+            ("merge", gettext_lazy("Merge (upsert)")),
+            ("replace", gettext_lazy("Replace all")),
         ],
     )
 

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
@@ -85,7 +86,7 @@ def _save(
     explicit, data = form.stated() | chosen, form.cleaned_data
     if question is None:
         question = edits.add_question(golden_set, explicit, actor=request.user)
-        messages.success(request, "Question added.")
+        messages.success(request, gettext("Question added."))
     else:
         position = data["place"] - 1 if data["place"] else None
         seen = data["seen"] or question.updated_at
@@ -95,7 +96,7 @@ def _save(
         if request.POST["do"] == "accept":
             edits.accept_suggestions(golden_set, [question.pk], actor=request.user)
             question.refresh_from_db()
-        messages.success(request, "Question saved.")
+        messages.success(request, gettext("Question saved."))
     if request.POST.get("then") == "another":
         return redirect("evaluation:new-golden-question", golden_set.pk)
     return redirect(_place_of(question))
@@ -172,7 +173,11 @@ def _save_from_run(
         is_new = picked == form.NEW_SET
         golden_set = from_runs.new_set_for(run, actor=request.user) if is_new else find_set_or_404(int(picked))
         question = from_runs.make_from_run(run, golden_set, explicit, accepted=accepted, actor=request.user)
-    messages.success(request, f"Added to {golden_set.name}{'' if accepted else ' as a suggestion'}.")
+    messages.success(
+        request,
+        gettext("Added to %(name)s%(suggestion)s.")
+        % {"name": golden_set.name, "suggestion": "" if accepted else " as a suggestion"},
+    )
     return redirect(_place_of(question))
 
 
@@ -196,17 +201,21 @@ def golden_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 
 
 class SuggestForm(forms.Form):
-    count = forms.IntegerField(label="Number of questions", min_value=1, max_value=COUNT_MAX, initial=COUNT)
+    count = forms.IntegerField(
+        label=gettext_lazy("Number of questions"), min_value=1, max_value=COUNT_MAX, initial=COUNT
+    )
     method = forms.ChoiceField(
-        label="Method", choices=[("rules", "Rules (offline)"), ("model", "Chat model")], initial="rules"
+        label=gettext_lazy("Method"),
+        choices=[("rules", gettext_lazy("Rules (offline)")), ("model", gettext_lazy("Chat model"))],
+        initial="rules",
     )
     include_unfound = forms.BooleanField(
-        label="Also questions that the search does not find",
+        label=gettext_lazy("Also questions that the search does not find"),
         required=False,
-        help_text="Otherwise hit@10 of the questions is 1 by construction.",
+        help_text=gettext_lazy("Otherwise hit@10 of the questions is 1 by construction."),
     )
     doc_ids = LinesField(
-        label="Documents",
+        label=gettext_lazy("Documents"),
         required=False,
         widget=forms.Textarea(
             attrs={"rows": 1, "class": "mono", "spellcheck": "false", "placeholder": "IDs, one per line. Default: all"}

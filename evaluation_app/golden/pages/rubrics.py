@@ -6,6 +6,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
@@ -25,24 +26,26 @@ KINDS = (
 
 class RubricForm(forms.Form):
     name = forms.CharField(
-        label="Name",
+        label=gettext_lazy("Name"),
         max_length=40,
-        help_text="Lower-case letters, digits, _ and -. The metric is rubric:NAME.",
+        help_text=gettext_lazy("Lower-case letters, digits, _ and -. The metric is rubric:NAME."),
         widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "spellcheck": "false"}),
     )
-    kind = forms.ChoiceField(label="Kind", choices=KINDS)
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=KINDS)
     definition = forms.CharField(
-        label="Definition",
+        label=gettext_lazy("Definition"),
         required=False,
         strip=False,
-        help_text="Regular expression, JSON schema (empty: any JSON), instructions for the chat model, or entry point.",
+        help_text=gettext_lazy(
+            "Regular expression, JSON schema (empty: any JSON), instructions for the chat model, or entry point."
+        ),
         widget=forms.Textarea(attrs={"rows": 5, "class": "mono", "spellcheck": "false", "data-send": True}),
     )
     must_match = forms.BooleanField(
-        label="The regular expression must match",
+        label=gettext_lazy("The regular expression must match"),
         required=False,
         initial=True,
-        help_text="Otherwise it must not match.",
+        help_text=gettext_lazy("Otherwise it must not match."),
     )
 
 
@@ -53,7 +56,7 @@ def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
     if name := request.POST.get("remove"):
         with RefusalMessages(request):
             _write(request, golden_set, [each for each in golden_set.rubrics if each["name"] != name])
-            messages.success(request, f"Rubric {name} removed.")
+            messages.success(request, gettext("Rubric %(name)s removed.") % {"name": name})
         return redirect("evaluation:golden-set-rubrics", pk)
     rubrics = read_rubrics(golden_set.rubrics)
     edited = next((rubric for rubric in rubrics if rubric.name == request.GET.get("edit")), None)
@@ -64,7 +67,9 @@ def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
         known = [each["name"] for each in golden_set.rubrics]
         kept = [rubric if each["name"] == rubric["name"] else each for each in golden_set.rubrics]
         _write(request, golden_set, kept if rubric["name"] in known else [*kept, rubric])
-        messages.success(request, f"Rubric {rubric['name']} saved. The next evaluation run scores it.")
+        messages.success(
+            request, gettext("Rubric %(name)s saved. The next evaluation run scores it.") % {"name": rubric["name"]}
+        )
         return redirect("evaluation:golden-set-rubrics", pk)
 
     response, status = submit_form(request, form, save)

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -165,7 +166,7 @@ def set_settings(request: PageRequest, pk: int) -> HttpResponse:
     def save() -> HttpResponse:
         names = {name: form.cleaned_data[name] for name in ("name", "description")}
         changed = sets.update_set(find_set_or_404(pk), criteria=form.criteria(), actor=request.user, **names)
-        messages.success(request, f"{changed.name} saved.")
+        messages.success(request, gettext("%(name)s saved.") % {"name": changed.name})
         return redirect("evaluation:golden-set", pk)
 
     response, status = submit_form(request, form, save)
@@ -181,7 +182,11 @@ def delete_set(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     if request.method == "POST":
         counts = sets.delete_set(golden_set, actor=request.user)
-        messages.success(request, f"{golden_set.name} deleted, with {counts['questions']} questions.")
+        messages.success(
+            request,
+            gettext("%(name)s deleted, with %(questions)s questions.")
+            % {"name": golden_set.name, "questions": counts["questions"]},
+        )
         return redirect("evaluation:golden-sets")
     context = {"golden_set": golden_set, "counts": sets.what_goes(golden_set)}
     return render_page(request, "evaluation/golden/delete_set.html", context)
@@ -201,10 +206,13 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
-        messages.success(request, f"{count} expected chunk{'' if count == 1 else 's'} updated.")
+        messages.success(
+            request,
+            gettext("%(count)s expected chunk%(s)s updated.") % {"count": count, "s": "" if count == 1 else "s"},
+        )
         return redirect(back)
     if not ids:
-        messages.error(request, "Select questions first.")
+        messages.error(request, gettext("Select questions first."))
         return redirect(back)
     if action == "delete" and not request.POST.get("confirmed"):
         rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
@@ -216,12 +224,15 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         "discard": (edits.discard_suggestions, "rejected"),
     }
     if action not in known:
-        messages.error(request, "Unknown action.")
+        messages.error(request, gettext("Unknown action."))
         return redirect(back)
     act, did = known[action]
     with RefusalMessages(request):
         count = act(golden_set, ids, actor=request.user)
-        messages.success(request, f"{count} question{'' if count == 1 else 's'} {did}.")
+        messages.success(
+            request,
+            gettext("%(count)s question%(s)s %(did)s.") % {"count": count, "s": "" if count == 1 else "s", "did": did},
+        )
     return redirect(back)
 
 
@@ -298,7 +309,11 @@ def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
     if request.method == "POST":
         with RefusalMessages(request):
             stored = edits.bring_back(golden_set, version, actor=request.user)
-            messages.success(request, f"Restored version {version} (now version {stored.version}).")
+            messages.success(
+                request,
+                gettext("Restored version %(version)s (now version %(version_2)s).")
+                % {"version": version, "version_2": stored.version},
+            )
         return redirect("evaluation:golden-versions", pk)
     present = _or_404(golden_set, golden_set.version)
     context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}

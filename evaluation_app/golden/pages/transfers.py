@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.http.downloads import download_response
@@ -97,7 +98,7 @@ def _act(
     summary = ", ".join(
         f"{counts[what]} {what}" for what in ("added", "changed", "removed", "unchanged") if counts[what]
     )
-    messages.success(request, f"Imported: {summary}.")
+    messages.success(request, gettext("Imported: %(summary)s.") % {"summary": summary})
     return None
 
 

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
@@ -140,8 +141,11 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """With `again`, the modes of the newest run are found again; its board shows what that did."""
     newest = _newest_ended(golden_set)
     if not request.POST.get("again") or newest is None:
-        messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
+        messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
         return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
     changed = refresh_modes(newest, actor=request.user)
-    messages.success(request, f"Thresholds saved. {counted(changed, 'question')} of the latest run changed.")
+    messages.success(
+        request,
+        gettext("Thresholds saved. %(counted)s of the latest run changed.") % {"counted": counted(changed, "question")},
+    )
     return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")

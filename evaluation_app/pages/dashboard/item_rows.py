@@ -12,6 +12,7 @@ from uuid import UUID
 from django import forms
 from django.http import QueryDict
 from django.urls import reverse
+from django.utils.translation import gettext_lazy
 
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
@@ -169,19 +170,23 @@ def _counted(values: Iterable[str], labels: Mapping[str, str], *, title: bool = 
 class ItemFilterForm(forms.Form):
     """The filter of a run's questions. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Search", required=False)
-    outcome = forms.CharField(label="Outcome", required=False)
+    text = forms.CharField(label=gettext_lazy("Search"), required=False)
+    outcome = forms.CharField(label=gettext_lazy("Outcome"), required=False)
     verdict = forms.ChoiceField(
-        label="Thresholds", required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
+        label=gettext_lazy("Thresholds"), required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
     )
-    failing = forms.ChoiceField(label="Failing", required=False, choices=[(each, each) for each in (YES, NO)])
-    category = forms.CharField(label="Category", required=False)
-    mode = forms.CharField(label="Failure mode", required=False)
-    measure = forms.CharField(label="Metric", required=False)
-    score = forms.ChoiceField(label="Score", required=False, choices=[(each, each) for each in (*STATES, "unscored")])
-    low = forms.FloatField(label="From", required=False, min_value=0, max_value=1)
-    high = forms.FloatField(label="Below", required=False, min_value=0, max_value=1)
-    sort = forms.CharField(label="Sort", required=False)
+    failing = forms.ChoiceField(
+        label=gettext_lazy("Failing"), required=False, choices=[(each, each) for each in (YES, NO)]
+    )
+    category = forms.CharField(label=gettext_lazy("Category"), required=False)
+    mode = forms.CharField(label=gettext_lazy("Failure mode"), required=False)
+    measure = forms.CharField(label=gettext_lazy("Metric"), required=False)
+    score = forms.ChoiceField(
+        label=gettext_lazy("Score"), required=False, choices=[(each, each) for each in (*STATES, "unscored")]
+    )
+    low = forms.FloatField(label=gettext_lazy("From"), required=False, min_value=0, max_value=1)
+    high = forms.FloatField(label=gettext_lazy("Below"), required=False, min_value=0, max_value=1)
+    sort = forms.CharField(label=gettext_lazy("Sort"), required=False)
 
 
 FILTERS = ("text", "failing", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")

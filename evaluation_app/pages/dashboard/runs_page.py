@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.identity import can_be_stored
@@ -49,23 +50,34 @@ SINGLE_PURPOSES = ("manual", "api", "cli", "fix")  # sweeps and gates make many 
 class RunsFilterForm(forms.Form):
     """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Search", required=False)
-    set = forms.CharField(label="Test set", required=False)
-    collection = forms.CharField(label="Collection", required=False)
-    state = forms.ChoiceField(label="State", required=False, choices=[("", "All"), *EvaluationRun.State.choices])
-    verdict = forms.ChoiceField(
-        label="Thresholds",
-        required=False,
-        choices=[("", "All"), ("passed", "Passed"), ("missed", "Missed"), ("none", "No criteria")],
+    text = forms.CharField(label=gettext_lazy("Search"), required=False)
+    set = forms.CharField(label=gettext_lazy("Test set"), required=False)
+    collection = forms.CharField(label=gettext_lazy("Collection"), required=False)
+    state = forms.ChoiceField(
+        label=gettext_lazy("State"), required=False, choices=[("", gettext_lazy("All")), *EvaluationRun.State.choices]
     )
-    judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
-    purpose = forms.ChoiceField(
-        label="Origin",
+    verdict = forms.ChoiceField(
+        label=gettext_lazy("Thresholds"),
         required=False,
         choices=[
-            ("", "Without sweeps and gates"),
-            ("all", "All"),
-            (EvaluationRun.Purpose.MANUAL.value, "People"),
+            ("", gettext_lazy("All")),
+            ("passed", gettext_lazy("Passed")),
+            ("missed", gettext_lazy("Missed")),
+            ("none", gettext_lazy("No criteria")),
+        ],
+    )
+    judge = forms.ChoiceField(
+        label=gettext_lazy("Judge"),
+        required=False,
+        choices=[("", gettext_lazy("All")), *((name, name) for name in JUDGES)],
+    )
+    purpose = forms.ChoiceField(
+        label=gettext_lazy("Origin"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("Without sweeps and gates")),
+            ("all", gettext_lazy("All")),
+            (EvaluationRun.Purpose.MANUAL.value, gettext_lazy("People")),
             *(pair for pair in EvaluationRun.Purpose.choices if pair[0] != EvaluationRun.Purpose.MANUAL),
         ],
     )
@@ -220,7 +232,7 @@ def baseline(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
 def no_baseline(request: PageRequest, pk: int) -> HttpResponse:
     """Of a golden set; back to where the form says, else to the dashboard."""
     clear_baseline(get_object_or_404(GoldenSet, pk=pk), actor=request.user)
-    messages.success(request, "Baseline removed.")
+    messages.success(request, gettext("Baseline removed."))
     return redirect(next_address(request, "evaluation:index"))
 
 
@@ -234,7 +246,7 @@ def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
         return render_page(request, "evaluation/dashboard/delete_run.html", context)
     with RefusalMessages(request):
         delete_run(run, request.user)
-        messages.success(request, f"Evaluation run {run} deleted.")
+        messages.success(request, gettext("Evaluation run %(run)s deleted.") % {"run": run})
         return redirect("evaluation:evaluation-runs")
     return redirect(run)
 

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
@@ -42,21 +43,21 @@ COLUMNS = (*OVERVIEW, "answer_relevance")
 class SamplingForm(forms.Form):
     """percent: 0.01 to 100. The judge "llm" can only be chosen where a chat model is set up, or was chosen before."""
 
-    enabled = forms.BooleanField(label="Enable online evaluation", required=False)
+    enabled = forms.BooleanField(label=gettext_lazy("Enable online evaluation"), required=False)
     percent = forms.FloatField(
-        label="Sampling rate (%)",
+        label=gettext_lazy("Sampling rate (%)"),
         min_value=0.01,
         max_value=100,
-        help_text="Sampled by query run ID.",
+        help_text=gettext_lazy("Sampled by query run ID."),
     )
     per_day = forms.IntegerField(
-        label="Daily limit",
+        label=gettext_lazy("Daily limit"),
         min_value=1,
         max_value=PER_DAY_MAX,
-        help_text="Per day (UTC).",
+        help_text=gettext_lazy("Per day (UTC)."),
     )
-    judge = forms.ChoiceField(label="Judge")
-    judge_model = forms.CharField(label="Chat model", max_length=200, required=False)
+    judge = forms.ChoiceField(label=gettext_lazy("Judge"))
+    judge_model = forms.CharField(label=gettext_lazy("Chat model"), max_length=200, required=False)
 
     def __init__(self, data: QueryDict | None, *, sampling: Sampling) -> None:
         initial = {

@@ -11,6 +11,7 @@ from django.db.models.functions import Collate
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, is_part, render_page
@@ -265,7 +266,7 @@ def try_rules(request: PageRequest) -> HttpResponse:
     result = request_run(request.user)
     result.refresh_from_db()
     if result.error:
-        messages.error(request, f"The check failed: {result.error}.")
+        messages.error(request, gettext("The check failed: %(error)s.") % {"error": result.error})
     return redirect("evaluation:status")
 
 

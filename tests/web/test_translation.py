@@ -1,0 +1,115 @@
+"""The interface in another language: every text is marked, every mark is translated, and pages come out in it."""
+
+from __future__ import annotations
+
+import gettext
+import re
+from collections import Counter
+from pathlib import Path
+
+import polib
+import pytest
+from django.conf import settings
+from django.template import engines
+from django.test import Client
+from django.utils import translation
+from django.utils.translation.template import templatize
+
+from tests.vocabulary import template_texts
+
+# the page of styles is for those who write pages
+TEMPLATES = sorted(path for path in (settings.BASE_DIR / "templates").rglob("*.html") if path.name != "style.html")
+CATALOGUE = Path(settings.LOCALE_PATHS[0]) / "de" / "LC_MESSAGES"
+MARKED = re.compile(r"gettext\((?:u?'((?:[^'\\]|\\.)*)'|u?\"((?:[^\"\\]|\\.)*)\")|_\(\"([^\"]*)\"\)")
+PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+@pytest.fixture(scope="module")
+def german() -> dict[str, str]:
+    return {entry.msgid: entry.msgstr for entry in polib.pofile(str(CATALOGUE / "django.po")) if not entry.obsolete}
+
+
+def messages_of(path: Path) -> set[str]:
+    """What the template asks the catalogue for, as makemessages reads it."""
+    source = templatize(path.read_text("utf-8"))
+    found = {next(filter(None, groups), "") for groups in MARKED.findall(source)}
+    return {text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n") for text in found if text}
+
+
+def test_every_mark_of_a_template_is_translated(german: dict[str, str]) -> None:
+    missing = {(path.name, text) for path in TEMPLATES for text in messages_of(path) if not german.get(text)}
+    assert missing == set()
+
+
+def test_translations_keep_their_placeholders(german: dict[str, str]) -> None:
+    wrong = {
+        text
+        for text, translated in german.items()
+        if text and Counter(PLACEHOLDER.findall(text)) != Counter(PLACEHOLDER.findall(translated))
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("domain", ["django", "djangojs"])
+def test_what_serves_is_what_was_translated(domain: str) -> None:
+    """The compiled catalogue is made from the readable one by `make messages`."""
+    with (CATALOGUE / f"{domain}.mo").open("rb") as file:
+        served = gettext.GNUTranslations(file)
+    entries = [entry for entry in polib.pofile(str(CATALOGUE / f"{domain}.po")) if not entry.obsolete]
+    assert entries and all(entry.msgstr or entry.msgstr_plural for entry in entries)
+    for entry in entries:
+        if entry.msgid_plural:
+            assert served.ngettext(entry.msgid, entry.msgid_plural, 2) == entry.msgstr_plural[1]
+        else:
+            assert served.gettext(entry.msgid) == entry.msgstr
+
+
+def test_no_text_of_a_template_is_without_a_mark() -> None:
+    loose = []
+    for path in TEMPLATES:
+        source = re.sub(
+            r"\{% blocktranslate.*?%\}.*?\{% endblocktranslate %\}", "", path.read_text("utf-8"), flags=re.S
+        )
+        bare = re.sub(r"\{%.*?%\}|\{\{.*?\}\}", "", source, flags=re.S)
+        bare = re.sub(r"<(code|kbd|pre|samp|style|script|svg)\b.*?</\1>", "", bare, flags=re.S)
+        loose += [(path.name, text) for text in template_texts(bare) if len(re.findall(r"[a-z]{2,}", text)) > 1]
+    assert loose == []
+
+
+def test_a_page_in_german(visitor: Client, fill: object) -> None:
+    english = visitor.get("/collections/")
+    visitor.post("/language/", {"language": "de", "next": "/collections/"})
+    page = visitor.get("/collections/")
+    assert '<html lang="de"' in page.content.decode() and '<html lang="en"' in english.content.decode()
+    with translation.override("de"):
+        title = translation.gettext("Collections")
+    assert title != "Collections" and title in page.content.decode()
+    assert page["Content-Language"] == "de"
+    texts = visitor.get("/language/texts.js?de").content.decode()
+    assert translation.trans_real.DjangoTranslation("de", domain="djangojs").gettext("Replace") in texts
+    wrong = visitor.post("/language/", {"language": "xx", "next": "//evil.example/"})
+    assert wrong["Location"] == "/"
+
+
+def test_a_browser_that_prefers_german_gets_it_and_the_api_stays_english(client: Client, db: None) -> None:
+    page = client.get("/accounts/login/", headers={"Accept-Language": "de-AT,de;q=0.9"})
+    assert page["Content-Language"] == "de"
+    refused = client.get("/v1/collections", headers={"Accept-Language": "de"})
+    assert refused.json() == client.get("/v1/collections").json()
+
+
+def test_numbers_follow_the_language_and_markup_does_not() -> None:
+    template = engines["django"].from_string(
+        "{% load interface %}{{ value|number }} {{ cost|dollars }} {{ ms|duration }} <rect width='{{ share }}'/>"
+    )
+    values = {"value": 1234567, "cost": 0.25, "ms": 1500.0, "share": 0.5}
+    with translation.override("en"):
+        assert template.render(values) == "1,234,567 $0.25 1.50 s <rect width='0.5'/>"
+    with translation.override("de"):
+        assert template.render(values) == "1.234.567 $0,25 1,50 s <rect width='0.5'/>"
+
+
+def test_text_has_the_direction_of_its_own_script() -> None:
+    styles = (settings.BASE_DIR / "static" / "css" / "base.css").read_text()
+    rule = next(line for line in styles.splitlines() if "unicode-bidi: plaintext" in line)
+    assert {"p", ".passage", ".text", "textarea", "h1", "td"} <= set(rule.partition("{")[0].replace(",", " ").split())
