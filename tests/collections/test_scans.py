@@ -61,10 +61,21 @@ def words_of(document: Document, page: int) -> list[tuple[str, float, float]]:
     return [(document.text[word.start : word.end], word.x0, word.confidence or 0.0) for word in layout.words]
 
 
-def test_a_scan_is_read_page_by_page_and_a_stopped_job_goes_on_with_the_next(
-    committed: None, notes: Collection, monkeypatch: pytest.MonkeyPatch
+def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_that_go_on_where_the_last_stopped(
+    committed: None, notes: Collection, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    job = submit(notes, "scan.pdf", make_scan("PDF", *LINES))
+    with monkeypatch.context() as patch:
+        patch.setattr(engines.importlib.util, "find_spec", lambda _: None)
+        patch.setattr(engines.shutil, "which", lambda _: None)
+        job = submit(notes, "scan.pdf", make_scan("PDF", *LINES, "left out"))
+        assert run_job(job.pk) == "failed"
+        assert reload(job).error_type == "scanned" and 'EXTRAS="ocr"' in reload(job).error
+        assert not scans.can_read("image/png") and scans.can_read("text/csv")
+    settings.RAGD_OCR = "off"
+    assert run_job(retry_job(reload(job)).pk) == "failed" and "RAGD_OCR=auto" in reload(job).error
+    settings.RAGD_OCR, settings.RAGD_OCR_MAX_PAGES = "rapidocr", 3
+    assert scans.can_read("image/png")
+    job = retry_job(reload(job))
     advance = JobProgress.advance
 
     def stop_after_one(self: JobProgress, done: int, total: int) -> None:
@@ -86,6 +97,7 @@ def test_a_scan_is_read_page_by_page_and_a_stopped_job_goes_on_with_the_next(
     document = Document.objects.get()
     assert [document.text[start:end] for start, end, _ in document.page_map] == list(LINES)
     assert [label for _, _, label in document.page_map] == ["page 1", "page 2", "page 3"]
+    assert any("RAGD_OCR_MAX_PAGES" in each for each in document.warnings)
     found = words_of(document, 2)
     assert [word for word, _, _ in found] == LINES[1].split()
     assert [x0 for _, x0, _ in found] == sorted(x0 for _, x0, _ in found) and 15 < found[0][1] < 25
@@ -101,25 +113,6 @@ def test_a_scan_is_read_page_by_page_and_a_stopped_job_goes_on_with_the_next(
     assert scans.drop_unused_recognition() == 0
     Upload.objects.all().delete()
     assert scans.drop_unused_recognition() == 3
-
-
-def test_without_an_engine_a_scan_is_refused_with_the_way_to_install_it_and_retried_afterwards(
-    notes: Collection, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(engines.importlib.util, "find_spec", lambda _: None)
-        patch.setattr(engines.shutil, "which", lambda _: None)
-        job = submit(notes, "photo.tiff", make_scan("TIFF", *LINES[:2]))
-        assert run_job(job.pk) == "failed"
-        assert reload(job).error_type == "scanned" and 'EXTRAS="ocr"' in reload(job).error
-        assert not scans.can_read("image/png") and scans.can_read("text/csv")
-    settings.RAGD_OCR = "off"
-    assert run_job(retry_job(reload(job)).pk) == "failed" and "RAGD_OCR=auto" in reload(job).error
-    settings.RAGD_OCR, settings.RAGD_OCR_MAX_PAGES = "rapidocr", 1
-    assert scans.can_read("image/png")
-    assert run_job(retry_job(reload(job)).pk) == "succeeded"
-    document = Document.objects.get()
-    assert document.text == LINES[0] and any("RAGD_OCR_MAX_PAGES" in each for each in document.warnings)
 
 
 def test_rapidocr_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +137,9 @@ def test_an_image_is_turned_as_its_camera_says_and_a_bomb_is_not_unpacked() -> N
     assert (drawn.count, drawn.width > drawn.height) == (1, True)
     shown = Image.open(io.BytesIO(drawn.data))
     assert max(shown.size) == 300 and shown.width > shown.height
+
+    frame = draw_page(io.BytesIO(make_scan("TIFF", *LINES[:2])), "a.tiff", 2, long_side=300, limits=ParseLimits())
+    assert frame.count == 2
 
     png = make_scan("PNG", "x")
     head = b"IHDR" + (60000).to_bytes(4, "big") * 2 + png[24:29]

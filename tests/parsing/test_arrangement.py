@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collections_app.parsing import ParsedDocument, parse
@@ -195,7 +195,8 @@ PLACES = st.tuples(st.integers(0, 11), st.integers(0, 40), WORDS, st.sampled_fro
 RULES = st.tuples(st.integers(0, 11), st.integers(0, 40), st.integers(0, 12), st.integers(0, 40), st.booleans())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=30, deadline=None)
+@example([(0, 1, "1", " "), (1, 0, "---", " ")], [(0, 1, 2, 0, True), (1, 0, 0, 2, False)])
 @given(st.lists(PLACES, max_size=60), st.lists(RULES, max_size=12))
 def test_every_word_stands_where_its_place_says(
     places: list[tuple[int, int, str, str | None]], drawn: list[tuple[int, int, int, int, bool]]
@@ -219,7 +220,8 @@ def test_every_word_stands_where_its_place_says(
         place = rendered.places[number]
         assert place is not None
         shown = rendered.text[place[0] : place[1]]
-        assert shown.replace("\\|", "|") == words[number].text.replace("\\|", "|") and place[0] >= before
+        plain = words[number].text
+        assert shown in (plain, plain.replace("|", "\\|")) and place[0] >= before
         before = place[1]
 
 

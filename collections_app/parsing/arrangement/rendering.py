@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.parsing.arrangement.shapes import Block, Cell, PlacedWord, Table
 from collections_app.parsing.text.markup import table
 
-# What stands between the words of a rendered page: blanks, the bars of a table and the line below its headings.
-BETWEEN = re.compile(r"(?:\|(?: --- \|)+(?=\n)|[\s|])*")
+# The line below the headings of a table, which are the first line of its block: a cell may hold dashes as well.
+DASHES = re.compile(r"(?:\A|\n\n)\|.*\n(\|(?: --- \|)+)(?=\n)")
 BAR = re.compile(r"\|")
 
 
@@ -57,6 +57,7 @@ def locate(
     """Where each word stands in a text that holds them in this order with nothing but blanks and bars between."""
     places: list[tuple[int, int] | None] = [None] * len(words)
     position = 0
+    dashes = {found.start(1): found.end(1) for found in DASHES.finditer(text)} if in_tables else {}
     for number in order:
         shown = words[number].text
         if number in in_tables:
@@ -66,12 +67,18 @@ def locate(
             while start < len(text) and (text[start].isspace()):
                 start += 1
             if not text.startswith(shown, start):
-                between = BETWEEN.match(text, start)
-                start = between.end() if between else start
+                start = _skip_bars(text, start, dashes)
         if text.startswith(shown, start):
             position = start + len(shown)
             places[number] = (start, position)
     return places
+
+
+def _skip_bars(text: str, start: int, dashes: Mapping[int, int]) -> int:
+    """Behind the blanks, bars and whole lines of dashes that stand at start."""
+    while start < len(text) and (text[start] == "|" or text[start].isspace()):
+        start = dashes.get(start, start + 1)
+    return start
 
 
 def _cell_text(cell: Cell, words: Sequence[PlacedWord]) -> str:
