@@ -42,7 +42,7 @@ PLAIN = (
     "harbour", "lamp", "winter", "letter",
 )  # fmt: skip
 
-STATES = "SELECT state, count(*) FROM ingest_jobs WHERE collection_id = %s GROUP BY state"
+STATES = "SELECT state, count(*) FROM ingest_jobs WHERE collection_id = %s AND kind = 'file' GROUP BY state"
 HELD = """
 SELECT id::text, attempts, split_part(worker, ':', 2)::int FROM ingest_jobs
 WHERE collection_id = %s AND state = 'running' AND worker <> ''

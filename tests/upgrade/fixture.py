@@ -45,6 +45,9 @@ REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
 )
+# what an index version and the manifest of an export state since
+OF_AN_INDEX = frozenset({"vector_type", "list_weights", "list_weights_measured_at", "list_weights_report"})
+ADDED_MEMBERS = ("page_layouts",)  # of an export
 # Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
 # compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
 ADDED = (
@@ -73,6 +76,10 @@ ADDED = (
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
         ),
         frozenset({"attributes", "place", "cells"}),
+    ),
+    (
+        re.compile(r"/v1/collections/\w+/generations|/v1/(collections/\w+/(search|ask|export)|runs)"),
+        OF_AN_INDEX,
     ),
 )
 # Content hashes of documents of which the file's own metadata was split off -> those with it, as they were.
@@ -246,7 +253,10 @@ def without_columns(content: str, names: frozenset[str]) -> str:
 
 def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
     """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
-    manifest = json.loads(members["manifest.json"])
+    manifest = without(json.loads(members["manifest.json"]), OF_AN_INDEX)
+    for name in ADDED_MEMBERS:  # empty: the old database had nothing of the kind
+        if members.get(f"{name}.jsonl") == b"":
+            del members[f"{name}.jsonl"], manifest["members"][f"{name}.jsonl"], manifest["counts"][name]
     for name, content in members.items():
         if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
             members[name] = left
