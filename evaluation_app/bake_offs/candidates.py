@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from django.conf import settings
-
 from collections_app.models import Collection
 from collections_app.services.generations.generations import Target, check_embedder, resolve_target
-from collections_app.stores import LOCAL_MODELS
+from collections_app.services.models.registry import embedding_models
 from ragd.errors import InvalidInput
-from ragd.models import multilingual_e5
 
 CANDIDATES_MAX = 8
 
@@ -45,9 +42,8 @@ def current_candidate(collection: Collection) -> Candidate:
 
 
 def known_models() -> list[str]:
-    """The embedding models that need nothing more than their name: installed, and endpoints with their dimensions."""
-    names = [name for name in LOCAL_MODELS if name != multilingual_e5.MODEL or multilingual_e5.find_model()]
-    return list(dict.fromkeys([*names, settings.RAGD_EMBED_MODEL]))
+    """The embedding models that are set up, by the names that an index is made with."""
+    return [entry.index_name for entry in embedding_models()]
 
 
 def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]]) -> list[Candidate]:

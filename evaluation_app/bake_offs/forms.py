@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
@@ -45,7 +45,9 @@ class BakeOffForm(forms.Form):
         own = collection.embed_model
         field_of(self, "known", forms.MultipleChoiceField).choices = [(name, name) for name in known if name != own]
         names = [(each.name, each.name) for each in self.sets]
-        field_of(self, "golden_set", forms.ChoiceField).choices = [*names, ("", "Made from the documents")]
+        golden_set = field_of(self, "golden_set", forms.ChoiceField)
+        golden_set.choices = [*names, ("", gettext("Made from the documents"))]
+        golden_set.initial = names[0][0] if names else ""
 
     def clean_models(self) -> list[dict[str, Any]]:
         lines = [line for line in str(self.cleaned_data["models"]).splitlines() if line.strip()]
