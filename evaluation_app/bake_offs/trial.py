@@ -118,8 +118,8 @@ def try_candidate(
     tokens = sum(embedder.count_tokens(chunk.embed_text) for chunk in chunks)
     cost = find_cost(embedder.system, spec.embed_model, tokens, 0, 0)
     with transaction.atomic(), scratch_schema(connection), unkept_spans():
-        store = _fill(collection, spec, chunks, vectors)
-        bytes_per_chunk = _measure_size(store)
+        store = fill(collection, spec, chunks, vectors)
+        bytes_per_chunk = measure_size(store)
         store.use_embedder(embedder)
         ndcg, recall, took = _search(store, questions, mode, k)
     return Trial(
@@ -155,7 +155,8 @@ def _embed(chunks: Sequence[Chunk], embedder: Embedder, advance: Callable[[int, 
     return vectors
 
 
-def _fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk], vectors: Sequence[Vector]) -> Store:
+def fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk], vectors: Sequence[Vector]) -> Store:
+    """The collection with these chunks alone, in the schema that is first on the search path."""
     pk = create_collection(
         connection,
         name=collection.name,
@@ -164,6 +165,7 @@ def _fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk],
         hybrid_enabled=True,
         language=spec.language,
         policy=spec.policy,
+        vector_type=spec.vector_type,
     )
     store = Store(connection, pk, exact_threshold=len(chunks) + 1)
     doc_ids = sorted({chunk.doc_id for chunk in chunks})
@@ -173,7 +175,7 @@ def _fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk],
     return store
 
 
-def _measure_size(store: Store) -> float:
+def measure_size(store: Store) -> float:
     """Bytes of a chunk in the table and in a vector index, that of the first rows standing for all."""
     info = store.collection
     names = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from collections_app.errors import ServiceError
@@ -14,7 +15,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.generations import resolve_target, start_generation
 from collections_app.services.worker.dispatch import run_job
-from evaluation_app.bake_offs import lifecycle
+from evaluation_app.bake_offs import lifecycle, trial
 from evaluation_app.bake_offs.candidates import Candidate, parse_candidate
 from evaluation_app.bake_offs.lifecycle import cancel_bake_off, process_bake_off, start_bake_off
 from evaluation_app.bake_offs.sample import draw_sample, make_questions
@@ -22,7 +23,9 @@ from evaluation_app.bake_offs.standings import rank, winner_of
 from evaluation_app.bake_offs.trial import Trial
 from evaluation_app.models import BakeOff, GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
+from ragd.store.schema import scratch_schema
 from ragd.store.store import fetch_all
+from tests.builders import make_chunks
 from tests.collections.conftest import embeddings, openai_server
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
@@ -75,15 +78,25 @@ def test_the_better_model_wins_and_becomes_a_generation(poor: Collection, asked:
         and winner.gain.mean == pytest.approx(winner.ndcg.mean - standings[-1].ndcg.mean)
     )
     assert winner.index_bytes > 0 and winner.by_mode.keys() == {"vector", "lexical", "hybrid"}
-    # half precision: the same ranking here, a smaller index, and nothing of any trial is left
+    # half precision: the same ranking here; and nothing of any trial is left
     whole, half = (done.results[number] for number in (1, 2))
     assert half["ndcg"]["vector"] == whole["ndcg"]["vector"]
-    assert half["bytes_per_chunk"] <= whole["bytes_per_chunk"]
     assert fetch_all(connection, "SELECT count(*) FROM pg_class") == tables
     generation = start_generation(poor, done.candidates[winner.number])
     assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
     poor.refresh_from_db()
     assert (poor.embed_dims, poor.vector_type) == (64, winner.candidate.vector_type)
+
+
+def test_an_index_of_half_precision_is_measured_as_smaller(poor: Collection) -> None:
+    chunks = make_chunks("heron", *(f"Sighting {number}." for number in range(300)))
+    vectors = list(np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
+    sizes = []
+    for kind in ("vector", "halfvec"):
+        spec = resolve_target(poor, GOOD | {"vector_type": kind}).spec
+        with transaction.atomic(), scratch_schema(connection):
+            sizes.append(trial.measure_size(trial.fill(poor, spec, chunks, vectors)))
+    assert 0 < sizes[1] < sizes[0]
 
 
 def test_equal_models_have_no_winner() -> None:
