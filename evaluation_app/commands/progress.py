@@ -135,6 +135,7 @@ def follow(batches: Sequence[IngestBatch], *, here: bool, quiet: bool) -> dict[s
         with Bar("documents", "documents", quiet=quiet) as bar, heard_interrupts() as interrupted:
             return _watch(batches, bar, interrupted, here=here)
     except KeyboardInterrupt:
+        connection.close()  # it may be in the middle of a statement
         left = _give_back() if here else 0
         raise StoppedError(_say_stopped(batches, here=here, given_back=left)) from None
 
@@ -211,7 +212,6 @@ def _note(totals: dict[str, Any]) -> str:
 
 def _give_back() -> int:
     """Put the job that this process was at back into the queue; how many these were."""
-    connection.close()  # it may be in the middle of a statement
     mine = IngestJob.objects.filter(state=State.RUNNING, worker=worker_name())
     ids = list(mine.values_list("pk", flat=True))
     back = {"state": State.QUEUED, "stage": Stage.QUEUED, "lease_until": None, "worker": "", "sent_at": timezone.now()}

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from django.core.management.base import CommandError
+from django.db import connection
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
+from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.jobs.batches import batch_progress
 from evaluation_app.commands import local_files, progress
 from tests.commands.conftest import run, run_json
 from tests.fakes.s3_server import S3Server
@@ -171,6 +174,27 @@ def test_stopping_puts_the_job_back(
     told = capsys.readouterr().err
     assert "Stopped watching: 2 jobs are left" in told
     assert "is in the queue again" in told
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stopping_in_the_middle_of_a_statement_says_what_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C between a statement and its result, which leaves the connection unable to take another."""
+    batch = IngestBatch.objects.create(collection=create_collection(name="notes"))
+
+    def stop(*_: Any) -> None:
+        assert connection.connection is not None
+        connection.connection.pgconn.send_query(b"SELECT 1")
+        raise KeyboardInterrupt
+
+    steps = iter([stop, batch_progress])
+    monkeypatch.setattr(progress, "has_worker", lambda: True)
+    monkeypatch.setattr(progress, "batch_progress", lambda batches: next(steps)(batches))
+    with pytest.raises(SystemExit) as caught:
+        progress.follow([batch], here=False, quiet=True)
+    assert caught.value.code == 130
+    assert "0 jobs are left" in capsys.readouterr().err
 
 
 def test_stopping_while_files_are_sent_keeps_those(

@@ -195,8 +195,12 @@ PLACES = st.tuples(st.integers(0, 11), st.integers(0, 40), WORDS, st.sampled_fro
 RULES = st.tuples(st.integers(0, 11), st.integers(0, 40), st.integers(0, 12), st.integers(0, 40), st.booleans())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @example([(0, 1, "1", " "), (1, 0, "---", " ")], [(0, 1, 2, 0, True), (1, 0, 0, 2, False)])
+@example(
+    [(0, 1, "1", " "), (0, 2, "|1", " "), (1, 0, "1", " ")],
+    [(0, 0, 0, 2, False), (0, 1, 2, 0, True), (1, 0, 0, 1, False)],
+)
 @given(st.lists(PLACES, max_size=60), st.lists(RULES, max_size=12))
 def test_every_word_stands_where_its_place_says(
     places: list[tuple[int, int, str, str | None]], drawn: list[tuple[int, int, int, int, bool]]

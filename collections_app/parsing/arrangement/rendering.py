@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collections_app.parsing.arrangement.shapes import Block, Cell, PlacedWord, Table
+from collections_app.parsing.arrangement.shapes import Block, PlacedWord, Table
 from collections_app.parsing.text.markup import table
 
-# The line below the headings of a table, which are the first line of its block: a cell may hold dashes as well.
-DASHES = re.compile(r"(?:\A|\n\n)\|.*\n(\|(?: --- \|)+)(?=\n)")
-BAR = re.compile(r"\|")
+# The line below the headings of a table, which are its first line: a cell may hold dashes as well.
+DASHES = re.compile(r"\|.*\n(\|(?: --- \|)+)(?=\n)")
+PARTED = "\n\n"  # between blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,53 +36,59 @@ def is_whole(blocks: Sequence[Block], words: Sequence[PlacedWord]) -> bool:
 def render(blocks: Sequence[Block], words: Sequence[PlacedWord]) -> Rendered:
     """Blocks with a blank line between them. Words that followed each other at the source keep what parts them."""
     pieces: list[str] = []
-    order: list[int] = []
-    in_tables: set[int] = set()
-    for block in blocks:
-        if isinstance(block, Table):
-            if block.title:
-                pieces.append(_lines_text(block.title, words))
-            pieces.append(table([_cell_text(cell, words) for cell in row] for row in block.rows))
-            in_tables.update(word for row in block.rows for cell in row for line in cell.lines for word in line)
-        else:
-            pieces.append(_lines_text(block.lines, words))
-        order.extend(block.words())
-    text = "\n\n".join(pieces)
-    return Rendered(text, locate(text, words, order, in_tables))
-
-
-def locate(
-    text: str, words: Sequence[PlacedWord], order: Sequence[int], in_tables: set[int] | frozenset[int] = frozenset()
-) -> list[tuple[int, int] | None]:
-    """Where each word stands in a text that holds them in this order with nothing but blanks and bars between."""
     places: list[tuple[int, int] | None] = [None] * len(words)
-    position = 0
-    dashes = {found.start(1): found.end(1) for found in DASHES.finditer(text)} if in_tables else {}
-    for number in order:
-        shown = words[number].text
-        if number in in_tables:
-            shown = BAR.sub(r"\\|", shown)
-        start = position
-        if not text.startswith(shown, start) or words[number].gap != "":
-            while start < len(text) and (text[start].isspace()):
-                start += 1
-            if not text.startswith(shown, start):
-                start = _skip_bars(text, start, dashes)
-        if text.startswith(shown, start):
-            position = start + len(shown)
-            places[number] = (start, position)
+    end = 0
+
+    def add(piece: str, order: Iterable[int], *, in_table: bool = False) -> None:
+        nonlocal end
+        start = end + len(PARTED) if pieces else 0
+        pieces.append(piece)
+        end = start + len(piece)
+        for number, place in _find(piece, words, order, in_table=in_table):
+            places[number] = (start + place[0], start + place[1])
+
+    for block in blocks:
+        if not isinstance(block, Table):
+            add(_lines_text(block.lines, words), block.words())
+            continue
+        if block.title:
+            add(_lines_text(block.title, words), (word for line in block.title for word in line))
+        cells = [word for row in block.rows for cell in row for line in cell.lines for word in line]
+        columns = {place for row in block.rows for place, cell in enumerate(row) if any(cell.lines)}
+        # One column becomes plain lines, whose bars are not marked.
+        shown = table([_lines_text(cell.lines, words) for cell in row] for row in block.rows)
+        add(shown, cells, in_table=len(columns) > 1)
+    return Rendered(PARTED.join(pieces), places)
+
+
+def locate(text: str, words: Sequence[PlacedWord]) -> list[tuple[int, int] | None]:
+    """Where each word stands in a text that holds them in their order with nothing but blanks between."""
+    places: list[tuple[int, int] | None] = [None] * len(words)
+    for number, place in _find(text, words, range(len(words))):
+        places[number] = place
     return places
 
 
-def _skip_bars(text: str, start: int, dashes: Mapping[int, int]) -> int:
-    """Behind the blanks, bars and whole lines of dashes that stand at start."""
-    while start < len(text) and (text[start] == "|" or text[start].isspace()):
-        start = dashes.get(start, start + 1)
-    return start
+def _find(
+    text: str, words: Sequence[PlacedWord], order: Iterable[int], *, in_table: bool = False
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """(number, (start, end)) of each word that is found in the text of one block, in which they stand in this order.
 
-
-def _cell_text(cell: Cell, words: Sequence[PlacedWord]) -> str:
-    return _lines_text(cell.lines, words)
+    in_table: bars part the cells, so those of a word are marked, and a line of dashes stands below the first row.
+    """
+    position = 0
+    dashes = DASHES.match(text) if in_table else None
+    for number in order:
+        shown = words[number].text
+        if in_table:
+            shown = shown.replace("|", "\\|")
+        start = position
+        if not text.startswith(shown, start) or words[number].gap != "":
+            while start < len(text) and (text[start].isspace() or (in_table and text[start] == "|")):
+                start = dashes.end(1) if dashes and start == dashes.start(1) else start + 1
+        if text.startswith(shown, start):
+            position = start + len(shown)
+            yield number, (start, position)
 
 
 def _lines_text(lines: Sequence[Sequence[int]], words: Sequence[PlacedWord]) -> str:

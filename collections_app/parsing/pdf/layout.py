@@ -41,7 +41,7 @@ def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
         blocks = [TextBlock([list(order)])]
     is_plain = len(blocks) == 1 and isinstance(blocks[0], TextBlock) and list(blocks[0].words()) == list(order)
     if is_plain and not found.is_cut:
-        return Rendered(found.text, locate(found.text, words, order))
+        return Rendered(found.text, locate(found.text, words))
     return render(blocks, words)
 
 
