@@ -47,6 +47,7 @@ urlpatterns = [
     path("go/", home.palette, name="palette"),
     path("style/", home.style, name="style"),
     path("models/bake-offs/", bake_offs.bake_offs, name="bake-offs"),
+    path("models/bake-offs/measured/<str:name>/", bake_offs.measured, name="bake-off-measured"),
     path("models/bake-offs/<uuid:pk>/", bake_offs.show_bake_off, name="bake-off"),
     path("models/bake-offs/<uuid:pk>/cancel/", bake_offs.cancel, name="bake-off-cancel"),
     path("models/bake-offs/<uuid:pk>/build/", bake_offs.build, name="bake-off-build"),

@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -37,6 +38,7 @@ WORDS = {
     "policy": "chunking policy",
     "vector_type": "vector index precision",
 }
+VECTOR_FIELDS = frozenset({"embed_model", "embed_dims", "vector_type"})  # what a bake-off compares
 
 
 @require_http_methods(["GET", "POST"])
@@ -47,6 +49,7 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
     form = GenerationForm(request.POST or None, initial=_initial(collection) | tried)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     estimate: Estimate | None = None
+    candidate: dict[str, Any] = {}
     status = 200
     if request.method == "POST":
         status = 422
@@ -54,7 +57,10 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
             try:
                 if request.POST.get("do") == "start":
                     return _start(request, collection, form)
-                estimate = estimate_generation(collection, resolve_target(collection, form.choices()))
+                target = resolve_target(collection, form.choices())
+                estimate = estimate_generation(collection, target)
+                if not VECTOR_FIELDS.isdisjoint(estimate.changed):
+                    candidate = {name: getattr(target.spec, name) for name in sorted(VECTOR_FIELDS)}
                 status = 200
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
@@ -68,6 +74,7 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
         "next_up": next((each.generation for each in states if each.generation.state in ("building", "ready")), None),
         "estimate": estimate,
         "changed": [WORDS[field] for field in estimate.changed] if estimate else [],
+        "candidate": urlencode(candidate),
         "other_policy": count_other_policy(collection),
     }
     parts = {"generations": "collections/parts/generations.html"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from collections_app.services.models.registry import embedding_models
 from ragd.errors import InvalidInput
 
 CANDIDATES_MAX = 8
+
+
+VARIANT = re.compile(r"([^\s:]|[^\s:].*?[^\s:])(?::([0-9]{1,5}))?(?::(vector|halfvec))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,11 @@ class Candidate:
         """Name, dimensions and, where it is not the default, the type."""
         parts = [self.embed_model, f"{self.embed_dims}", *([self.vector_type] if self.vector_type != "vector" else [])]
         return " · ".join(parts)
+
+    @property
+    def written(self) -> str:
+        """As `parse_candidate` reads it."""
+        return f"{self.embed_model}:{self.embed_dims}:{self.vector_type}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,16 +77,13 @@ def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]])
 
 
 def parse_candidate(text: str) -> dict[str, Any]:
-    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it. InvalidInput."""
-    name, *rest = text.strip().split(":")
-    values: dict[str, Any] = {"embed_model": name}
-    for part in rest:
-        if part in ("vector", "halfvec"):
-            values["vector_type"] = part
-        elif part.isdigit():
-            values["embed_dims"] = int(part)
-        else:
-            raise InvalidInput(
-                f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models"
-            )
-    return values
+    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it. A name may have colons.
+
+    Raises InvalidInput without a name.
+    """
+    found = VARIANT.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models")
+    name, dims, vector_type = found.groups()
+    values = {"embed_model": name, "embed_dims": dims and int(dims), "vector_type": vector_type}
+    return {field: value for field, value in values.items() if value is not None}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -26,7 +27,7 @@ from collections_app.services.generations.generations import start_generation
 from evaluation_app.bake_offs.candidates import Candidate, known_models
 from evaluation_app.bake_offs.forms import BakeOffForm
 from evaluation_app.bake_offs.lifecycle import cancel_bake_off, start_bake_off
-from evaluation_app.bake_offs.standings import Standing, rank, winner_of
+from evaluation_app.bake_offs.standings import Standing, find_measured, rank, winner_of
 from evaluation_app.models import BakeOff
 
 PER_PAGE = 20
@@ -60,7 +61,8 @@ def bake_offs(request: PageRequest) -> HttpResponse:
         return render_page(request, "evaluation/bake_offs/bake_offs.html", context)
     collection = get_collection(chosen)
     posted = request.POST if request.method == "POST" else None
-    form = BakeOffForm(posted, collection=collection, known=known_models())
+    initial = {"models": request.GET.get("models", "")}
+    form = BakeOffForm(posted, collection=collection, known=known_models(), initial=initial)
     context |= {"collection": collection, "form": form}
 
     def save() -> HttpResponse:
@@ -87,6 +89,28 @@ def show_bake_off(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     }
     parts = {"bake-off": "evaluation/bake_offs/standings.html"}
     return render_page(request, "evaluation/bake_offs/bake_off.html", context, parts=parts)
+
+
+@require_GET
+def measured(request: PageRequest, name: str) -> HttpResponse:
+    """Part of the form of a new index version: what a change of vectors gains or loses, by the last bake-off with it.
+
+    embed_model, embed_dims, vector_type: the change, as `Candidate` has them.
+    """
+    collection = find_or_404(Collection.objects.live(), name=name)
+    try:
+        candidate = Candidate(
+            request.GET["embed_model"], int(request.GET["embed_dims"]), request.GET.get("vector_type", "vector")
+        )
+    except (KeyError, ValueError) as error:
+        raise Http404("embed_model and embed_dims are needed") from error
+    context = {
+        "collection": collection,
+        "candidate": candidate,
+        "found": find_measured(collection, candidate),
+        "query": urlencode({"collection": name, "models": candidate.written}),
+    }
+    return render_page(request, "evaluation/bake_offs/measured.html", context)
 
 
 @require_POST

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation_app.bake_offs.candidates import Candidate
+from collections_app.models import Collection
+from evaluation_app.bake_offs.candidates import Candidate, current_candidate
 from evaluation_app.measures.statistics import (
     Interval,
     bootstrap_mean,
@@ -108,6 +109,19 @@ def rank(bake_off: BakeOff) -> list[Standing]:
 def winner_of(standings: Sequence[Standing]) -> Standing | None:
     """The best of those that are better than the collection's own; None where none is."""
     return next((each for each in standings if each.is_better), None)
+
+
+def find_measured(collection: Collection, candidate: Candidate) -> tuple[BakeOff, Standing] | None:
+    """The newest finished bake-off against what serves now that has this candidate, and how it did there."""
+    done = BakeOff.objects.filter(
+        collection_name=collection.name,
+        state=BakeOff.State.SUCCEEDED,
+        candidates__0=current_candidate(collection).as_dict(),
+        candidates__contains=[candidate.as_dict()],
+    )
+    if (bake_off := done.first()) is None:
+        return None
+    return bake_off, next(each for each in rank(bake_off) if each.candidate == candidate)
 
 
 def _interval(found: Interval | None) -> dict[str, float] | None:

@@ -196,8 +196,13 @@ def test_what_cannot_be_tried_is_refused_before_it_begins(
 
 def test_variants_are_read_as_people_write_them() -> None:
     assert parse_candidate("a:64:halfvec") == {"embed_model": "a", "embed_dims": 64, "vector_type": "halfvec"}
-    with pytest.raises(InvalidInput):
-        parse_candidate("a:many")
+    assert parse_candidate("bge-m3:latest:512") == {"embed_model": "bge-m3:latest", "embed_dims": 512}
+    assert parse_candidate(" b ") == {"embed_model": "b"}
+    written = Candidate("bge-m3:latest", 512, "halfvec")
+    assert Candidate(**parse_candidate(written.written)) == written
+    for wrong in ("", ":64", "a b:"):
+        with pytest.raises(InvalidInput):
+            parse_candidate(wrong)
 
 
 def test_the_precision_of_the_vector_index_is_part_of_a_generation(poor: Collection) -> None:
@@ -224,7 +229,22 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
     finish(bake_off)
     shown = admin_client.get(bake_off.get_absolute_url())
     assert shown.context["winner"].candidate.embed_dims == 64
+    change = {"embed_model": "text-embedding-3-small", "embed_dims": 64, "vector_type": "halfvec"}
+    part = admin_client.get("/models/bake-offs/measured/animals/", change)
+    assert part.context["found"][0] == bake_off and part.context["found"][1].gain.count == 10
+    unknown = admin_client.get("/models/bake-offs/measured/animals/", change | {"embed_dims": 48})
+    assert (
+        unknown.context["found"] is None and "models=text-embedding-3-small%3A48%3Ahalfvec" in unknown.context["query"]
+    )
+    assert admin_client.get("/models/bake-offs/measured/animals/", {"embed_dims": "x"}).status_code == 404
+    form = admin_client.get(f"/models/bake-offs/?{unknown.context['query']}").context["form"]
+    assert form["models"].value() == "text-embedding-3-small:48:halfvec"
+    estimate = admin_client.post(
+        "/collections/animals/generations/",
+        change | {"do": "estimate", "kind": "words", "language": "english", "activate": "automatic"},
+    )
+    assert "/models/bake-offs/measured/animals/?embed_dims=64" in estimate.content.decode()
     built = admin_client.post(f"{bake_off.get_absolute_url()}build/", {"number": "1"})
     assert built.status_code == 302 and Generation.objects.filter(number=2, embed_dims=64).exists()
-    wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": "a:b"})
+    wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": ":b"})
     assert wrong.status_code == 422 and "models" in wrong.context["form"].errors
