@@ -23,7 +23,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.generations.generations import start_generation
-from evaluation_app.bake_offs.candidates import Candidate, known_models
+from evaluation_app.bake_offs.candidates import Candidate
 from evaluation_app.bake_offs.forms import BakeOffForm
 from evaluation_app.bake_offs.lifecycle import cancel_bake_off, start_bake_off
 from evaluation_app.bake_offs.standings import Standing, rank, winner_of
@@ -60,7 +60,7 @@ def bake_offs(request: PageRequest) -> HttpResponse:
         return render_page(request, "evaluation/bake_offs/bake_offs.html", context)
     collection = get_collection(chosen)
     posted = request.POST if request.method == "POST" else None
-    form = BakeOffForm(posted, collection=collection, known=known_models())
+    form = BakeOffForm(posted, collection=collection)
     context |= {"collection": collection, "form": form}
 
     def save() -> HttpResponse:

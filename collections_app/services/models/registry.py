@@ -19,15 +19,19 @@ from collections_app.model_endpoints.endpoints import (
     is_overridden,
     stored,
 )
-from collections_app.model_folders import folder_paths, open_folder, stated_prompts
+from collections_app.model_folders import folder_paths, open_folder, sparse_paths, stated_prompts
 from collections_app.models import Collection, Generation
 from collections_app.services.endpoints.providers import ProviderState, provider_states
 from collections_app.services.models.connection_test import TestResult, last_tests
 from collections_app.stores import BUILTIN, CROSS_ENCODER, ENDPOINT, LOCAL_DIMS, LOCAL_MODEL
-from ragd.errors import RagdError
+from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import OPENAI_WINDOW
+from ragd.models.openai_client import public_address
+from ragd.models.sparse_encoder import open_encoder
 
+SPARSE = "sparse"  # an encoder for keyword search; folders alone
+GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: "Keyword search", **PURPOSES}
 IN_PROCESS, FOLDER, AT_ENDPOINT = "built in", "folder", "endpoint"
 INSTALL_MULTILINGUAL = "make run EXTRAS=multilingual"
 READY, INSTALLABLE, MISSING, OVERRIDDEN, UNREADABLE = "ready", "installable", "missing", "overridden", "unreadable"
@@ -44,7 +48,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model for people. key: names it for as long as it is set up so.
+    """A model for people. key: names it for as long as it is set up so. purpose: one of GROUPS.
 
     kind: "built in" (this process), "folder" or "endpoint". identity: as collections or plans name it. source: "built
     in", "environment" or "database". state: "ready", "installable" (note says how), "missing" (note says what),
@@ -95,13 +99,9 @@ class ModelEntry:
         """Names of those that use it now or keep an index with it."""
         return sorted({use.collection for use in self.uses})
 
-    @property
-    def purpose_title(self) -> str:
-        return PURPOSES[self.purpose]
-
 
 def list_models() -> list[ModelEntry]:
-    """By purpose in the order of PURPOSES; built in, then folders, then endpoints: the environment's first.
+    """By purpose in the order of GROUPS; built in, then folders, then endpoints: the environment's first.
 
     The rows of the database are read anew.
     """
@@ -109,12 +109,13 @@ def list_models() -> list[ModelEntry]:
     entries = [*_built_in(), *_folders(), *_endpoints()]
     tests = last_tests([entry.endpoint for entry in entries if entry.endpoint is not None])
     results = iter(tests)
-    uses, breakers = _uses(), {state.name: state for state in provider_states(timezone.now())}
-    order = list(PURPOSES)
+    uses = {EMBEDDINGS: _uses("embed_model"), SPARSE: _uses("language")}
+    breakers = {state.name: state for state in provider_states(timezone.now())}
+    order = list(GROUPS)
     completed = [
         replace(
             entry,
-            uses=tuple(uses.get(entry.identity, ())) if entry.purpose == EMBEDDINGS else (),
+            uses=tuple(uses.get(entry.purpose, {}).get(entry.identity, ())),
             test=next(results) if entry.endpoint is not None else None,
             breaker=_breaker(entry, breakers),
         )
@@ -171,9 +172,11 @@ def _built_in() -> Iterable[ModelEntry]:
 
 
 def _folders() -> Iterable[ModelEntry]:
-    """Embedding models, cross-encoder and judge."""
+    """Embedding models, sparse encoders, cross-encoder and judge."""
     for number, path in enumerate(folder_paths()):
         yield _embedding_folder(f"folder:embeddings:{number}", path)
+    for number, path in enumerate(sparse_paths()):
+        yield _sparse_folder(f"folder:sparse:{number}", path)
     named = (
         (RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER),
         (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"),
@@ -203,6 +206,18 @@ def _embedding_folder(key: str, path: str) -> ModelEntry:
         note=f"{folder.pooling} pooling" + (f"; can be shortened to {sizes}" if sizes else ""),
         dims=folder.dims, window=folder.window, query_prompt=folder.prompts.query,
         passage_prompt=folder.prompts.passage, size_bytes=folder.size_bytes,
+    )  # fmt: skip
+
+
+def _sparse_folder(key: str, path: str) -> ModelEntry:
+    found = open_encoder(path)
+    if isinstance(found, EmbedderError):
+        return ModelEntry(
+            key, SPARSE, FOLDER, Path(path).name, "", path, ENVIRONMENT, state=MISSING, note=found.message
+        )
+    return ModelEntry(
+        key, SPARSE, FOLDER, found.name, found.model, path, ENVIRONMENT,
+        note="Chosen as the language of a collection.", window=found.window, size_bytes=found.size_bytes,
     )  # fmt: skip
 
 
@@ -239,7 +254,7 @@ def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> Mode
         identity = ENDPOINT if endpoint.setting_id is None else endpoint.name
     return ModelEntry(
         key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or "Any model", identity,
-        endpoint.base_url or endpoint.address, endpoint.source,
+        public_address(endpoint.base_url or endpoint.address), endpoint.source,
         state=state, note=note, dims=endpoint.dims,
         window=(endpoint.window or OPENAI_WINDOW) if endpoint.purpose == EMBEDDINGS else None,
         query_prompt=endpoint.query_prompt, passage_prompt=endpoint.passage_prompt,
@@ -248,15 +263,15 @@ def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> Mode
     )  # fmt: skip
 
 
-def _uses() -> dict[str, list[Use]]:
-    """By model: live collections and the index versions that they keep."""
+def _uses(field: str) -> dict[str, list[Use]]:
+    """By the model that `field` names: live collections and the index versions that they keep."""
     numbers: dict[str, set[tuple[str, int]]] = defaultdict(set)
     active: set[tuple[str, int]] = set()
-    for name, number, model in Collection.objects.live().values_list("name", "generation", "embed_model"):
+    for name, number, model in Collection.objects.live().values_list("name", "generation", field):
         numbers[model].add((name, number))
         active.add((name, number))
     kept = Generation.objects.kept().filter(collection__deleted_at__isnull=True)
-    for name, number, model in kept.values_list("collection__name", "number", "embed_model"):
+    for name, number, model in kept.values_list("collection__name", "number", field):
         numbers[model].add((name, number))
     return {
         model: [Use(name, number, (name, number) in active) for name, number in sorted(found)]
@@ -267,7 +282,7 @@ def _uses() -> dict[str, list[Use]]:
 def _breaker(entry: ModelEntry, breakers: dict[str, ProviderState]) -> ProviderState | None:
     if entry.endpoint is None or entry.purpose != EMBEDDINGS:
         return None
-    return breakers.get(f"{entry.endpoint.address} {entry.identity}"[:300])
+    return breakers.get(f"{public_address(entry.endpoint.address)} {entry.identity}"[:300])
 
 
 def _size(folder: Path | None) -> int | None:
