@@ -76,12 +76,13 @@ def show_bake_off(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """How far it is, and what the finished models reach."""
     bake_off = find_or_404(BakeOff.objects.all(), pk=pk)
     standings = rank(bake_off)
+    tried = 1 if bake_off.stage else 0  # which the bar shows
     context = {
         "bake_off": bake_off,
         "lines": _lines(standings),
         "winner": winner_of(standings),
         "current": next((each for each in standings if each.is_current), None),
-        "waiting": [Candidate(**values).label for values in bake_off.candidates[len(bake_off.results) :]],
+        "waiting": [Candidate(**values).label for values in bake_off.candidates[len(bake_off.results) + tried :]],
         "percent": 100 * bake_off.done // bake_off.total if bake_off.total else 0,
         "has_collection": Collection.objects.live().filter(name=bake_off.collection_name).exists(),
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from collections_app.domain.model_presets import CHAT, EMBEDDINGS, JUDGE, PURPOSES, RERANK
 from collections_app.model_endpoints.endpoints import (
@@ -31,9 +32,10 @@ from ragd.models.openai_client import public_address
 from ragd.models.sparse_encoder import open_encoder
 
 SPARSE = "sparse"  # an encoder for keyword search; folders alone
-GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: "Keyword search", **PURPOSES}
-IN_PROCESS, FOLDER, AT_ENDPOINT = "built in", "folder", "endpoint"
-INSTALL_MULTILINGUAL = "make run EXTRAS=multilingual"
+GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: _("Keyword search"), **PURPOSES}
+IN_PROCESS, FOLDER, AT_ENDPOINT = _("built in"), _("folder"), _("endpoint")
+HERE = _("this process")
+SOURCES = _("environment"), _("database")  # marked for pages
 READY, INSTALLABLE, MISSING, OVERRIDDEN, UNREADABLE = "ready", "installable", "missing", "overridden", "unreadable"
 
 
@@ -143,31 +145,31 @@ def embedding_models() -> list[ModelEntry]:
 def _built_in() -> Iterable[ModelEntry]:
     folder = minilm.find_model()
     yield ModelEntry(
-        f"builtin:{LOCAL_MODEL}", EMBEDDINGS, IN_PROCESS, LOCAL_MODEL, LOCAL_MODEL, "this process", IN_PROCESS,
+        f"builtin:{LOCAL_MODEL}", EMBEDDINGS, IN_PROCESS, LOCAL_MODEL, LOCAL_MODEL, HERE, IN_PROCESS,
         state=READY if folder else MISSING,
-        note="" if folder else "The package of the model is not installed: see requirements-model.txt.",
+        note="" if folder else _("The package of the model is not installed: see requirements-model.txt."),
         dims=LOCAL_DIMS, window=minilm.WINDOW, size_bytes=_size(folder), licence="Apache-2.0",
     )  # fmt: skip
     found = multilingual_e5.find_model()
     yield ModelEntry(
         f"builtin:{multilingual_e5.MODEL}", EMBEDDINGS, IN_PROCESS, multilingual_e5.MODEL, multilingual_e5.MODEL,
-        "this process", IN_PROCESS,
+        HERE, IN_PROCESS,
         state=READY if found else INSTALLABLE,
-        note="" if found else f"About a hundred languages. Install it with `{INSTALL_MULTILINGUAL}`.",
+        note="" if found else _("About a hundred languages. Install it with `make run EXTRAS=multilingual`."),
         dims=multilingual_e5.DIMS, window=multilingual_e5.WINDOW, query_prompt="query: ", passage_prompt="passage: ",
         size_bytes=_size(found), licence="MIT",
     )  # fmt: skip
     yield ModelEntry(
-        f"builtin:{BUILTIN}", RERANK, IN_PROCESS, "Built-in reranker", BUILTIN, "this process", IN_PROCESS,
-        note="Compares the word vectors of all-MiniLM-L6-v2.",
+        f"builtin:{BUILTIN}", RERANK, IN_PROCESS, _("Built-in reranker"), BUILTIN, HERE, IN_PROCESS,
+        note=_("Compares the word vectors of all-MiniLM-L6-v2."),
     )  # fmt: skip
     yield ModelEntry(
-        "builtin:extractive", CHAT, IN_PROCESS, "Quotations", "extractive", "this process", IN_PROCESS,
-        note="Answers with quoted sentences where no chat model is set up.",
+        "builtin:extractive", CHAT, IN_PROCESS, _("Quotations"), "extractive", HERE, IN_PROCESS,
+        note=_("Answers with quoted sentences where no chat model is set up."),
     )  # fmt: skip
     yield ModelEntry(
-        "builtin:embedded", JUDGE, IN_PROCESS, "Embedded judge", "embedded", "this process", IN_PROCESS,
-        note="Coefficients over the vectors of all-MiniLM-L6-v2.",
+        "builtin:embedded", JUDGE, IN_PROCESS, _("Embedded judge"), "embedded", HERE, IN_PROCESS,
+        note=_("Coefficients over the vectors of all-MiniLM-L6-v2."),
     )  # fmt: skip
 
 
@@ -187,7 +189,7 @@ def _folders() -> Iterable[ModelEntry]:
             yield ModelEntry(
                 f"folder:{purpose}", purpose, FOLDER, Path(os.path.abspath(path)).name, identity, path, ENVIRONMENT,
                 state=READY if there else MISSING,
-                note="" if there else "There is no such folder on this machine.",
+                note="" if there else _("There is no such folder on this machine."),
                 size_bytes=_size(Path(path)) if there else None,
             )  # fmt: skip
 
@@ -217,7 +219,7 @@ def _sparse_folder(key: str, path: str) -> ModelEntry:
         )
     return ModelEntry(
         key, SPARSE, FOLDER, found.name, found.model, path, ENVIRONMENT,
-        note="Chosen as the language of a collection.", window=found.window, size_bytes=found.size_bytes,
+        note=_("Chosen as the language of a collection."), window=found.window, size_bytes=found.size_bytes,
     )  # fmt: skip
 
 
@@ -246,14 +248,14 @@ def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> Mode
     state = OVERRIDDEN if is_overridden(endpoint) else UNREADABLE if endpoint.problem else READY
     note = endpoint.problem
     if state == OVERRIDDEN:
-        note = "The environment names another endpoint for this, which is used instead."
+        note = _("The environment names another endpoint for this, which is used instead.")
     elif not endpoint.model and endpoint.purpose == EMBEDDINGS:
-        note = "Serves any model that a collection names and no setting does."
+        note = _("Serves any model that a collection names and no setting does.")
     identity = endpoint.identity or endpoint.model
     if endpoint.purpose == RERANK:
         identity = ENDPOINT if endpoint.setting_id is None else endpoint.name
     return ModelEntry(
-        key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or "Any model", identity,
+        key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or _("Any model"), identity,
         public_address(endpoint.base_url or endpoint.address), endpoint.source,
         state=state, note=note, dims=endpoint.dims,
         window=(endpoint.window or OPENAI_WINDOW) if endpoint.purpose == EMBEDDINGS else None,
