@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,11 +10,9 @@ from collections_app.models import Collection
 from collections_app.services.generations.generations import Target, check_embedder, resolve_target
 from collections_app.services.models.registry import embedding_models
 from ragd.errors import InvalidInput
+from ragd.types import VECTOR_TYPES
 
 CANDIDATES_MAX = 8
-
-
-VARIANT = re.compile(r"([^\s:]|[^\s:].*?[^\s:])(?::([0-9]{1,5}))?(?::(vector|halfvec))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +47,9 @@ def current_candidate(collection: Collection) -> Candidate:
     return Candidate(collection.embed_model, collection.embed_dims, collection.vector_type)
 
 
-def known_models() -> list[str]:
-    """The embedding models that are set up, by the names that an index is made with."""
-    return [entry.index_name for entry in embedding_models()]
+def other_models(collection: Collection) -> list[str]:
+    """The embedding models that are set up besides the collection's own, by the names that an index is made with."""
+    return [entry.index_name for entry in embedding_models() if entry.identity != collection.embed_model]
 
 
 def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]]) -> list[Candidate]:
@@ -77,13 +74,17 @@ def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]])
 
 
 def parse_candidate(text: str) -> dict[str, Any]:
-    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it. A name may have colons.
+    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it; a name may hold colons.
 
-    Raises InvalidInput without a name.
+    Raises InvalidInput where there is no name.
     """
-    found = VARIANT.fullmatch(text.strip())
-    if found is None:
+    name, values = text.strip(), dict[str, Any]()
+    head, _, last = name.rpartition(":")
+    if last in VECTOR_TYPES:
+        name, values["vector_type"] = head, last
+        head, _, last = name.rpartition(":")
+    if last.isascii() and last.isdigit():
+        name, values["embed_dims"] = head, int(last)
+    if not name:
         raise InvalidInput(f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models")
-    name, dims, vector_type = found.groups()
-    values = {"embed_model": name, "embed_dims": dims and int(dims), "vector_type": vector_type}
-    return {field: value for field, value in values.items() if value is not None}
+    return {"embed_model": name} | values
