@@ -10,10 +10,9 @@ from django.db.models import Sum
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy, ngettext, ngettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from collections_app.domain.formats import counted
 from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
@@ -37,20 +36,33 @@ LISTED_MAX = 20
 REASONS_MAX = 3
 SIMPLE = ("enable", "disable", "archive", "unarchive", "reindex", "delete")
 WORDS = {
-    "enable": ("Enable", "{} enabled."),
-    "disable": ("Disable", "{} disabled."),
-    "archive": ("Archive", "{} archived."),
-    "unarchive": ("Unarchive", "{} unarchived."),
-    "reindex": ("Re-index", "{} queued for re-indexing."),
-    "delete": ("Delete", "{} deleted with {}."),
+    "enable": gettext_lazy("Enable"),
+    "disable": gettext_lazy("Disable"),
+    "archive": gettext_lazy("Archive"),
+    "unarchive": gettext_lazy("Unarchive"),
+    "reindex": gettext_lazy("Re-index"),
+    "delete": gettext_lazy("Delete"),
+}
+DONE = {
+    "enable": ngettext_lazy("%(count)s document enabled.", "%(count)s documents enabled.", "count"),
+    "disable": ngettext_lazy("%(count)s document disabled.", "%(count)s documents disabled.", "count"),
+    "archive": ngettext_lazy("%(count)s document archived.", "%(count)s documents archived.", "count"),
+    "unarchive": ngettext_lazy("%(count)s document unarchived.", "%(count)s documents unarchived.", "count"),
+    "reindex": ngettext_lazy(
+        "%(count)s document queued for re-indexing.", "%(count)s documents queued for re-indexing.", "count"
+    ),
+    "delete": ngettext_lazy("%(count)s document deleted.", "%(count)s documents deleted.", "count"),
+    "label": ngettext_lazy("%(count)s document updated.", "%(count)s documents updated.", "count"),
 }
 EXPLAINED = {
-    "enable": "They are searched again.",
-    "disable": "They are kept, but not searched.",
-    "archive": "They are kept, not searched, and read-only until unarchived.",
-    "unarchive": "They are editable and searched again.",
-    "reindex": "They are parsed and chunked again in the background. The current version stays searchable.",
-    "delete": "This cannot be undone. To only exclude them from search, disable or archive them.",
+    "enable": gettext_lazy("They are searched again."),
+    "disable": gettext_lazy("They are kept, but not searched."),
+    "archive": gettext_lazy("They are kept, not searched, and read-only until unarchived."),
+    "unarchive": gettext_lazy("They are editable and searched again."),
+    "reindex": gettext_lazy(
+        "They are parsed and chunked again in the background. The current version stays searchable."
+    ),
+    "delete": gettext_lazy("This cannot be undone. To only exclude them from search, disable or archive them."),
 }
 
 
@@ -86,24 +98,27 @@ def change(request: PageRequest, name: str) -> HttpResponse:
 
 def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     done = outcome.count("changed", "queued", "deleted")
-    statement = WORDS[action][1] if action in WORDS else "{} updated."
-    documents = counted(done, "document")
-    message = statement.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
+    parts = [DONE[action] % {"count": done}]
+    if chunks := outcome.removed.get("chunks", 0):
+        parts.append(ngettext("%(count)s chunk deleted.", "%(count)s chunks deleted.", chunks) % {"count": chunks})
     refused = [result for result in outcome.results if result.status == "refused"]
     if unchanged := outcome.count("unchanged"):
-        message += f" {counted(unchanged, 'document')} unchanged."
+        text = ngettext("%(count)s document unchanged.", "%(count)s documents unchanged.", unchanged)
+        parts.append(text % {"count": unchanged})
     if unknown := outcome.count("unknown"):
-        message += f" {counted(unknown, 'document')} no longer exist."
+        text = ngettext("%(count)s document no longer exists.", "%(count)s documents no longer exist.", unknown)
+        parts.append(text % {"count": unknown})
     if not refused:
-        messages.success(request, message)
+        messages.success(request, " ".join(parts))
         return
-    reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
-    more = f"; and {len(refused) - REASONS_MAX:,} more" if len(refused) > REASONS_MAX else ""
-    messages.warning(
-        request,
-        gettext("%(message)s %(counted)s not changed: %(reasons)s%(more)s.")
-        % {"message": message, "counted": counted(len(refused), "document"), "reasons": reasons, "more": more},
+    text = ngettext(
+        "%(count)s document not changed: %(reasons)s.", "%(count)s documents not changed: %(reasons)s.", len(refused)
     )
+    reasons = [result.error for result in refused[:REASONS_MAX]]
+    if len(refused) > REASONS_MAX:
+        reasons.append(gettext("and %(count)s more") % {"count": len(refused) - REASONS_MAX})
+    parts.append(text % {"count": len(refused), "reasons": "; ".join(reasons)})
+    messages.warning(request, " ".join(parts))
 
 
 def _confirm(
@@ -115,7 +130,7 @@ def _confirm(
         raise Http404("none of these documents is in the collection")
     context |= {
         "action": action,
-        "word": WORDS[action][0],
+        "word": WORDS[action],
         "explained": EXPLAINED[action],
         "total": rows.count(),
         "chunk_total": rows.aggregate(total=Sum("chunk_count"))["total"] or 0,
@@ -183,8 +198,9 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         expected = form.cleaned_data["expected_revision"]
         changes = form.changes(document)
         edited = edit_document(collection, doc_id, changes, expected_revision=expected, actor=request.user)
-        saved = f" saved as revision {edited.revision}."
-        messages.success(request, f"{doc_id}{': no changes.' if edited.revision == document.revision else saved}")
+        saved = gettext("saved as revision %(revision)s.") % {"revision": edited.revision}
+        done = gettext("no changes.") if edited.revision == document.revision else saved
+        messages.success(request, f"{doc_id} {done}")
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)

@@ -11,7 +11,7 @@ from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
@@ -36,6 +36,8 @@ STATE_LINKS = (
     ("cancelled", "Cancelled"),
 )
 BATCHES_PER_PAGE = 20
+RETRIED = ngettext_lazy("%(count)s job queued for retry.", "%(count)s jobs queued for retry.", "count")
+CANCELLED = ngettext_lazy("%(count)s job cancelled.", "%(count)s jobs cancelled.", "count")
 
 
 def active_jobs(collection: Collection) -> dict[str, Any]:
@@ -51,6 +53,8 @@ def active_jobs(collection: Collection) -> dict[str, Any]:
         "job_counts": counts,
         "active_total": counts["queued"] + counts["running"],
     }
+
+
 
 
 @require_GET
@@ -133,14 +137,13 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
 def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry or cancel one job, then back to where the button was."""
     target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
-    act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
+    act, message = {
+        "retry": (retry_job, gettext("Job %(target)s queued for retry.")),
+        "cancel": (cancel_job, gettext("Job %(target)s cancelled.")),
+    }[action]
     with RefusalMessages(request):
         act(target, actor=request.user)
-        messages.success(
-            request,
-            gettext("Job %(target)s %(message)s.")
-            % {"target": target.doc_id or target.get_kind_display(), "message": message},
-        )
+        messages.success(request, message % {"target": target.doc_id or target.get_kind_display()})
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
@@ -149,22 +152,17 @@ def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
     """Retry what failed in the collection, or cancel all that waits and runs."""
     collection = find_collection(name)
     act, message = {
-        "retry": (retry_collection_jobs, "queued for retry"),
-        "cancel": (cancel_collection_jobs, "cancelled"),
+        "retry": (retry_collection_jobs, RETRIED),
+        "cancel": (cancel_collection_jobs, CANCELLED),
     }[action]
     answer_changed(request, lambda: act(collection, actor=request.user), message)
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
-def answer_changed(request: PageRequest, change: Callable[[], int], message: str) -> None:
-    """Do it, and tell how many jobs it was, or why not."""
+def answer_changed(request: PageRequest, change: Callable[[], int], message: Any) -> None:
+    """Do it, and tell how many jobs it was, or why not. message: RETRIED or CANCELLED."""
     with RefusalMessages(request):
-        count = change()
-        messages.success(
-            request,
-            gettext("%(format)s job%(was)s %(message)s.")
-            % {"format": format(count, ","), "was": "s were" if count != 1 else " was", "message": message},
-        )
+        messages.success(request, message % {"count": change()})
 
 
 @require_GET
@@ -204,6 +202,6 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
 def change_batch(request: PageRequest, name: str, batch_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry what failed of it, or cancel what waits and runs."""
     target = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
-    act, message = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
+    act, message = {"retry": (retry_batch, RETRIED), "cancel": (cancel_batch, CANCELLED)}[action]
     answer_changed(request, lambda: act(target, actor=request.user), message)
     return redirect(next_address(request, reverse("collections:batch", args=[name, batch_id])))

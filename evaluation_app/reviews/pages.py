@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.http.downloads import download_response
@@ -155,7 +155,7 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
     task = get_object_or_404(ReviewTask, pk=pk)
     is_back = bool(request.POST.get("back"))
     set_aside(task, actor=request.user, back=is_back)
-    messages.success(request, "Returned to the queue." if is_back else "Excluded from the queue.")
+    messages.success(request, gettext("Returned to the queue.") if is_back else gettext("Excluded from the queue."))
     to_queue = is_back or request.POST.get("next") == "queue"
     return redirect("evaluation:review" if to_queue else "evaluation:review-next")
 
@@ -246,16 +246,12 @@ def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
 
 
 def _tell(request: PageRequest, made: QueuedCount) -> None:
-    known = f"; {made.known} already queued" if made.known else ""
+    known = gettext("%(count)s already queued.") % {"count": made.known} if made.known else ""
     if made.created:
-        messages.success(
-            request,
-            gettext("%(created)s answers added to the queue%(known)s.") % {"created": made.created, "known": known},
-        )
+        text = ngettext("%(count)s answer added to the queue.", "%(count)s answers added to the queue.", made.created)
+        messages.success(request, f"{text % {'count': made.created}} {known}".strip())
     else:
-        messages.warning(
-            request, gettext("No answers added%(answers)s.") % {"answers": known or ": no matching answers"}
-        )
+        messages.warning(request, f"{gettext('No answers added.')} {known or gettext('No matching answers.')}")
 
 
 def _later(request: PageRequest) -> list[int]:

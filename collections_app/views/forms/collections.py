@@ -14,7 +14,7 @@ from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
-from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
+from collections_app.views.forms.fields import FilesField, LanguageField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
@@ -260,12 +260,28 @@ class IntakeFields(LabelFields):
         }
 
 
-class UploadForm(IntakeFields):
+class LanguageFields(forms.Form):
+    """What language a text is in, to be mixed into forms that state it."""
+
+    language = LanguageField(
+        label=gettext_lazy("Language"),
+        help_text=gettext_lazy("Two letters, such as en or zh. Empty: detected from the text."),
+    )
+
+
+class FileFields(LanguageFields, IntakeFields):
+    """What is said about files; a language that is left empty stays as it was stated."""
+
+    def labels(self) -> dict[str, Any]:
+        return super().labels() | {"language": self.cleaned_data["language"] or None}
+
+
+class UploadForm(FileFields):
     uploads = FilesField(label=gettext_lazy("Files"))
     batch = forms.UUIDField(required=False)
 
 
-class TextForm(LabelFields):
+class TextForm(LanguageFields, LabelFields):
     doc_id = forms.CharField(
         label=gettext_lazy("Document ID"),
         max_length=512,

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -206,10 +206,8 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
-        messages.success(
-            request,
-            gettext("%(count)s expected chunk%(s)s updated.") % {"count": count, "s": "" if count == 1 else "s"},
-        )
+        text = ngettext("%(count)s expected chunk updated.", "%(count)s expected chunks updated.", count)
+        messages.success(request, text % {"count": count})
         return redirect(back)
     if not ids:
         messages.error(request, gettext("Select questions first."))
@@ -218,21 +216,26 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
         context = {"golden_set": golden_set, "rows": rows, "next": back}
         return render_page(request, "evaluation/golden/delete_questions.html", context)
-    known: dict[str, tuple[Callable[..., int], str]] = {
-        "delete": (edits.delete_questions, "deleted"),
-        "accept": (edits.accept_suggestions, "accepted"),
-        "discard": (edits.discard_suggestions, "rejected"),
+    known: dict[str, tuple[Callable[..., int], Any]] = {
+        "delete": (
+            edits.delete_questions,
+            ngettext_lazy("%(count)s question deleted.", "%(count)s questions deleted.", "count"),
+        ),
+        "accept": (
+            edits.accept_suggestions,
+            ngettext_lazy("%(count)s question accepted.", "%(count)s questions accepted.", "count"),
+        ),
+        "discard": (
+            edits.discard_suggestions,
+            ngettext_lazy("%(count)s question rejected.", "%(count)s questions rejected.", "count"),
+        ),
     }
     if action not in known:
         messages.error(request, gettext("Unknown action."))
         return redirect(back)
     act, did = known[action]
     with RefusalMessages(request):
-        count = act(golden_set, ids, actor=request.user)
-        messages.success(
-            request,
-            gettext("%(count)s question%(s)s %(did)s.") % {"count": count, "s": "" if count == 1 else "s", "did": did},
-        )
+        messages.success(request, did % {"count": act(golden_set, ids, actor=request.user)})
     return redirect(back)
 
 
