@@ -11,7 +11,7 @@ from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
@@ -28,12 +28,12 @@ JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
 LINES_AT_ONCE = 60  # as many as the script asks for: their ids fit into one address
 STATE_LINKS = (
-    ("", "All"),
-    ("active", "In progress"),
-    ("failed", "Failed"),
-    ("quarantined", "Quarantined"),
-    ("succeeded", "Succeeded"),
-    ("cancelled", "Cancelled"),
+    ("", gettext_lazy("All")),
+    ("active", gettext_lazy("In progress")),
+    ("failed", gettext_lazy("Failed")),
+    ("quarantined", gettext_lazy("Quarantined")),
+    ("succeeded", gettext_lazy("Succeeded")),
+    ("cancelled", gettext_lazy("Cancelled")),
 )
 BATCHES_PER_PAGE = 20
 RETRIED = ngettext_lazy("%(count)s job queued for retry.", "%(count)s jobs queued for retry.", "count")
@@ -53,8 +53,6 @@ def active_jobs(collection: Collection) -> dict[str, Any]:
         "job_counts": counts,
         "active_total": counts["queued"] + counts["running"],
     }
-
-
 
 
 @require_GET

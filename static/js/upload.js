@@ -306,7 +306,7 @@ function describe() {
   const going = toDelete();
   const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
   const notes = [];
-  if (files.length) notes.push(`${sized(bytes)} to upload`);
+  if (files.length) notes.push(filled(gettext("%(size)s to upload"), { size: sized(bytes) }));
   if (hidden) notes.push(filled(ngettext("%(count)s hidden file skipped", "%(count)s hidden files skipped", hidden), { count: grouped(hidden) }));
   if (!crypto.subtle) notes.push(gettext("preview needs HTTPS; unchanged files are detected during the upload"));
   part("note").textContent = notes.join(" · ");

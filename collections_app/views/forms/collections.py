@@ -20,8 +20,8 @@ from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [
-    ("structure", "Structure-aware: headings, paragraphs, lists, code, tables"),
-    ("words", "Sliding window: a fixed number of words"),
+    ("structure", gettext_lazy("Structure-aware: headings, paragraphs, lists, code, tables")),
+    ("words", gettext_lazy("Sliding window: a fixed number of words")),
 ]
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 
@@ -45,7 +45,7 @@ class ChunkPolicyFields(forms.Form):
         return {name: value for name, value in data.items() if value not in (None, "")}
 
 
-LANGUAGE_HELP = (
+LANGUAGE_HELP = gettext_lazy(
     "Stemming for keyword search. By document: by each document's detected language, and by pairs of characters in "
     "Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese."
 )
@@ -99,9 +99,9 @@ class CollectionForm(IndexFields):
         super().__init__(*args, **kwargs)
         model, _ = default_model()
         for name, initial, help_text in (
-            ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
+            ("hybrid_enabled", True, gettext_lazy("Required for hybrid search. Finds exact words, names and numbers.")),
             ("language", AUTO, LANGUAGE_HELP),
-            ("embed_model", model, "Changing it later rebuilds the index."),
+            ("embed_model", model, gettext_lazy("Changing it later rebuilds the index.")),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
@@ -303,5 +303,5 @@ class ChunkChangeForm(forms.Form):
     revision = forms.IntegerField(required=False, min_value=1)
     overlay_id = forms.IntegerField(required=False, min_value=1)
     target = forms.IntegerField(
-        required=False, min_value=0, error_messages={"invalid": "Enter a chunk number, such as 3."}
+        required=False, min_value=0, error_messages={"invalid": gettext_lazy("Enter a chunk number, such as 3.")}
     )

@@ -13,7 +13,7 @@ from collections_app.services.models.model_settings import SettingValues
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 
 EMBEDDING_FIELDS = ("dims", "send_dimensions", "window", "query_prompt", "passage_prompt")
-DEFAULT_HELP = "Used where a request names no other model."
+DEFAULT_HELP = gettext_lazy("Used where a request names no other model.")
 
 
 class ModelSettingForm(forms.Form):

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.formats import dollars, duration
@@ -74,7 +75,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
     figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""), environment)
     context: dict[str, Any] = {
         "period": period,
-        "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
+        "periods": [(name, gettext(words)) for name, (words, _, _) in PERIODS.items()],
         "refresh": chosen["refresh"] if not params.get("until") else "off",
         "refreshes": REFRESH_WORDS.items(),
         "wanted": figure_filter,
@@ -108,7 +109,7 @@ def _read_period(params: Mapping[str, str], name: str, wrong: dict[str, str]) ->
         since, until = (parse_moment(field, params.get(field, "")) for field in ("since", "until"))
         return period_between(since, until) if since or until else period_until(name)
     except InvalidInput as error:
-        wrong[error.field or "since"] = f"{error.message}: {PERIODS[name][0]} is shown."
+        wrong[error.field or "since"] = f"{error.message}: {gettext(PERIODS[name][0])} is shown."
         return period_until(name)
 
 
@@ -166,7 +167,7 @@ def _other_environments(figure_filter: FigureFilter, params: dict[str, str]) -> 
             continue
         stages = overview.stage_figures(replace(figure_filter, environment=name))
         if count := sum(stage.spans for stage in stages.values()):
-            result.append((label, count, f"?{urlencode(params | {'environment': name})}"))
+            result.append((str(label), count, f"?{urlencode(params | {'environment': name})}"))
     return result
 
 
