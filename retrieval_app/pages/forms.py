@@ -24,9 +24,14 @@ from retrieval_app.runs.score_filter import scored
 USUAL = ("", gettext_lazy("Default"))
 PLANS_LISTED = 500
 DEFAULTS: dict[str, object] = {
-    "k": FINAL_K, "candidate_pool": CANDIDATE_POOL, "rrf_k": RRF_K, "ef_search": "auto", "weight_vector": "measured",
-    "weight_lexical": "measured", "token_budget": CompressPolicy().token_budget or 0,
-}  # fmt: skip
+    "k": FINAL_K,
+    "candidate_pool": CANDIDATE_POOL,
+    "rrf_k": RRF_K,
+    "ef_search": gettext_lazy("auto"),
+    "weight_vector": gettext_lazy("measured"),
+    "weight_lexical": gettext_lazy("measured"),
+    "token_budget": CompressPolicy().token_budget or 0,
+}
 HELP_TEXTS = {
     "plan": gettext_lazy("Fields below override the preset."),
     "mode": gettext_lazy("Hybrid combines vector and keyword search."),

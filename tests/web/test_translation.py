@@ -30,7 +30,9 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 @pytest.fixture(scope="module")
 def german() -> dict[str, str]:
-    return {entry.msgid: entry.msgstr for entry in polib.pofile(str(CATALOGUE / "django.po")) if not entry.obsolete}
+    entries = [entry for entry in polib.pofile(str(CATALOGUE / "django.po")) if not entry.obsolete]
+    plurals = {entry.msgid_plural: entry.msgstr_plural[1] for entry in entries if entry.msgid_plural}
+    return plurals | {entry.msgid: entry.msgstr or entry.msgstr_plural[0] for entry in entries}
 
 
 def messages_of(path: Path) -> set[str]:

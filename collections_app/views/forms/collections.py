@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import connection
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
@@ -37,7 +37,9 @@ class ChunkPolicyFields(forms.Form):
     def suggest(self, usual: ChunkPolicy) -> None:
         """Show what holds when a field stays empty."""
         for name in POLICY_FIELDS[1:]:
-            self.fields[name].widget.attrs["placeholder"] = f"Default: {getattr(usual, name):,}"
+            self.fields[name].widget.attrs["placeholder"] = gettext("Default: %(value)s") % {
+                "value": getattr(usual, name)
+            }
 
     def chunk_policy(self) -> dict[str, Any]:
         """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
@@ -62,26 +64,32 @@ class IndexFields(ChunkPolicyFields):
         min_value=1,
         max_value=4000,
         required=False,
-        widget=forms.NumberInput(attrs={"placeholder": "Default: the model's"}),
+        widget=forms.NumberInput(attrs={"placeholder": gettext_lazy("Default: the model's")}),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._offer_models()
         field_of(self, "language", forms.ChoiceField).choices = [
-            (name, "by document" if name == AUTO else name) for name in languages(connection)
+            (name, gettext("by document") if name == AUTO else name) for name in languages(connection)
         ]
 
     def _offer_models(self) -> None:
         """The models that are set up, to choose from; to type as well where an endpoint may know others."""
         field, model = self.fields["embed_model"], self["embed_model"].value()
-        offered = [(entry.index_name, f"{entry.index_name}: {entry.dims} dimensions") for entry in embedding_models()]
+        offered = [
+            (
+                entry.index_name,
+                gettext("%(model)s: %(dims)s dimensions") % {"model": entry.index_name, "dims": entry.dims},
+            )
+            for entry in embedding_models()
+        ]
         if environment_endpoint(EMBEDDINGS) is not None:
             field.widget.attrs["list"] = "embed-models"
             self.embed_models = offered
             return
         if model and model not in dict(offered):
-            offered.append((model, f"{model}: not set up"))
+            offered.append((model, gettext("%(model)s: not set up") % {"model": model}))
         field.widget = forms.Select(choices=offered)
 
 
@@ -133,11 +141,15 @@ class CollectionSettingsForm(ChunkPolicyFields):
         """Show what holds when a field stays empty."""
         days = settings.RAGD_RUN_RETENTION_DAYS
         for name, default, zero in (
-            ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
-            ("runs_days", days or "unlimited", "0 is unlimited."),
-            ("deleted_days", settings.RAGD_DELETED_KEPT_DAYS, "Needed to search as of a time before a deletion."),
+            ("revisions", settings.RAGD_REVISIONS_KEPT, gettext("0 keeps none.")),
+            ("runs_days", days or gettext("unlimited"), gettext("0 is unlimited.")),
+            (
+                "deleted_days",
+                settings.RAGD_DELETED_KEPT_DAYS,
+                gettext("Needed to search as of a time before a deletion."),
+            ),
         ):
-            self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
+            self.fields[name].widget.attrs["placeholder"] = gettext("Default: %(value)s") % {"value": default}
             self.fields[name].help_text = zero
 
     def changes(self) -> dict[str, Any]:

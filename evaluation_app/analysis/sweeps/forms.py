@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.stores import open_rerankers
@@ -147,9 +147,11 @@ class SweepForm(forms.Form):
 
 
 def _measures() -> list[Any]:
-    documents = [(name, f"{MEASURES[name].title}@k") for name in CUTS]
-    chunks = [(f"{CHUNK}{name}", f"{MEASURES[name].title}@k, chunks") for name in CUTS]
+    documents = [(name, f"{gettext(MEASURES[name].title)}@k") for name in CUTS]
+    chunks = [(f"{CHUNK}{name}", f"{gettext(MEASURES[name].title)}@k, {gettext('chunks')}") for name in CUTS]
     judged = [
-        (name, item.title) for name, item in MEASURES.items() if item.group in ("trace", "answer", "noise", "outcome")
+        (name, gettext(item.title))
+        for name, item in MEASURES.items()
+        if item.group in ("trace", "answer", "noise", "outcome")
     ]
     return [(gettext_lazy("Documents"), documents), (gettext_lazy("Chunks"), chunks), (gettext_lazy("Answers"), judged)]

@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
@@ -54,9 +54,17 @@ AGES = (
     ("30d", gettext_lazy("30 days")),
 )
 OPERATOR_WORDS = {
-    "eq": "is", "ne": "is not", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "contains": "contains",
-    "starts": "starts with", "exists": "exists", "missing": "is missing",
-}  # fmt: skip
+    "eq": gettext_lazy("is"),
+    "ne": gettext_lazy("is not"),
+    "gt": ">",
+    "ge": "≥",
+    "lt": "<",
+    "le": "≤",
+    "contains": gettext_lazy("contains"),
+    "starts": gettext_lazy("starts with"),
+    "exists": gettext_lazy("exists"),
+    "missing": gettext_lazy("is missing"),
+}
 # what the list on the left offers: field of the address, field of SpanFilter and of Facets, words
 FACETS = (
     ("status", "statuses", gettext_lazy("Status")),
@@ -303,7 +311,14 @@ def _condition_words(name: str, value: str) -> str:
         attribute, _, rest = value.partition(":")
         op, _, text = rest.partition(":")
         return f"{attribute} {OPERATOR_WORDS.get(op, op)} {text}".strip()
-    words = {"min_ms": "at least {} ms", "max_ms": "at most {} ms", "name": "name starts with {}", "where": "{}"}
+    words = {
+        "min_ms": gettext("at least {} ms"),
+        "max_ms": gettext("at most {} ms"),
+        "name": gettext("name starts with {}"),
+        "since": gettext("since {}"),
+        "until": gettext("until {}"),
+        "where": "{}",
+    }
     return words.get(name, name.replace("_", " ") + " {}").format(value)
 
 

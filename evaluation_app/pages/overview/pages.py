@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.formats import dollars, duration
@@ -29,8 +29,16 @@ from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun
 
-IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
-UNNAMED = {"model": "no model", "collection": "no collection", "key": "no API key"}
+IN_A_SENTENCE = {
+    "model": gettext_lazy("model"),
+    "collection": gettext_lazy("collection"),
+    "key": gettext_lazy("API key"),
+}
+UNNAMED = {
+    "model": gettext_lazy("no model"),
+    "collection": gettext_lazy("no collection"),
+    "key": gettext_lazy("no API key"),
+}
 EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
 FIRST_LETTERS = 120
 # what a parameter of the address may be, the usual value first
@@ -227,7 +235,7 @@ def _step_title(begin: datetime, period: Period) -> str:
 
 def _times_chart(figure_filter: FigureFilter, stage: StageFigures) -> Picture:
     series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
-    title = f"{stage.label}: latency percentiles, logarithmic scale, UTC."
+    title = gettext("%(stage)s: latency percentiles, logarithmic scale, UTC.") % {"stage": stage.label}
     return draw_lines(title, _steps(figure_filter, type=stage.type), series, spell=duration, log=True)
 
 
@@ -242,7 +250,7 @@ def _failures_chart(figure_filter: FigureFilter, stages: Any) -> Picture:
         if stage.failed
     ]
     return draw_bars(
-        "Errors by stage, UTC.", _steps(figure_filter, status="error"), series, spell=spell_count, counts=True
+        gettext("Errors by stage, UTC."), _steps(figure_filter, status="error"), series, spell=spell_count, counts=True
     )
 
 
@@ -251,7 +259,12 @@ def _rate_chart(figure_filter: FigureFilter, whole: StageFigures) -> Picture:
     counts = zip(whole.failed_steps, whole.steps, strict=True)
     shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
     steps = _steps(figure_filter, type=PIPELINE_TYPE, status="error")
-    return draw_lines("Error rate of queries in percent, UTC.", steps, [Series("failed", shares)], spell=spell_percent)
+    return draw_lines(
+        gettext("Error rate of queries in percent, UTC."),
+        steps,
+        [Series(gettext("failed"), shares)],
+        spell=spell_percent,
+    )
 
 
 def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow]:
@@ -264,7 +277,7 @@ def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow
 
 def _consumption_context(figure_filter: FigureFilter, parts: Sequence[overview.Consumption], by: str) -> dict[str, Any]:
     rows = [
-        (part, part.name or UNNAMED[by], _consumption_address(figure_filter, by, part.name))
+        (part, part.name or str(UNNAMED[by]), _consumption_address(figure_filter, by, part.name))
         for part in parts
         if part.calls
     ]
@@ -286,8 +299,18 @@ def _consumption_context(figure_filter: FigureFilter, parts: Sequence[overview.C
             "tokens": count_tokens(parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
-        "tokens": _bars(figure_filter, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
-        "costs": _bars(figure_filter, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
+        "tokens": _bars(
+            figure_filter,
+            gettext("Input and output tokens by %(dimension)s. UTC.") % {"dimension": words},
+            tokens,
+            spell_count,
+        ),
+        "costs": _bars(
+            figure_filter,
+            gettext("Cost in US dollars by %(dimension)s, priced calls, UTC.") % {"dimension": words},
+            costs,
+            dollars,
+        ),
         "models_href": explorer_address(**_conditions(figure_filter), type=MODEL_TYPES),
     }
 
