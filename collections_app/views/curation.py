@@ -10,9 +10,10 @@ from django.db.models import Sum
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy, ngettext, ngettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
@@ -36,23 +37,12 @@ LISTED_MAX = 20
 REASONS_MAX = 3
 SIMPLE = ("enable", "disable", "archive", "unarchive", "reindex", "delete")
 WORDS = {
-    "enable": gettext_lazy("Enable"),
-    "disable": gettext_lazy("Disable"),
-    "archive": gettext_lazy("Archive"),
-    "unarchive": gettext_lazy("Unarchive"),
-    "reindex": gettext_lazy("Re-index"),
-    "delete": gettext_lazy("Delete"),
-}
-DONE = {
-    "enable": ngettext_lazy("%(count)s document enabled.", "%(count)s documents enabled.", "count"),
-    "disable": ngettext_lazy("%(count)s document disabled.", "%(count)s documents disabled.", "count"),
-    "archive": ngettext_lazy("%(count)s document archived.", "%(count)s documents archived.", "count"),
-    "unarchive": ngettext_lazy("%(count)s document unarchived.", "%(count)s documents unarchived.", "count"),
-    "reindex": ngettext_lazy(
-        "%(count)s document queued for re-indexing.", "%(count)s documents queued for re-indexing.", "count"
-    ),
-    "delete": ngettext_lazy("%(count)s document deleted.", "%(count)s documents deleted.", "count"),
-    "label": ngettext_lazy("%(count)s document updated.", "%(count)s documents updated.", "count"),
+    "enable": (gettext_lazy("Enable"), gettext_lazy("%(documents)s enabled.")),
+    "disable": (gettext_lazy("Disable"), gettext_lazy("%(documents)s disabled.")),
+    "archive": (gettext_lazy("Archive"), gettext_lazy("%(documents)s archived.")),
+    "unarchive": (gettext_lazy("Unarchive"), gettext_lazy("%(documents)s unarchived.")),
+    "reindex": (gettext_lazy("Re-index"), gettext_lazy("%(documents)s queued for re-indexing.")),
+    "delete": (gettext_lazy("Delete"), gettext_lazy("%(documents)s deleted with %(chunks)s.")),
 }
 EXPLAINED = {
     "enable": gettext_lazy("They are searched again."),
@@ -98,27 +88,25 @@ def change(request: PageRequest, name: str) -> HttpResponse:
 
 def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     done = outcome.count("changed", "queued", "deleted")
-    parts = [DONE[action] % {"count": done}]
-    if chunks := outcome.removed.get("chunks", 0):
-        parts.append(ngettext("%(count)s chunk deleted.", "%(count)s chunks deleted.", chunks) % {"count": chunks})
+    noun = gettext("document,documents")
+    statement = WORDS[action][1] if action in WORDS else gettext("%(documents)s updated.")
+    message = statement % {
+        "documents": counted(done, noun),
+        "chunks": counted(outcome.removed.get("chunks", 0), gettext("chunk,chunks")),
+    }
     refused = [result for result in outcome.results if result.status == "refused"]
     if unchanged := outcome.count("unchanged"):
-        text = ngettext("%(count)s document unchanged.", "%(count)s documents unchanged.", unchanged)
-        parts.append(text % {"count": unchanged})
+        message += " " + gettext("%(documents)s unchanged.") % {"documents": counted(unchanged, noun)}
     if unknown := outcome.count("unknown"):
-        text = ngettext("%(count)s document no longer exists.", "%(count)s documents no longer exist.", unknown)
-        parts.append(text % {"count": unknown})
+        message += " " + gettext("%(documents)s not found.") % {"documents": counted(unknown, noun)}
     if not refused:
-        messages.success(request, " ".join(parts))
+        messages.success(request, message)
         return
-    text = ngettext(
-        "%(count)s document not changed: %(reasons)s.", "%(count)s documents not changed: %(reasons)s.", len(refused)
-    )
-    reasons = [result.error for result in refused[:REASONS_MAX]]
+    reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
     if len(refused) > REASONS_MAX:
-        reasons.append(gettext("and %(count)s more") % {"count": len(refused) - REASONS_MAX})
-    parts.append(text % {"count": len(refused), "reasons": "; ".join(reasons)})
-    messages.warning(request, " ".join(parts))
+        reasons += gettext("; and %(count)s more") % {"count": format(len(refused) - REASONS_MAX, ",")}
+    failed = gettext("%(documents)s not changed: %(reasons)s.")
+    messages.warning(request, f"{message} {failed % {'documents': counted(len(refused), noun), 'reasons': reasons}}")
 
 
 def _confirm(
@@ -130,7 +118,7 @@ def _confirm(
         raise Http404("none of these documents is in the collection")
     context |= {
         "action": action,
-        "word": WORDS[action],
+        "word": WORDS[action][0],
         "explained": EXPLAINED[action],
         "total": rows.count(),
         "chunk_total": rows.aggregate(total=Sum("chunk_count"))["total"] or 0,
@@ -198,9 +186,11 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         expected = form.cleaned_data["expected_revision"]
         changes = form.changes(document)
         edited = edit_document(collection, doc_id, changes, expected_revision=expected, actor=request.user)
-        saved = gettext("saved as revision %(revision)s.") % {"revision": edited.revision}
-        done = gettext("no changes.") if edited.revision == document.revision else saved
-        messages.success(request, f"{doc_id} {done}")
+        is_same = edited.revision == document.revision
+        message = (
+            gettext("%(doc_id)s: no changes.") if is_same else gettext("%(doc_id)s saved as revision %(revision)s.")
+        )
+        messages.success(request, message % {"doc_id": doc_id, "revision": edited.revision})
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)

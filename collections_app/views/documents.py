@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
@@ -51,9 +52,11 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
         data = form.cleaned_data | {"language": form.cleaned_data["language"] or None}
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
-        indexed = ngettext("indexed: %(count)s chunk.", "indexed: %(count)s chunks.", outcome.chunks_written)
-        done = gettext("no changes.") if outcome.unchanged else indexed % {"count": outcome.chunks_written}
-        messages.success(request, f"{doc_id} {done}")
+        values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}
+        message = (
+            gettext("%(doc_id)s: no changes.") if outcome.unchanged else gettext("%(doc_id)s indexed: %(chunks)s.")
+        )
+        messages.success(request, message % values)
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)

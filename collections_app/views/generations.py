@@ -87,8 +87,11 @@ def _initial(collection: Collection) -> dict[str, Any]:
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
     generation = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
-    text = gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
-    messages.success(request, text % {"number": generation.number, "active": collection.generation})
+    messages.success(
+        request,
+        gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
+        % {"number": generation.number, "active": collection.generation},
+    )
     return redirect("collections:generations", collection.name)
 
 

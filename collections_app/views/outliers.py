@@ -5,9 +5,10 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.domain.outliers import FLAG_WORDS, FLAGS
 from collections_app.http.page_requests import PageRequest, page_number, pages_around, render_page
 from collections_app.services.chunks.chunk_outliers import count_outliers, last_scan, list_outliers, scan_duplicates
@@ -32,9 +33,11 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         scan = scan_duplicates(collection, actor=request.user)
-        message = ngettext("%(count)s near-duplicate found.", "%(count)s near-duplicates found.", scan.found)
+        message = gettext("%(found)s found.") % {
+            "found": counted(scan.found, gettext("near-duplicate,near-duplicates"))
+        }
         if scan.complete:
-            messages.success(request, message % {"count": scan.found})
+            messages.success(request, message)
         else:
             messages.warning(request, gettext("The scan is incomplete: %(error)s.") % {"error": scan.error})
         return redirect("collections:outliers", name)
@@ -62,8 +65,7 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         done = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user)
-        message = ngettext("%(count)s chunk scanned.", "%(count)s chunks scanned.", done.chunks_scanned)
-        message %= {"count": done.chunks_scanned}
+        message = gettext("%(chunks)s scanned.") % {"chunks": counted(done.chunks_scanned, gettext("chunk,chunks"))}
         if done.complete:
             messages.success(request, message)
         else:

@@ -9,9 +9,10 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import ngettext
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
@@ -108,7 +109,8 @@ def _must_look(request: PageRequest, form: IntakeFields, submit: Submit) -> bool
 
 def _describe_plan(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
-    parts = [ngettext("%(count)s document queued.", "%(count)s documents queued.", sent) % {"count": sent}]
-    if gone := len(plan.deletions):
-        parts.append(ngettext("%(count)s document deleted.", "%(count)s documents deleted.", gone) % {"count": gone})
-    return " ".join(parts)
+    noun = gettext("document,documents")
+    message = gettext("%(documents)s queued.") % {"documents": counted(sent, noun)}
+    if plan.deletions:
+        message += " " + gettext("%(documents)s deleted.") % {"documents": counted(len(plan.deletions), noun)}
+    return message

@@ -13,9 +13,10 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_lazy, ngettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
@@ -255,12 +256,15 @@ def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
 
 
 def _tell(request: PageRequest, made: QueuedCount) -> None:
-    known = gettext("%(count)s already queued.") % {"count": made.known} if made.known else ""
+    added = counted(made.created, gettext("answer,answers"))
+    known = gettext(" %(known)s already queued.") % {"known": counted(made.known, gettext("answer,answers"))}
     if made.created:
-        text = ngettext("%(count)s answer added to the queue.", "%(count)s answers added to the queue.", made.created)
-        messages.success(request, f"{text % {'count': made.created}} {known}".strip())
+        message = gettext("%(answers)s added to the queue.") % {"answers": added}
+        messages.success(request, message + (known if made.known else ""))
     else:
-        messages.warning(request, f"{gettext('No answers added.')} {known or gettext('No matching answers.')}")
+        messages.warning(
+            request, gettext("No answers added.") + (known if made.known else gettext(" No answers match."))
+        )
 
 
 def _later(request: PageRequest) -> list[int]:

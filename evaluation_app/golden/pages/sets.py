@@ -13,9 +13,10 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext, ngettext_lazy
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
     PageRequest,
@@ -206,8 +207,10 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
-        text = ngettext("%(count)s expected chunk updated.", "%(count)s expected chunks updated.", count)
-        messages.success(request, text % {"count": count})
+        messages.success(
+            request,
+            gettext("%(chunks)s updated.") % {"chunks": counted(count, gettext("expected chunk,expected chunks"))},
+        )
         return redirect(back)
     if not ids:
         messages.error(request, gettext("Select questions first."))
@@ -216,26 +219,18 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
         context = {"golden_set": golden_set, "rows": rows, "next": back}
         return render_page(request, "evaluation/golden/delete_questions.html", context)
-    known: dict[str, tuple[Callable[..., int], Any]] = {
-        "delete": (
-            edits.delete_questions,
-            ngettext_lazy("%(count)s question deleted.", "%(count)s questions deleted.", "count"),
-        ),
-        "accept": (
-            edits.accept_suggestions,
-            ngettext_lazy("%(count)s question accepted.", "%(count)s questions accepted.", "count"),
-        ),
-        "discard": (
-            edits.discard_suggestions,
-            ngettext_lazy("%(count)s question rejected.", "%(count)s questions rejected.", "count"),
-        ),
+    known: dict[str, tuple[Callable[..., int], str]] = {
+        "delete": (edits.delete_questions, gettext("%(questions)s deleted.")),
+        "accept": (edits.accept_suggestions, gettext("%(questions)s accepted.")),
+        "discard": (edits.discard_suggestions, gettext("%(questions)s rejected.")),
     }
     if action not in known:
         messages.error(request, gettext("Unknown action."))
         return redirect(back)
-    act, did = known[action]
+    act, message = known[action]
     with RefusalMessages(request):
-        messages.success(request, did % {"count": act(golden_set, ids, actor=request.user)})
+        count = act(golden_set, ids, actor=request.user)
+        messages.success(request, message % {"questions": counted(count, gettext("question,questions"))})
     return redirect(back)
 
 

@@ -11,9 +11,10 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, render_page, submit_form
 from evaluation_app.analysis.diagnosis.board import runs_of
 from evaluation_app.analysis.diagnosis.fixes import quartiles, refresh_modes
@@ -143,10 +144,9 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
         messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
         return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
     changed = refresh_modes(newest, actor=request.user)
-    text = ngettext(
-        "Thresholds saved. %(count)s question of the latest run changed.",
-        "Thresholds saved. %(count)s questions of the latest run changed.",
-        changed,
+    messages.success(
+        request,
+        gettext("Thresholds saved. %(counted)s of the latest run changed.")
+        % {"counted": counted(changed, gettext("question,questions"))},
     )
-    messages.success(request, text % {"count": changed})
     return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")

@@ -19,7 +19,7 @@ from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.collections.operations import last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
-from collections_app.views.jobs import RETRIED, answer_changed
+from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
 from evaluation_app.pages.dashboard.runs_page import filtered_runs
@@ -238,7 +238,7 @@ def operations(request: PageRequest) -> HttpResponse:
 @require_POST
 def retry_failed(request: PageRequest) -> HttpResponse:
     """Everything that failed, in all collections; back to the page."""
-    answer_changed(request, lambda: retry_all_failed(request.user), RETRIED)
+    answer_changed(request, lambda: retry_all_failed(request.user), "retry")
     return redirect("evaluation:operations")
 
 
