@@ -24,7 +24,7 @@ TOKENS = r"""
     COMMA: ","
     %ignore /\s+/
 """
-PUNCTUATION = {"LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]", "COMMA": ","}
+PUNCTUATION = {"LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "COMMA": "','"}
 BEHIND_NAME = frozenset({"SIGN", "IN", "NOT", "IS", "STARTS", "CONTAINS", "LSQB"})
 WHOLE_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
 BEGUN = re.compile(r"['\"].*$|[<>=!]+$|[\w.@:/\-]*$", re.DOTALL)  # the word at the end, which may be incomplete
@@ -69,7 +69,7 @@ class Language(Generic[Result]):
         hint: str = "",
     ) -> None:
         self.keywords, self.field, self.length_max, self.hint = keywords, field, length_max, hint
-        words = {word.upper(): word for word in sorted(keywords - {"attributes", "null"})}
+        words = {word.upper(): f"'{word}'" for word in sorted(keywords - {"attributes", "null"})}
         self.labels = {"NAME": "a name", **labels, "NUMBER": "a number", **PUNCTUATION, **words, "$END": "the end"}
         self.parser = Lark(
             grammar + TOKENS, parser="lalr", lexer="basic", transformer=builder,

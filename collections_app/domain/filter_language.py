@@ -164,7 +164,8 @@ def _comparison(name: Token, op: str, value: Any) -> Json:
     try:
         parse_condition(values)
     except InvalidInput as error:
-        raise LANGUAGE.wrong(f"{error.message} (at position {(name.start_pos or 0) + 1})") from None
+        message = error.message.replace(f"{name}: {op} ", f"{name}: {WRITTEN_SIGNS.get(op, op)} ", 1)
+        raise LANGUAGE.wrong(f"{message} (at position {(name.start_pos or 0) + 1})") from None
     return values
 
 

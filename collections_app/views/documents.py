@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
@@ -74,8 +75,11 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
         data = dict(form.cleaned_data)
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
-        indexed = f" indexed: {counted(outcome.chunks_written, 'chunk')}."
-        messages.success(request, f"{doc_id}{': no changes.' if outcome.unchanged else indexed}")
+        values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}
+        message = (
+            gettext("%(doc_id)s: no changes.") if outcome.unchanged else gettext("%(doc_id)s indexed: %(chunks)s.")
+        )
+        messages.success(request, message % values)
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)
