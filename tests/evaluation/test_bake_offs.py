@@ -324,6 +324,19 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
         change | {"do": "estimate", "kind": "words", "language": "english", "activate": "automatic"},
     )
     assert "/models/bake-offs/measured/animals/?embed_dims=64" in estimate.content.decode()
+    shorter = {
+        "embed_model": poor.embed_model,
+        "kind": "words",
+        "target_tokens": 40,
+        "overlap_tokens": 5,
+        "do": "estimate",
+    }
+    german = admin_client.post(
+        "/collections/animals/generations/",
+        shorter | {"language": "english", "vector_type": "vector", "activate": "automatic"},
+        headers={"Accept-Language": "de"},
+    )
+    assert 'id="impact"' in german.content.decode() and 'id="measured"' not in german.content.decode()
     built = admin_client.post(f"{bake_off.get_absolute_url()}build/", {"number": "1"})
     assert built.status_code == 302 and Generation.objects.filter(number=2, embed_dims=64).exists()
     wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": ":64"})
