@@ -28,7 +28,7 @@ from retrieval_app.citations.citations import (
     Citation,
     place_in_document,
 )
-from retrieval_app.citations.places import is_written, page_of, place_of
+from retrieval_app.citations.places import is_written, place_of
 from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 8
@@ -272,7 +272,7 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
                 sentence=index,
                 answer_start=len(answer) - len(f"[{marker}]"),
                 answer_end=len(answer),
-                page=page_of(source.metadata),
+                page=place.page,
                 place=place.label,
                 cells=place.cells,
             )

@@ -12,7 +12,7 @@ from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation
-from retrieval_app.citations.places import page_of, place_of
+from retrieval_app.citations.places import place_of
 from retrieval_app.counting.questions import DOCUMENT_WORDS, CountQuestion, read_question
 from retrieval_app.counting.resolution import Match, Resolver
 from retrieval_app.counting.tables import Declined, Row, Table, documents_with, read_documents, read_tables
@@ -180,7 +180,7 @@ class CountingAnswerer:
                     len(sentences),
                     len(answer) - len(f"[{marker}]"),
                     len(answer),
-                    page_of(source.metadata),
+                    place.page,
                     place.label,
                     place.cells,
                 )

@@ -19,7 +19,14 @@ from retrieval_app.models import QueryRun
 SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
 OPEN_MAX = 3
 EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
-TITLES = {"vector": "Vector", "lexical": "Keyword", "fused": "Fused", "reranked": "Reranked", "final": "Final"}
+TITLES = {
+    "vector": "Vector",
+    "lexical": "Keyword",
+    "codes": "Codes",
+    "fused": "Fused",
+    "reranked": "Reranked",
+    "final": "Final",
+}
 KINDS = {"cosine": "cosine", "bm25": "BM25", "rrf": "reciprocal ranks", "rerank": "reranker", "": ""}
 OWN_PARAMS = ("ab", "rows", "analyze", "run")
 

@@ -17,6 +17,7 @@ register = template.Library()
 MODES = {"hybrid": "Hybrid", "vector": "Vector", "lexical": "Keyword"}
 STAGES = {
     "answer": "Answer",
+    "codes": "Codes of the query",
     "compress": "Compression",
     "embed_query": "Query embedding",
     "evaluate": "Confidence",
@@ -33,7 +34,7 @@ STAGES = {
     "vector": "Vector search",
 }
 SCORES = {"bm25": "BM25 score", "cosine": "Cosine similarity", "rerank": "Reranker score", "rrf": "Fusion score"}
-LISTS = {"lexical": "kw", "vector": "vec"}
+LISTS = {"codes": "code", "lexical": "kw", "vector": "vec"}
 
 
 @register.simple_tag
