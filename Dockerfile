@@ -1,8 +1,9 @@
 # One image for the web server, the worker and the preparation; they differ by their command (compose.yaml shows all three).
 FROM python:3.11-slim-bookworm AS build
-ENV PIP_NO_CACHE_DIR=1
+ENV PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
 ARG EXTRAS=""
 COPY . /source
+RUN pip install --quiet uv==0.13.8
 RUN sh /source/docker/install.sh /source /opt/ragd
 
 FROM python:3.11-slim-bookworm

@@ -10,7 +10,6 @@ OFFERED := multilingual ocr
 EXTRAS ?=
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
-UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
 .PHONY: help run stop test check lint format bench conformance lock messages clean
@@ -51,7 +50,6 @@ conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--databas
 	@$(PY) -m ragd.conformance $(ARGS)
 
 lock: $(DEV)  ## Write the requirements files from pyproject.toml
-	$(PIP) install --quiet uv==$(UV_VERSION)
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 -o requirements.txt
 	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 --extra dev \
 		-c requirements.txt -o requirements-dev.txt

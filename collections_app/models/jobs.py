@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, QuerySet, Value, When
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from collections_app.models.library import Collection
 from collections_app.stages import StageRow, stage_rows
@@ -67,7 +67,7 @@ class IngestBatch(models.Model):
     class Kind(models.TextChoices):
         UPLOAD = "upload", gettext_lazy("Upload")
         FOLDER = "folder", gettext_lazy("Folder")
-        ARCHIVE = "archive", gettext_lazy("Archive")
+        ARCHIVE = "archive", pgettext_lazy("noun", "Archive")
         URLS = "urls", gettext_lazy("Web pages")
         S3 = "s3", "S3"
         SYNC = "sync", gettext_lazy("Sync")

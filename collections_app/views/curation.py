@@ -10,7 +10,7 @@ from django.db.models import Sum
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
@@ -37,20 +37,22 @@ LISTED_MAX = 20
 REASONS_MAX = 3
 SIMPLE = ("enable", "disable", "archive", "unarchive", "reindex", "delete")
 WORDS = {
-    "enable": ("Enable", "{} enabled."),
-    "disable": ("Disable", "{} disabled."),
-    "archive": ("Archive", "{} archived."),
-    "unarchive": ("Unarchive", "{} unarchived."),
-    "reindex": ("Re-index", "{} queued for re-indexing."),
-    "delete": ("Delete", "{} deleted with {}."),
+    "enable": (gettext_lazy("Enable"), gettext_lazy("%(documents)s enabled.")),
+    "disable": (gettext_lazy("Disable"), gettext_lazy("%(documents)s disabled.")),
+    "archive": (gettext_lazy("Archive"), gettext_lazy("%(documents)s archived.")),
+    "unarchive": (gettext_lazy("Unarchive"), gettext_lazy("%(documents)s unarchived.")),
+    "reindex": (gettext_lazy("Re-index"), gettext_lazy("%(documents)s queued for re-indexing.")),
+    "delete": (gettext_lazy("Delete"), gettext_lazy("%(documents)s deleted with %(chunks)s.")),
 }
 EXPLAINED = {
-    "enable": "They are searched again.",
-    "disable": "They are kept, but not searched.",
-    "archive": "They are kept, not searched, and read-only until unarchived.",
-    "unarchive": "They are editable and searched again.",
-    "reindex": "They are parsed and chunked again in the background. The current version stays searchable.",
-    "delete": "This cannot be undone. To only exclude them from search, disable or archive them.",
+    "enable": gettext_lazy("They are searched again."),
+    "disable": gettext_lazy("They are kept, but not searched."),
+    "archive": gettext_lazy("They are kept, not searched, and read-only until unarchived."),
+    "unarchive": gettext_lazy("They are editable and searched again."),
+    "reindex": gettext_lazy(
+        "They are parsed and chunked again in the background. The current version stays searchable."
+    ),
+    "delete": gettext_lazy("This cannot be undone. To only exclude them from search, disable or archive them."),
 }
 
 
@@ -64,13 +66,13 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "GET":
         named = Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
         return _confirm(request, collection, named, list(named.doc_ids), "delete")
-    selection = Selection.read(request.POST)
     action = request.POST.get("action", "")
     back = next_address(request, collection_address(collection))
-    if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
-        messages.warning(request, gettext("Select documents first."))
-        return redirect(back)
     with RefusalMessages(request):
+        selection = Selection.read(request.POST)
+        if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
+            messages.warning(request, gettext("Select documents first."))
+            return redirect(back)
         chosen = selection.choose(collection)
         if action == "label":
             return _label(request, collection, selection, chosen)
@@ -86,24 +88,25 @@ def change(request: PageRequest, name: str) -> HttpResponse:
 
 def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     done = outcome.count("changed", "queued", "deleted")
-    statement = WORDS[action][1] if action in WORDS else "{} updated."
-    documents = counted(done, "document")
-    message = statement.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
+    noun = gettext("document,documents")
+    statement = WORDS[action][1] if action in WORDS else gettext("%(documents)s updated.")
+    message = statement % {
+        "documents": counted(done, noun),
+        "chunks": counted(outcome.removed.get("chunks", 0), gettext("chunk,chunks")),
+    }
     refused = [result for result in outcome.results if result.status == "refused"]
     if unchanged := outcome.count("unchanged"):
-        message += f" {counted(unchanged, 'document')} unchanged."
+        message += " " + gettext("%(documents)s unchanged.") % {"documents": counted(unchanged, noun)}
     if unknown := outcome.count("unknown"):
-        message += f" {counted(unknown, 'document')} no longer exist."
+        message += " " + gettext("%(documents)s not found.") % {"documents": counted(unknown, noun)}
     if not refused:
         messages.success(request, message)
         return
     reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
-    more = f"; and {len(refused) - REASONS_MAX:,} more" if len(refused) > REASONS_MAX else ""
-    messages.warning(
-        request,
-        gettext("%(message)s %(counted)s not changed: %(reasons)s%(more)s.")
-        % {"message": message, "counted": counted(len(refused), "document"), "reasons": reasons, "more": more},
-    )
+    if len(refused) > REASONS_MAX:
+        reasons += gettext("; and %(count)s more") % {"count": format(len(refused) - REASONS_MAX, ",")}
+    failed = gettext("%(documents)s not changed: %(reasons)s.")
+    messages.warning(request, f"{message} {failed % {'documents': counted(len(refused), noun), 'reasons': reasons}}")
 
 
 def _confirm(
@@ -183,8 +186,11 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         expected = form.cleaned_data["expected_revision"]
         changes = form.changes(document)
         edited = edit_document(collection, doc_id, changes, expected_revision=expected, actor=request.user)
-        saved = f" saved as revision {edited.revision}."
-        messages.success(request, f"{doc_id}{': no changes.' if edited.revision == document.revision else saved}")
+        is_same = edited.revision == document.revision
+        message = (
+            gettext("%(doc_id)s: no changes.") if is_same else gettext("%(doc_id)s saved as revision %(revision)s.")
+        )
+        messages.success(request, message % {"doc_id": doc_id, "revision": edited.revision})
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)

@@ -87,10 +87,10 @@ def _initial(collection: Collection) -> dict[str, Any]:
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
     generation = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
-    active = f"Version {collection.generation} stays active until it is complete."
     messages.success(
         request,
-        gettext("Building index version %(number)s. %(active)s") % {"number": generation.number, "active": active},
+        gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
+        % {"number": generation.number, "active": collection.generation},
     )
     return redirect("collections:generations", collection.name)
 
@@ -108,15 +108,16 @@ def change(request: PageRequest, name: str, number: int, action: str) -> HttpRes
     """Let one serve, or end the work on it."""
     result = _find(name, number)
     acts: dict[str, tuple[Callable[..., Generation], str]] = {
-        "activate": (activate_generation, "is activated as soon as it is up to date"),
-        "cancel": (cancel_generation, "cancelled"),
+        "activate": (
+            activate_generation,
+            gettext("Index version %(number)s is activated as soon as it is up to date."),
+        ),
+        "cancel": (cancel_generation, gettext("Index version %(number)s cancelled.")),
     }
     act, message = acts[action]
     with RefusalMessages(request):
         act(result, actor=request.user)
-        messages.success(
-            request, gettext("Index version %(number)s %(message)s.") % {"number": result.number, "message": message}
-        )
+        messages.success(request, message % {"number": result.number})
     return redirect("collections:generations", name)
 
 

@@ -11,10 +11,11 @@ from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, page_of, render_page
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES, TROUBLED_STATES
@@ -36,6 +37,7 @@ STATE_LINKS = (
     ("cancelled", "Cancelled"),
 )
 BATCHES_PER_PAGE = 20
+CHANGED = {"retry": gettext_lazy("%(jobs)s queued for retry."), "cancel": gettext_lazy("%(jobs)s cancelled.")}
 
 
 def active_jobs(collection: Collection) -> dict[str, Any]:
@@ -133,14 +135,11 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
 def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry or cancel one job, then back to where the button was."""
     target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
-    act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
+    act = {"retry": retry_job, "cancel": cancel_job}[action]
     with RefusalMessages(request):
         act(target, actor=request.user)
-        messages.success(
-            request,
-            gettext("Job %(target)s %(message)s.")
-            % {"target": target.doc_id or target.get_kind_display(), "message": message},
-        )
+        jobs = gettext("Job %(name)s") % {"name": target.doc_id or target.get_kind_display()}
+        messages.success(request, CHANGED[action] % {"jobs": jobs})
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
@@ -148,23 +147,15 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
 def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
     """Retry what failed in the collection, or cancel all that waits and runs."""
     collection = find_collection(name)
-    act, message = {
-        "retry": (retry_collection_jobs, "queued for retry"),
-        "cancel": (cancel_collection_jobs, "cancelled"),
-    }[action]
-    answer_changed(request, lambda: act(collection, actor=request.user), message)
+    act = {"retry": retry_collection_jobs, "cancel": cancel_collection_jobs}[action]
+    answer_changed(request, lambda: act(collection, actor=request.user), action)
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
-def answer_changed(request: PageRequest, change: Callable[[], int], message: str) -> None:
-    """Do it, and tell how many jobs it was, or why not."""
+def answer_changed(request: PageRequest, change: Callable[[], int], action: str) -> None:
+    """Do it, and tell how many jobs it was, or why not. action: a key of CHANGED."""
     with RefusalMessages(request):
-        count = change()
-        messages.success(
-            request,
-            gettext("%(format)s job%(was)s %(message)s.")
-            % {"format": format(count, ","), "was": "s were" if count != 1 else " was", "message": message},
-        )
+        messages.success(request, CHANGED[action] % {"jobs": counted(change(), gettext("job,jobs"))})
 
 
 @require_GET
@@ -204,6 +195,6 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
 def change_batch(request: PageRequest, name: str, batch_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry what failed of it, or cancel what waits and runs."""
     target = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
-    act, message = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
-    answer_changed(request, lambda: act(target, actor=request.user), message)
+    act = {"retry": retry_batch, "cancel": cancel_batch}[action]
+    answer_changed(request, lambda: act(target, actor=request.user), action)
     return redirect(next_address(request, reverse("collections:batch", args=[name, batch_id])))

@@ -23,7 +23,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import ModelSetting
 from collections_app.services.models.connection_test import TestResult, run_test
 from collections_app.services.models.model_settings import delete_setting, draft_endpoint, save_setting, uses_of
-from collections_app.services.models.registry import find_model, list_models
+from collections_app.services.models.registry import GROUPS, SPARSE, find_model, list_models
 from collections_app.views.forms.model_settings import ModelSettingForm
 
 ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add", "change", "delete"))
@@ -35,8 +35,9 @@ def list_page(request: PageRequest) -> HttpResponse:
     """For everybody who is logged in; nothing secret is in it."""
     entries = list_models()
     groups = [
-        (title, [entry for entry in entries if entry.purpose == key], key == EMBEDDINGS)
-        for key, title in PURPOSES.items()
+        (title, of_purpose, key in (EMBEDDINGS, SPARSE))
+        for key, title in GROUPS.items()
+        if (of_purpose := [entry for entry in entries if entry.purpose == key])
     ]
     context = {
         "groups": groups,

@@ -33,7 +33,9 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         scan = scan_duplicates(collection, actor=request.user)
-        message = f"{counted(scan.found, 'near-duplicate')} found."
+        message = gettext("%(found)s found.") % {
+            "found": counted(scan.found, gettext("near-duplicate,near-duplicates"))
+        }
         if scan.complete:
             messages.success(request, message)
         else:
@@ -63,7 +65,7 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         done = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user)
-        message = f"{counted(done.chunks_scanned, 'chunk')} scanned."
+        message = gettext("%(chunks)s scanned.") % {"chunks": counted(done.chunks_scanned, gettext("chunk,chunks"))}
         if done.complete:
             messages.success(request, message)
         else:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
@@ -108,7 +109,8 @@ def _must_look(request: PageRequest, form: IntakeFields, submit: Submit) -> bool
 
 def _describe_plan(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
-    message = f"{counted(sent, 'document')} queued"
+    noun = gettext("document,documents")
+    message = gettext("%(documents)s queued.") % {"documents": counted(sent, noun)}
     if plan.deletions:
-        message += f", {counted(len(plan.deletions), 'document')} deleted"
-    return f"{message}."
+        message += " " + gettext("%(documents)s deleted.") % {"documents": counted(len(plan.deletions), noun)}
+    return message

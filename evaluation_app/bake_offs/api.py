@@ -53,6 +53,7 @@ class StandingOut(Schema):
     gain: IntervalOut | None = Field(description="nDCG less that of the collection's own model, question by question")
     p: float | None = Field(description="of the gain, corrected for the number of models (Holm)")
     by_mode: dict[Mode, float] = Field(description="mean nDCG by search mode")
+    weights: dict[str, float] = Field(description="of the lists that hybrid search fused")
     ms_per_chunk: float = Field(description="to embed one")
     query_ms: float = Field(description="median of embedding and searching one question")
     index_bytes: int = Field(description="table and vector index of the whole collection, by the sample's")

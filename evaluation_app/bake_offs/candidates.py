@@ -10,6 +10,7 @@ from collections_app.models import Collection
 from collections_app.services.generations.generations import Target, check_embedder, resolve_target
 from collections_app.services.models.registry import embedding_models
 from ragd.errors import InvalidInput
+from ragd.types import VECTOR_TYPES
 
 CANDIDATES_MAX = 8
 
@@ -41,9 +42,9 @@ def current_candidate(collection: Collection) -> Candidate:
     return Candidate(collection.embed_model, collection.embed_dims, collection.vector_type)
 
 
-def known_models() -> list[str]:
-    """The embedding models that are set up, by the names that an index is made with."""
-    return [entry.index_name for entry in embedding_models()]
+def other_models(collection: Collection) -> list[str]:
+    """The embedding models that are set up besides the collection's own, by the names that an index is made with."""
+    return [entry.index_name for entry in embedding_models() if entry.identity != collection.embed_model]
 
 
 def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]]) -> list[Candidate]:
@@ -68,16 +69,17 @@ def read_candidates(collection: Collection, stated: Sequence[Mapping[str, Any]])
 
 
 def parse_candidate(text: str) -> dict[str, Any]:
-    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it. InvalidInput."""
-    name, *rest = text.strip().split(":")
-    values: dict[str, Any] = {"embed_model": name}
-    for part in rest:
-        if part in ("vector", "halfvec"):
-            values["vector_type"] = part
-        elif part.isdigit():
-            values["embed_dims"] = int(part)
-        else:
-            raise InvalidInput(
-                f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models"
-            )
-    return values
+    """NAME[:DIMENSIONS][:vector|halfvec], as the command line and the page's field take it; a name may hold colons.
+
+    Raises InvalidInput where there is no name.
+    """
+    name, values = text.strip(), dict[str, Any]()
+    head, _, last = name.rpartition(":")
+    if last in VECTOR_TYPES:
+        name, values["vector_type"] = head, last
+        head, _, last = name.rpartition(":")
+    if last.isascii() and last.isdigit():
+        name, values["embed_dims"] = head, int(last)
+    if not name:
+        raise InvalidInput(f"expected NAME, NAME:DIMENSIONS or NAME:DIMENSIONS:halfvec, not {text!r}", field="models")
+    return {"embed_model": name} | values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -10,7 +9,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
-from evaluation_app.bake_offs.candidates import parse_candidate
+from evaluation_app.bake_offs.candidates import other_models, parse_candidate
 from evaluation_app.bake_offs.lifecycle import K_MAX, K
 from evaluation_app.bake_offs.sample import SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX
 from evaluation_app.models import GoldenSet
@@ -39,11 +38,11 @@ class BakeOffForm(forms.Form):
         help_text=gettext_lazy("Whole documents, expected ones first."),
     )
 
-    def __init__(self, *args: Any, collection: Collection, known: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, collection: Collection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sets = list(GoldenSet.objects.filter(collection_name=collection.name))
-        own = collection.embed_model
-        field_of(self, "known", forms.MultipleChoiceField).choices = [(name, name) for name in known if name != own]
+        known = field_of(self, "known", forms.MultipleChoiceField)
+        known.choices = [(name, name) for name in other_models(collection)]
         names = [(each.name, each.name) for each in self.sets]
         golden_set = field_of(self, "golden_set", forms.ChoiceField)
         golden_set.choices = [*names, ("", gettext("Made from the documents"))]

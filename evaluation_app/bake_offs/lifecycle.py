@@ -25,6 +25,7 @@ from evaluation_app.bake_offs.trial import try_candidate
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import BakeOff, GoldenSet
 from ragd.errors import InvalidInput, RagdError
+from retrieval_app.runs.plans import default_plans
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def start_bake_off(
         bake_off = BakeOff.objects.create(
             collection_name=collection.name,
             set_name=golden_set.name if golden_set else "",
-            mode="hybrid" if collection.hybrid_enabled else "vector",
+            mode=default_plans([collection])[collection.name].plan.mode,
             k=k,
             candidates=[candidate.as_dict() for candidate in candidates],
             questions=[golden.as_dict() for golden in drawn.questions],
@@ -93,6 +94,7 @@ def process_bake_off(pk: str | UUID) -> None:
         with lease.hold(interrupts=True):
             collection = get_collection(bake_off.collection_name)
             questions = [Golden.from_dict(values) for values in bake_off.questions]
+            chosen = default_plans([collection])[collection.name]
             for values in bake_off.candidates[len(bake_off.results) :]:
                 candidate = Candidate(**values)
                 progress.write(stage=candidate.label, done=0, total=0)
@@ -104,6 +106,7 @@ def process_bake_off(pk: str | UUID) -> None:
                     mode=bake_off.mode,
                     k=bake_off.k,
                     advance=lambda done, total: progress.write(done=done, total=total) if progress.is_due else None,
+                    stated=chosen.plan if chosen.name else None,
                 )
                 progress.write(results=[*bake_off.results, trial.as_dict()])
         lease.release(state=BakeOff.State.SUCCEEDED, finished_at=timezone.now(), stage="")

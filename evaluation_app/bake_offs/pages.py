@@ -23,7 +23,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.generations.generations import start_generation
-from evaluation_app.bake_offs.candidates import Candidate, known_models
+from evaluation_app.bake_offs.candidates import Candidate
 from evaluation_app.bake_offs.forms import BakeOffForm
 from evaluation_app.bake_offs.lifecycle import cancel_bake_off, start_bake_off
 from evaluation_app.bake_offs.standings import Standing, rank, winner_of
@@ -60,7 +60,7 @@ def bake_offs(request: PageRequest) -> HttpResponse:
         return render_page(request, "evaluation/bake_offs/bake_offs.html", context)
     collection = get_collection(chosen)
     posted = request.POST if request.method == "POST" else None
-    form = BakeOffForm(posted, collection=collection, known=known_models())
+    form = BakeOffForm(posted, collection=collection)
     context |= {"collection": collection, "form": form}
 
     def save() -> HttpResponse:
@@ -76,12 +76,13 @@ def show_bake_off(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """How far it is, and what the finished models reach."""
     bake_off = find_or_404(BakeOff.objects.all(), pk=pk)
     standings = rank(bake_off)
+    tried = 1 if bake_off.stage else 0  # which the bar shows
     context = {
         "bake_off": bake_off,
         "lines": _lines(standings),
         "winner": winner_of(standings),
         "current": next((each for each in standings if each.is_current), None),
-        "waiting": [Candidate(**values).label for values in bake_off.candidates[len(bake_off.results) :]],
+        "waiting": [Candidate(**values).label for values in bake_off.candidates[len(bake_off.results) + tried :]],
         "percent": 100 * bake_off.done // bake_off.total if bake_off.total else 0,
         "has_collection": Collection.objects.live().filter(name=bake_off.collection_name).exists(),
     }

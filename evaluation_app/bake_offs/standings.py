@@ -26,7 +26,8 @@ class Standing:
     bake-off's mode, with 95 % intervals over the questions.
 
     gain: nDCG less that of the collection's own model over the same questions, None for that one. p: of the gain,
-    corrected for the number of candidates (Holm). by_mode: mode -> mean nDCG. index_bytes and embed_s: what the whole
+    corrected for the number of candidates (Holm). by_mode: mode -> mean nDCG. weights: of the lists that hybrid search
+    fused. index_bytes and embed_s: what the whole
     collection would take, by its chunks.
     """
 
@@ -38,6 +39,7 @@ class Standing:
     gain: Interval | None
     p: float | None
     by_mode: Mapping[str, float]
+    weights: Mapping[str, float]
     ms_per_chunk: float
     query_ms: float
     index_bytes: int
@@ -62,6 +64,7 @@ class Standing:
             "gain": _interval(self.gain),
             "p": self.p,
             "by_mode": dict(self.by_mode),
+            "weights": dict(self.weights),
             "ms_per_chunk": self.ms_per_chunk,
             "query_ms": self.query_ms,
             "index_bytes": self.index_bytes,
@@ -95,6 +98,7 @@ def rank(bake_off: BakeOff) -> list[Standing]:
                 gain=gain,
                 p=p,
                 by_mode={each: sum(values) / len(values) for each, values in trial["ndcg"].items()},
+                weights=trial.get("weights", {}),  # those of before they were measured have none
                 ms_per_chunk=trial["ms_per_chunk"],
                 query_ms=trial["query_ms"],
                 index_bytes=round(trial["bytes_per_chunk"] * trial["chunks"] * share),

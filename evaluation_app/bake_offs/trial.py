@@ -5,35 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from django.conf import settings
 from django.db import connection, transaction
 
 from collections_app.models import Collection, Document
-from collections_app.services.documents.documents import draft_of
-from collections_app.services.endpoints.providers import ingest_embedder
+from collections_app.services.endpoints.providers import EndpointWaitsError, ingest_embedder
+from collections_app.services.generations.cut_documents import cut_document
+from collections_app.services.generations.generations import Target
+from collections_app.services.generations.list_weights import probes_of
 from collections_app.services.governance.prices import find_cost
-from collections_app.services.indexing.ingestion import chunk_draft
 from collections_app.work.leases import interruptible
 from evaluation_app.bake_offs.candidates import Candidate
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.suggestions.expectation_search import unkept_spans
 from evaluation_app.scoring.rankings import retrieval_scores
+from ragd.insight.list_weights import embed_probes, measure_list_weights
 from ragd.models.embedding import Embedder
+from ragd.models.prompts import split_identity
+from ragd.normalization import normalize
 from ragd.search.retrieval import retrieve
 from ragd.store.generations import GenerationSpec
 from ragd.store.indexing import index
 from ragd.store.schema import scratch_schema
 from ragd.store.store import Store, execute, fetch_all
 from ragd.store.tables import create_collection
-from ragd.text.chunking import document_text
 from ragd.types import Chunk, Mode, RetrievePlan, Vector
+
+T = TypeVar("T")
 
 DOCUMENTS_AT_ONCE = 200
 INDEXED_ROWS = 2_000  # whose vector index is built to measure its size
 MODES: tuple[Mode, ...] = ("vector", "lexical", "hybrid")
+WAIT_MAX_S = 600.0  # for an endpoint that is not to be asked now
 
 INSERT_DOCUMENTS = """
 INSERT INTO documents (collection_id, doc_id) SELECT %(collection)s, unnest(%(doc_ids)s::text[])
@@ -54,7 +60,8 @@ class Trial:
 
     ms_per_chunk: of embedding alone. bytes_per_chunk: of the table and of a vector index over it, as measured on the
     sample. tokens: of all chunks by the model's own count. cost_usd: what the provider asks for them, None without a
-    price. query_ms: the median of embedding and searching one question by the bake-off's mode.
+    price. query_ms: the median of embedding and searching one question by the bake-off's mode. weights: of the lists
+    that hybrid search fused.
     """
 
     label: str
@@ -65,6 +72,7 @@ class Trial:
     cost_usd: float | None
     bytes_per_chunk: float
     query_ms: float
+    weights: dict[str, float]
     ndcg: dict[str, list[float]]
     recall: dict[str, list[float]]
 
@@ -72,25 +80,48 @@ class Trial:
         return asdict(self)
 
 
-class HalfPrecision:
-    """An embedder whose vectors are rounded to 16-bit floats, as a halfvec index holds them."""
+class TrialEmbedder:
+    """A candidate's embedder, which waits for an endpoint and embeds each question once.
 
-    def __init__(self, inner: Embedder) -> None:
-        self.inner = inner
+    is_half: vectors are rounded to 16-bit floats, as a halfvec index holds them.
+    """
+
+    def __init__(self, inner: Embedder, *, is_half: bool) -> None:
+        self.inner, self.is_half = inner, is_half
         self.model, self.dims, self.window, self.system = inner.model, inner.dims, inner.window, inner.system
+        self.questions: dict[str, Vector] = {}
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
-        return [_halved(vector) for vector in self.inner.embed(texts)]
+        """As the inner one. Raises LeaseLostError too, when the bake-off was cancelled."""
+        return [self._rounded(vector) for vector in wait_for(lambda: self.inner.embed(texts))]
 
     def embed_query(self, text: str) -> Vector:
-        return _halved(self.inner.embed_query(text))
+        if text not in self.questions:
+            self.questions[text] = self._rounded(wait_for(lambda: self.inner.embed_query(text)))
+        return self.questions[text]
 
     def count_tokens(self, text: str) -> int:
         return self.inner.count_tokens(text)
 
+    def _rounded(self, vector: Vector) -> Vector:
+        if not self.is_half:
+            return vector
+        return cast(Vector, np.asarray(vector, dtype=np.float16).astype(np.float32))
 
-def _halved(vector: Vector) -> Vector:
-    return cast(Vector, np.asarray(vector, dtype=np.float16).astype(np.float32))
+
+def wait_for(ask: Callable[[], T]) -> T:
+    """What `ask` gives. An EndpointWaitsError is waited for and asked again, for WAIT_MAX_S at most."""
+    ends = time.monotonic() + WAIT_MAX_S
+    while True:
+        try:
+            with interruptible():
+                return ask()
+        except EndpointWaitsError as error:
+            wait_s = error.retry_after_s or 1.0
+            if time.monotonic() + wait_s > ends:
+                raise
+        with interruptible():
+            time.sleep(wait_s)
 
 
 def try_candidate(
@@ -102,26 +133,36 @@ def try_candidate(
     mode: str,
     k: int,
     advance: Callable[[int, int], object],
+    stated: RetrievePlan | None = None,
 ) -> Trial:
     """Chunk, embed, index, search. Nothing of it stays: the index stands in a schema that is rolled back.
 
-    advance(done, total): chunks that have a vector. Raises what chunking, the model and the database raise, and
-    LeaseLostError where the work was cancelled.
+    stated: the collection's default plan, None where it has none. Its fusion holds; else the lists are fused by weights
+    that are measured on the sample as those of a generation are on all of it. advance(done, total): chunks that have
+    a vector. Raises what chunking, the model and the database raise, and LeaseLostError where the work was cancelled.
     """
-    spec = candidate.target(collection).spec
+    target = candidate.target(collection)
+    spec = target.spec
     inner = ingest_embedder(spec.embed_model, spec.embed_dims)
-    embedder: Embedder = HalfPrecision(inner) if spec.vector_type == "halfvec" else inner
-    chunks = list(_chunks(collection, doc_ids, spec))
+    embedder = TrialEmbedder(inner, is_half=spec.vector_type == "halfvec")
+    chunks = list(_chunks(collection, doc_ids, target))
     began = time.perf_counter()
     vectors = _embed(chunks, embedder, advance)
     embed_s = time.perf_counter() - began
     tokens = sum(embedder.count_tokens(chunk.embed_text) for chunk in chunks)
-    cost = find_cost(embedder.system, spec.embed_model, tokens, 0, 0)
+    cost = find_cost(embedder.system, split_identity(spec.embed_model)[0], tokens, 0, 0)
+    asked_s = [_embed_question(golden, embedder) for golden in questions]
+    probes = probes_of(chunks) if mode == "hybrid" and stated is None else []
+    probe_chunks, probe_vectors = embed_probes(probes, embedder)
+    plan = stated or RetrievePlan()
     with transaction.atomic(), scratch_schema(connection), unkept_spans():
         store = fill(collection, spec, chunks, vectors)
         bytes_per_chunk = measure_size(store)
+        measured = measure_list_weights(probes, probe_chunks, probe_vectors, store)
+        if measured is not None:
+            plan = replace(plan, weights=measured.weights)
         store.use_embedder(embedder)
-        ndcg, recall, took = _search(store, questions, mode, k)
+        ndcg, recall, searched_s = _search(store, questions, plan, mode, k)
     return Trial(
         candidate.label,
         len(chunks),
@@ -130,18 +171,29 @@ def try_candidate(
         tokens,
         cost.total if cost else None,
         round(bytes_per_chunk, 1),
-        round(1000 * float(np.median(took)), 2),
+        round(1000 * float(np.median(np.add(asked_s, searched_s))), 2),
+        dict(plan.weights),
         ndcg,
         recall,
     )
 
 
-def _chunks(collection: Collection, doc_ids: Sequence[str], spec: GenerationSpec) -> Iterator[Chunk]:
+def _embed_question(golden: Golden, embedder: Embedder) -> float:
+    """As `retrieve` asks for its vector; the seconds that it took."""
+    began = time.perf_counter()
+    embedder.embed_query(normalize(golden.question).strip())
+    return time.perf_counter() - began
+
+
+def _chunks(collection: Collection, doc_ids: Sequence[str], target: Target) -> Iterator[Chunk]:
+    spec = target.spec
+    as_target = Collection(
+        embed_model=spec.embed_model, embed_dims=spec.embed_dims, chunk_policy=dict(target.chunk_policy)
+    )
     for first in range(0, len(doc_ids), DOCUMENTS_AT_ONCE):
         rows = Document.objects.filter(collection=collection, doc_id__in=doc_ids[first : first + DOCUMENTS_AT_ONCE])
         for document in rows.order_by("doc_id"):
-            draft = draft_of(document)
-            yield from chunk_draft(draft, document_text(draft.content), spec.policy)
+            yield from cut_document(collection, document, as_target, spec.policy).chunks
 
 
 def _embed(chunks: Sequence[Chunk], embedder: Embedder, advance: Callable[[int, int], object]) -> list[Vector]:
@@ -149,8 +201,7 @@ def _embed(chunks: Sequence[Chunk], embedder: Embedder, advance: Callable[[int, 
     size = settings.RAGD_EMBED_BATCH_SIZE
     advance(0, len(chunks))
     for first in range(0, len(chunks), size):
-        with interruptible():
-            vectors += embedder.embed([chunk.embed_text for chunk in chunks[first : first + size]])
+        vectors += embedder.embed([chunk.embed_text for chunk in chunks[first : first + size]])
         advance(len(vectors), len(chunks))
     return vectors
 
@@ -167,7 +218,7 @@ def fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk], 
         policy=spec.policy,
         vector_type=spec.vector_type,
     )
-    store = Store(connection, pk, exact_threshold=len(chunks) + 1)
+    store = Store(connection, pk)
     doc_ids = sorted({chunk.doc_id for chunk in chunks})
     execute(connection, INSERT_DOCUMENTS, {"collection": pk, "doc_ids": doc_ids})
     ready = [replace(chunk, embedding=vector) for chunk, vector in zip(chunks, vectors, strict=True)]
@@ -193,8 +244,9 @@ def measure_size(store: Store) -> float:
 
 
 def _search(
-    store: Store, questions: Sequence[Golden], mode: str, k: int
+    store: Store, questions: Sequence[Golden], plan: RetrievePlan, mode: str, k: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """nDCG and recall by mode, and the seconds of each search by the mode that counts."""
     ndcg: dict[str, list[float]] = {each: [] for each in MODES}
     recall: dict[str, list[float]] = {each: [] for each in MODES}
     took: list[float] = []
@@ -202,7 +254,10 @@ def _search(
         for each in MODES:
             began = time.perf_counter()
             # a document stands where its best chunk does, so k documents may need many more chunks
-            result = retrieve(golden.question, RetrievePlan(mode=each, k=5 * k, candidate_pool=10 * k), store)
+            wanted = RetrievePlan(
+                mode=each, k=5 * k, candidate_pool=10 * k, weights=plan.weights, rrf_k=plan.rrf_k, exact="always"
+            )
+            result = retrieve(golden.question, wanted, store)
             if each == mode:
                 took.append(time.perf_counter() - began)
             scores = retrieval_scores([f"{item.doc_id}#{item.chunk_index}" for item in result], golden, k)

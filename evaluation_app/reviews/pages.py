@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
@@ -155,7 +156,7 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
     task = get_object_or_404(ReviewTask, pk=pk)
     is_back = bool(request.POST.get("back"))
     set_aside(task, actor=request.user, back=is_back)
-    messages.success(request, "Returned to the queue." if is_back else "Excluded from the queue.")
+    messages.success(request, gettext("Returned to the queue.") if is_back else gettext("Excluded from the queue."))
     to_queue = is_back or request.POST.get("next") == "queue"
     return redirect("evaluation:review" if to_queue else "evaluation:review-next")
 
@@ -246,15 +247,14 @@ def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
 
 
 def _tell(request: PageRequest, made: QueuedCount) -> None:
-    known = f"; {made.known} already queued" if made.known else ""
+    added = counted(made.created, gettext("answer,answers"))
+    known = gettext(" %(known)s already queued.") % {"known": counted(made.known, gettext("answer,answers"))}
     if made.created:
-        messages.success(
-            request,
-            gettext("%(created)s answers added to the queue%(known)s.") % {"created": made.created, "known": known},
-        )
+        message = gettext("%(answers)s added to the queue.") % {"answers": added}
+        messages.success(request, message + (known if made.known else ""))
     else:
         messages.warning(
-            request, gettext("No answers added%(answers)s.") % {"answers": known or ": no matching answers"}
+            request, gettext("No answers added.") + (known if made.known else gettext(" No answers match."))
         )
 
 

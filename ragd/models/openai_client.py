@@ -32,6 +32,8 @@ JITTER = 1.25  # so that clients which failed together do not retry together
 CONNECT_TIMEOUT_S = 5.0
 RETRIED_STATUSES = frozenset({408, 409, 429})
 QUOTED_CHARS = 300
+NO_KEY, MASK = "none", "***"
+KEY_HEADERS = ("Authorization", "api-key")  # that presets put a key into
 
 
 class EndpointError(Exception):
@@ -138,7 +140,7 @@ def open_client(base_url: str, api_key: str | None, key_header: str = "") -> ope
     What stands after `?` in base_url is sent with each request. key_header: the header that carries the key; "" for
     `Authorization: Bearer`.
     """
-    return _open_client(base_url or OPENAI_URL, api_key or "none", key_header, os.getpid())
+    return _open_client(base_url or OPENAI_URL, api_key or NO_KEY, key_header, os.getpid())
 
 
 @lru_cache(maxsize=32)
@@ -178,22 +180,27 @@ def endpoint_errors(timeout_s: float) -> Iterator[None]:
     except (openai.APITimeoutError, httpx2.TimeoutException) as error:
         raise EndpointError("timeout", f"did not finish its answer within {timeout_s:.3g} s") from error
     except openai.APIStatusError as error:
-        raise status_error(error) from error
+        raise status_error(error) from None  # its own text would stand in a traceback, with the key
     except (openai.APIConnectionError, httpx2.TransportError) as error:
         reason = error.__cause__ or error
+        if isinstance(reason, httpx2.LocalProtocolError):  # it quotes the header with the key
+            message = "cannot be asked: the key or the address holds a character that no request may hold"
+            raise EndpointError("malformed", message, retryable=False) from None
         message = f"cannot be reached ({type(reason).__name__}: {reason}); check its address and that it runs"
         raise EndpointError("connection", message) from error
     except (openai.OpenAIError, httpx2.HTTPError) as error:
         if type(error) is openai.APIError:  # an event of a stream reports it
-            raise EndpointError("server", f"reported an error: {shortened(error.message)}") from error
+            message = shortened(without_key(error.message, error.request))
+            raise EndpointError("server", f"reported an error: {message}") from None
         raise EndpointError("malformed", f"gave an answer that cannot be read ({error})") from error
 
 
 def status_error(error: openai.APIStatusError) -> EndpointError:
     """Of an answer that is not 2xx. What a server says about a key is not repeated."""
-    status, body = error.status_code, error.response.text
+    status, body = error.status_code, without_key(error.response.text, error.request)
     detail = error.body.get("message") if isinstance(error.body, Mapping) else None
-    message = f"answered {status} ({shortened(str(detail or body.strip() or 'without a text'))})"
+    said = without_key(str(detail or body.strip() or "without a text"), error.request)
+    message = f"answered {status} ({shortened(said)})"
     retry_after_s = read_retry_after(error.response.headers)
     if status in (401, 403):
         message = f"refused the key (HTTP {status}); check the API key"
@@ -204,6 +211,15 @@ def status_error(error: openai.APIStatusError) -> EndpointError:
         kind = "rate_limited" if status == 429 else "server"
         return EndpointError(kind, message, retry_after_s=retry_after_s, status=status)
     return EndpointError("rejected", message, retryable=False, status=status, body=body)
+
+
+def without_key(text: str, request: httpx2.Request) -> str:
+    """What a server said to the request, the key masked where it repeats it."""
+    for header in KEY_HEADERS:
+        key = request.headers.get(header, "").removeprefix("Bearer ")
+        if key not in ("", NO_KEY):
+            text = text.replace(key, MASK)
+    return text
 
 
 def check_base_url(base_url: str) -> None:

@@ -243,14 +243,15 @@ def use_folders(folders: Callable[[], Sequence[str]]) -> None:
 
 def list_encoders() -> list[SparseEncoder]:
     """The encoders of this process's folders as these are now; one that cannot be read is left out."""
-    return [found for found in map(_open, _folders[0]() if _folders else ()) if isinstance(found, SparseEncoder)]
+    found = map(open_encoder, _folders[0]() if _folders else ())
+    return [encoder for encoder in found if isinstance(encoder, SparseEncoder)]
 
 
 def encoder_named(model: str) -> SparseEncoder:
     """The encoder of this name and checksum. EmbedderError of kind "changed_model" when there is none."""
     there = []
     for path in _folders[0]() if _folders else ():
-        found = _open(path)
+        found = open_encoder(path)
         if isinstance(found, EmbedderError):
             there.append(found.message)
         elif found.model == model:
@@ -265,8 +266,8 @@ def is_sparse_model(language: str) -> bool:
     return IDENTITY.fullmatch(language) is not None
 
 
-def _open(path: str) -> SparseEncoder | EmbedderError:
-    """The encoder of a folder as it is now, or why there is none."""
+def open_encoder(path: str) -> SparseEncoder | EmbedderError:
+    """This process's encoder of a folder as it is now, or why there is none."""
     known = _encoders.get(path)
     try:
         if known is not None:

@@ -118,10 +118,9 @@ def corrective(request: PageRequest, name: str) -> HttpResponse:
         with RefusalMessages(request):
             if requested in ("on", "off"):
                 switch_corrective(collection, requested == "on", actor=request.user)
+                is_on = requested == "on"
                 messages.success(
-                    request,
-                    gettext("Corrective step %(disabled)s.")
-                    % {"disabled": "enabled" if requested == "on" else "disabled"},
+                    request, gettext("Corrective step enabled.") if is_on else gettext("Corrective step disabled.")
                 )
             elif requested == "forget" and forget_calibration(collection, actor=request.user):
                 messages.success(request, gettext("Calibration deleted."))

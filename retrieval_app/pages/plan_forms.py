@@ -87,6 +87,7 @@ class PlanForm(AsOfForm, PlanFields):
     ) -> None:
         super().__init__(data, prefix=prefix, auto_id=f"id_{prefix}_%s" if prefix else "id_%s")
         self.collection = collection
+        field_of(self, "filter", FilterField).complete_in(collection.name)
         self.base = self._base(saved)
         default = next((plan.name for plan in saved if plan.is_default), "")
         begin = [("", f"{default} (default)" if default else "Server defaults")]

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from collections_app.models import Chunk as StoredChunk
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations import list_weights
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.generations.list_weights import (
+    probes_of,
+    sample_probes,
     submit_due_measurements,
     submit_measurement,
     used_weights,
 )
 from collections_app.services.governance.api_keys import create_key
 from collections_app.services.worker.dispatch import run_job
+from collections_app.stores import open_store
 from ragd.insight.list_weights import CHUNKS_MIN, EVEN
+from ragd.types import Chunk
 from retrieval_app.runs.plans import build_plan, default_plans, save_plan
 from tests.refusals import refuses
 
@@ -54,6 +61,17 @@ def test_a_measurement_is_kept_and_used_where_none_is_stated(filled: Collection)
     assert dict(build_plan(filled).weights) == weights
     assert dict(default_plans([filled])[filled.name].plan.weights) == weights
     assert build_plan(filled).hash != build_plan(filled, weights=EVEN).hash
+
+
+def test_chunks_in_no_table_are_drawn_as_those_of_a_collection(filled: Collection, monkeypatch: Any) -> None:
+    monkeypatch.setattr(list_weights, "CHUNKS", 20)
+    chunks = [
+        Chunk(row.doc_id, row.chunk_index, row.content, 0, len(row.content), attributes=row.attributes)
+        for row in StoredChunk.objects.filter(collection=filled)
+    ]
+    drawn = probes_of(chunks)
+    assert len(drawn) == 40 and drawn == sample_probes(open_store(filled))
+    assert probes_of([replace(chunk, enabled=False) for chunk in chunks]) == []
 
 
 def test_what_is_stated_wins(filled: Collection) -> None:

@@ -16,6 +16,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.invariant_check import check_invariants
 from collections_app.services.endpoints.embedding_model import default_model, resolve_model
 from collections_app.services.endpoints.providers import provider_name
+from collections_app.services.models.registry import SPARSE, list_models
 from collections_app.stores import embedder_for, open_store
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder
@@ -161,6 +162,11 @@ def test_a_collection_whose_keywords_a_sparse_encoder_reads(folder: Path, tmp_pa
     assert len(ragd.retrieve("a house", RetrievePlan(mode="hybrid", k=3), open_store(collection))) == 3
     broken = {finding["rule"] for finding in check_invariants(collection).report["findings"]}
     assert not broken & {"statistics", "document frequencies", "keyword index"}
+    settings.RAGD_SPARSE_PATH = os.pathsep.join([str(sparse), str(tmp_path / "gone")])
+    entry, missing = [entry for entry in list_models() if entry.purpose == SPARSE]
+    assert (entry.identity, entry.state, entry.window) == (encoder.model, "ready", encoder.window)
+    assert (entry.collections, entry.size_bytes) == ([collection.name], encoder.size_bytes)
+    assert (missing.state, missing.collections) == ("missing", []) and "modules.json" in missing.note
     settings.RAGD_SPARSE_PATH = ""
     with pytest.raises(EmbedderError, match=encoder.checksum[:12]):
         ragd.retrieve("a house", RetrievePlan(mode="hybrid", k=3), open_store(collection))

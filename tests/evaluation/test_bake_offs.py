@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from django.db import connection, transaction
 from django.test import Client
+from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
+from collections_app.services.chunks.chunk_edits import edit_chunk
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.endpoints.providers import EndpointWaitsError
 from collections_app.services.generations.generations import resolve_target, start_generation
 from collections_app.services.worker.dispatch import run_job
+from collections_app.stores import open_store
 from evaluation_app.bake_offs import lifecycle, trial
 from evaluation_app.bake_offs.candidates import Candidate, parse_candidate
 from evaluation_app.bake_offs.lifecycle import cancel_bake_off, process_bake_off, start_bake_off
 from evaluation_app.bake_offs.sample import draw_sample, make_questions
 from evaluation_app.bake_offs.standings import rank, winner_of
 from evaluation_app.bake_offs.trial import Trial
+from evaluation_app.golden.questions import Golden
 from evaluation_app.models import BakeOff, GoldenQuestion, GoldenSet
+from evaluation_app.scoring.rankings import retrieval_scores
+from ragd import index, retrieve
 from ragd.errors import InvalidInput
+from ragd.insight.list_weights import EVEN
 from ragd.store.schema import scratch_schema
 from ragd.store.store import fetch_all
+from ragd.types import RetrievePlan
+from retrieval_app.runs.plans import build_plan, save_plan
 from tests.builders import make_chunks
 from tests.collections.conftest import embeddings, openai_server
 from tests.fakes.faults import failing
@@ -99,8 +111,75 @@ def test_an_index_of_half_precision_is_measured_as_smaller(poor: Collection) -> 
     assert 0 < sizes[1] < sizes[0]
 
 
+def test_a_trial_ranks_as_the_collection_does_after_the_switch(db: None, embeddings: OpenAIServer) -> None:
+    """Its chunks, its measured weights and its ranking, where the sample is all there is."""
+    collection = create_collection(name="animals", embed_dims=64)
+    for number, (place, name) in enumerate(product(("mill", "weir", "pond", "ford"), SUBJECTS)):
+        text = f"The {name} lives by the old {place}. It was seen {number} times near river {number % 7} at dawn."
+        ingest_text(collection, f"{name}-{place}", text)
+    ingest_text(collection, "own-policy", "One two three. " * 40, policy={"target_tokens": 20})
+    ingest_text(collection, "edited", "Nothing of note. The lynx sleeps.")
+    edit_chunk(collection, "edited", 0, content="A crane flies over the mill.")
+    index(make_chunks("textless", "A stork stands on the roof."), open_store(collection))
+    golden = GoldenSet.objects.create(name="animals", collection_name=collection.name)
+    for place, name in enumerate([*SUBJECTS, "crane"]):
+        expected = [f"{name}-mill"] if name in SUBJECTS else ["edited"]
+        GoldenQuestion.objects.create(
+            golden_set=golden, position=place, question=f"Which mill has a {name}?", expected_doc_ids=expected
+        )
+    done = finish(start_bake_off(collection, [GOOD | {"embed_dims": 2}], golden_set=golden, k=3))
+    assert (done.state, done.mode, len(done.doc_ids)) == ("succeeded", "hybrid", 43)
+    own, poor = done.results
+    generation = start_generation(collection, done.candidates[1])
+    assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
+    generation.refresh_from_db()
+    collection.refresh_from_db()
+    store = open_store(collection)
+    assert (poor["chunks"], own["chunks"]) == (store.state().chunk_count,) * 2
+    assert poor["weights"] == generation.list_weights != EVEN
+    served = build_plan(collection, k=15, candidate_pool=30)
+    for place, question in enumerate(done.questions):
+        with transaction.atomic():
+            found = retrieve(question["question"], served, store)
+        scores = retrieval_scores(
+            [f"{item.doc_id}#{item.chunk_index}" for item in found], Golden.from_dict(question), 3
+        )
+        assert scores["ndcg@3"].value == pytest.approx(poor["ndcg"]["hybrid"][place], abs=1e-6)
+
+
+def test_the_default_plan_of_the_collection_decides_mode_and_fusion(poor: Collection, asked: GoldenSet) -> None:
+    Collection.objects.update(hybrid_enabled=True)  # only its mode and plan are read
+    poor.refresh_from_db()
+    plan = RetrievePlan(mode="hybrid", weights={"vector": 0.25, "lexical": 0.75})
+    save_plan(poor, "ours", plan, is_default=True)
+    done = finish(start_bake_off(poor, [GOOD], golden_set=asked))
+    assert [each["weights"] for each in done.results] == [{"vector": 0.25, "lexical": 0.75}] * 2
+    assert done.mode == "hybrid"
+    save_plan(poor, "ours", RetrievePlan(mode="vector"), is_default=True)
+    assert start_bake_off(poor, [GOOD], golden_set=asked).mode == "vector"
+
+
+def test_an_endpoint_that_asks_for_a_pause_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(trial.time, "sleep", slept.append)
+    refusals = [EndpointWaitsError("later", timezone.now() + timedelta(seconds=40)) for _ in range(2)]
+
+    def ask() -> str:
+        if refusals:
+            raise refusals.pop()
+        return "done"
+
+    assert trial.wait_for(ask) == "done"
+    assert slept == [pytest.approx(40, abs=2)] * 2
+    refusals = [EndpointWaitsError("later", timezone.now() + timedelta(seconds=2 * trial.WAIT_MAX_S))]
+    with pytest.raises(EndpointWaitsError):
+        trial.wait_for(ask)
+
+
 def test_equal_models_have_no_winner() -> None:
-    trial = Trial("a", 10, 1.0, 1.0, 10, None, 100.0, 1.0, {"vector": [1.0, 0.5] * 6}, {"vector": [1.0] * 12}).as_dict()
+    trial = Trial(
+        "a", 10, 1.0, 1.0, 10, None, 100.0, 1.0, {}, {"vector": [1.0, 0.5] * 6}, {"vector": [1.0] * 12}
+    ).as_dict()
     bake_off = BakeOff(
         mode="vector", candidates=[Candidate("a", 3).as_dict(), Candidate("b", 3).as_dict()], results=[trial, trial],
         chunks_total=20,
@@ -196,8 +275,12 @@ def test_what_cannot_be_tried_is_refused_before_it_begins(
 
 def test_variants_are_read_as_people_write_them() -> None:
     assert parse_candidate("a:64:halfvec") == {"embed_model": "a", "embed_dims": 64, "vector_type": "halfvec"}
-    with pytest.raises(InvalidInput):
-        parse_candidate("a:many")
+    assert parse_candidate(" bge-m3:567m ") == {"embed_model": "bge-m3:567m"}
+    assert parse_candidate("bge-m3:567m:1024") == {"embed_model": "bge-m3:567m", "embed_dims": 1024}
+    assert parse_candidate("a:halfvec") == {"embed_model": "a", "vector_type": "halfvec"}
+    for text in ("", ":64", ":halfvec"):
+        with pytest.raises(InvalidInput):
+            parse_candidate(text)
 
 
 def test_the_precision_of_the_vector_index_is_part_of_a_generation(poor: Collection) -> None:
@@ -226,5 +309,5 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
     assert shown.context["winner"].candidate.embed_dims == 64
     built = admin_client.post(f"{bake_off.get_absolute_url()}build/", {"number": "1"})
     assert built.status_code == 302 and Generation.objects.filter(number=2, embed_dims=64).exists()
-    wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": "a:b"})
+    wrong = admin_client.post("/models/bake-offs/?collection=animals", sent | {"models": ":64"})
     assert wrong.status_code == 422 and "models" in wrong.context["form"].errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from collections_app.model_endpoints import endpoints, secrets
 from collections_app.model_endpoints.endpoints import chat_endpoint, embedding_endpoint, stored
 from collections_app.models import ModelSetting, Provider
 from collections_app.services.collections.collections import create_collection
-from collections_app.services.endpoints.providers import provider_name
+from collections_app.services.endpoints.providers import ingest_embedder, provider_name
 from collections_app.services.models.connection_test import run_test
 from collections_app.services.models.model_settings import (
     SettingValues,
@@ -140,10 +141,32 @@ def test_no_key_leaves_the_server(admin_client: Client, server: OpenAIServer, ca
     told = [answer.content.decode() for answer in answers]
     told += [str(entry.__dict__) for entry in LogEntry.objects.all()]
     told += [repr(embedding_endpoint("ours-1")), str(list(Span.objects.values_list("attributes", flat=True)))]
-    told += [str([entry.test for entry in list_models()]), caplog.text]
+    server.script(*[faults.Fault(500, f"no such key {KEY}".encode())] * 8)
+    with pytest.raises(EmbedderError) as caught:
+        ingest_embedder("ours-1", 12).embed(["one text"])
+    told += traceback.format_exception(caught.value)
+    told += list(Provider.objects.values_list("error", flat=True))
+    told += [str([entry.test for entry in list_models()]), repr(values(server)), caplog.text]
     assert all(KEY not in text for text in told)
     assert all(row.secret not in text for text in told)
     assert secrets.decrypt(row.secret) == KEY and LogEntry.objects.filter(object_id=str(row.pk)).count() == 1
+
+
+def test_credentials_in_an_address_of_the_environment_are_not_shown(visitor: Client, settings: Any) -> None:
+    settings.RAGD_EMBED_BASE_URL = f"http://user:{KEY}@127.0.0.1:9/v1?api-key={KEY}"
+    page = visitor.get(AT).content.decode()
+    assert "http://127.0.0.1:9/v1" in page and KEY not in page
+    assert KEY not in provider_name("a-model")
+
+
+@pytest.mark.parametrize("key", ["line\n", "snow☃"])
+def test_a_key_that_no_header_can_hold_is_not_repeated(server: OpenAIServer, settings: Any, key: str) -> None:
+    with refuses("invalid_input", "key"):
+        save_setting(values(server, key=key.strip() + key), actor=None)
+    settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = server.base_url, KEY + key
+    with pytest.raises((EmbedderError, UnicodeEncodeError)) as caught:
+        embedder_for("a-model", 12).embed(["one"])
+    assert KEY not in "".join(traceback.format_exception(caught.value)) and server.requests == []
 
 
 def test_a_stored_key_goes_only_to_the_server_that_it_was_given_for(server: OpenAIServer) -> None:

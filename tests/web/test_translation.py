@@ -60,6 +60,8 @@ def test_what_serves_is_what_was_translated(domain: str) -> None:
     for entry in entries:
         if entry.msgid_plural:
             assert served.ngettext(entry.msgid, entry.msgid_plural, 2) == entry.msgstr_plural[1]
+        elif entry.msgctxt:
+            assert served.pgettext(entry.msgctxt, entry.msgid) == entry.msgstr
         else:
             assert served.gettext(entry.msgid) == entry.msgstr
 

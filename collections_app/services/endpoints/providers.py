@@ -27,7 +27,7 @@ from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
 from ragd.models.embedding import Embedder
-from ragd.models.openai_client import OPENAI_URL
+from ragd.models.openai_client import OPENAI_URL, public_address
 from ragd.text.windows import average_windows, halve_text
 from ragd.types import Vector
 
@@ -111,7 +111,7 @@ def provider_name(model: str) -> str:
     if model in LOCAL_MODELS or is_folder_model(model):
         return ""
     endpoint = embedding_endpoint(model)
-    return f"{endpoint.address if endpoint else OPENAI_URL} {model}"[:300]
+    return f"{public_address(endpoint.address if endpoint else OPENAI_URL)} {model}"[:300]
 
 
 def provider_states(now: datetime) -> list[ProviderState]:

@@ -6,11 +6,9 @@ killed loses one batch, another run goes on where it stopped, and what changes m
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -18,9 +16,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.models import Collection, Document, Generation, GenerationDocument, IngestJob
-from collections_app.policies import policy_of
-from collections_app.services.documents.documents import draft_of
 from collections_app.services.endpoints.providers import ingest_embedder
+from collections_app.services.generations.cut_documents import CutDocument, cut_document
 from collections_app.services.generations.index_builds import build_index
 from collections_app.services.generations.list_weights import measure
 from collections_app.services.generations.promotion_gate import may_serve
@@ -32,16 +29,13 @@ from collections_app.services.indexing.embedding_checkpoints import (
     JobCheckpoints,
     KnownVectors,
 )
-from collections_app.services.indexing.ingestion import chunk_draft, hash_content
-from collections_app.services.indexing.stored_documents import DocumentOverlays
 from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from ragd import telemetry
 from ragd.store.generations import SwapBlocked, open_generation
 from ragd.store.indexing import delete_document_chunks, index_stream
 from ragd.store.postings import refresh_weights
 from ragd.store.store import execute, fetch_all
-from ragd.text.chunking import document_text
-from ragd.types import Chunk, ChunkPolicy
+from ragd.types import ChunkPolicy
 
 log = logging.getLogger(__name__)
 
@@ -91,22 +85,6 @@ LEFT JOIN generation_documents g
   ON g.generation_id = %(generation)s AND g.document_id = d.id AND g.revision = d.revision
 WHERE d.collection_id = %(collection)s
 """
-
-SERVED_ROWS = """
-SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off,
-       attributes::text FROM chunks
-WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One document as it was read, with its chunks to be and the policy that cut them."""
-
-    document: Document
-    chunks: Chunks
-    content_hash: str
-    policy: ChunkPolicy
 
 
 def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -215,10 +193,10 @@ class Builder:
             read += len(batch)
         return read
 
-    def _batches(self) -> Iterator[list[Prepared]]:
-        batch: list[Prepared] = []
+    def _batches(self) -> Iterator[list[CutDocument]]:
+        batch: list[CutDocument] = []
         for document in self._pending():
-            batch.append(self._prepare(document))
+            batch.append(cut_document(self.collection, document, self.target, self.policy))
             if sum(len(each.chunks) for each in batch) >= STORE_EVERY_CHUNKS:
                 yield batch
                 batch = []
@@ -234,35 +212,7 @@ class Builder:
                     after = document.doc_id
                     yield document
 
-    def _prepare(self, document: Document) -> Prepared:
-        draft = draft_of(document)
-        text = document_text(draft.content)
-        policy = policy_of(self.target, document) if document.chunk_policy_stated else self.policy
-        overlays = DocumentOverlays.read(self.collection.pk, document.doc_id)
-        # what is indexed through the library has no text: its chunks stay as they were cut
-        cut = overlays.apply(chunk_draft(draft, text, policy)) if text.strip() else self._served_chunks(document)
-        return Prepared(document, cut, hash_content(self.target, draft, text, policy, overlays.digest), policy)
-
-    def _served_chunks(self, document: Document) -> list[Chunk]:
-        rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
-        return [
-            Chunk(
-                document.doc_id,
-                index,
-                content,
-                start,
-                end,
-                tuple(tags),
-                json.loads(metadata),
-                context,
-                None,
-                enabled,
-                json.loads(attributes),
-            )
-            for index, content, start, end, tags, metadata, context, enabled, attributes in rows
-        ]
-
-    def _embed(self, batch: Sequence[Prepared], chunks: Chunks) -> EmbeddedChunks:
+    def _embed(self, batch: Sequence[CutDocument], chunks: Chunks) -> EmbeddedChunks:
         """With vectors. A text that the document has already, here or under the same model, keeps its vector."""
         tables = ["chunks"] if spec_of(self.generation).shares_vectors(spec_of(self.collection)) else []
         tables.append(self.store.collection.partition)
@@ -281,7 +231,7 @@ class Builder:
         chars = self.generation.chars_done
         return round(done * self.generation.chars_total / chars) if chars and done else 0
 
-    def _store(self, batch: Sequence[Prepared], embedded: EmbeddedChunks) -> None:
+    def _store(self, batch: Sequence[CutDocument], embedded: EmbeddedChunks) -> None:
         """In one transaction: the chunks of those that are still as they were read, and the note of it."""
         with transaction.atomic():
             rows = fetch_all(connection, HOLD_DOCUMENTS, {"ids": [each.document.pk for each in batch]})
@@ -302,19 +252,19 @@ class Builder:
                 forgive=True
             )  # at the end: long rows would outlast the lease while the job's row is held
 
-    def _note(self, prepared: Prepared, *, enabled: bool) -> GenerationDocument:
+    def _note(self, cut: CutDocument, *, enabled: bool) -> GenerationDocument:
         return GenerationDocument(
             generation=self.generation,
-            doc_id=prepared.document.doc_id,
-            document_id=prepared.document.pk,
-            revision=prepared.document.revision,
+            doc_id=cut.document.doc_id,
+            document_id=cut.document.pk,
+            revision=cut.document.revision,
             enabled=enabled,
-            chunk_count=len(prepared.chunks),
-            content_hash=prepared.content_hash,
-            chunk_policy=prepared.policy.as_dict(),
+            chunk_count=len(cut.chunks),
+            content_hash=cut.content_hash,
+            chunk_policy=cut.policy.as_dict(),
         )
 
-    def _advance(self, stored: Sequence[Prepared]) -> None:
+    def _advance(self, stored: Sequence[CutDocument]) -> None:
         chars = sum(each.document.size_chars for each in stored)
         chunks = sum(len(each.chunks) for each in stored)
         self.chars, self.chunks = self.chars + chars, self.chunks + chunks

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any
 
 from django.db import connection, transaction
@@ -131,6 +133,17 @@ def sample_probes(store: Store) -> list[Probe]:
             for doc_id, number, content, context, attributes in rows
         ]
     )
+
+
+def probes_of(chunks: Iterable[Chunk]) -> list[Probe]:
+    """What `sample_probes` would make of a collection of these chunks."""
+    searched = (chunk for chunk in chunks if chunk.enabled)
+    return make_probes(nsmallest(CHUNKS, searched, key=_draw_order))
+
+
+def _draw_order(chunk: Chunk) -> tuple[str, bytes, int]:
+    name = f"{chunk.doc_id} {chunk.chunk_index}".encode()
+    return hashlib.md5(name, usedforsecurity=False).hexdigest(), chunk.doc_id.encode(), chunk.chunk_index
 
 
 def list_weights(collections: Iterable[Collection]) -> dict[int, dict[str, float]]:

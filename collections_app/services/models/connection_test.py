@@ -28,7 +28,6 @@ from ragd.models.rerank_endpoint import EndpointReranker
 TIMEOUT_S = 20.0
 SAMPLE = "A model answers a test of its connection."
 CHAT_TOKENS = 16
-MASK = "***"
 MISSING_MODEL = re.compile(
     r"model.{0,80}(not found|not exist|unknown|invalid|not supported)|DeploymentNotFound", re.I | re.S
 )
@@ -201,11 +200,9 @@ def _judge(endpoint: ModelEndpoint, answer: _Answer, started: float) -> TestResu
 
 
 def _failed(endpoint: ModelEndpoint, kind: str, message: str, started: float, status: int | None = None) -> TestResult:
-    """Without the key, should the server have repeated it."""
-    shown = message.replace(endpoint.api_key, MASK) if endpoint.api_key else message
     host = urlsplit(endpoint.address).hostname or ""
     advice = ADVICE.get(kind, ADVICE["rejected"]).format(host=host, needs=endpoint.preset.needs).strip()
-    return TestResult(False, kind, shown[:1000], advice, _elapsed_ms(started), "", None, status, _now())
+    return TestResult(False, kind, message[:1000], advice, _elapsed_ms(started), "", None, status, _now())
 
 
 def _kind(error: EndpointError) -> str:

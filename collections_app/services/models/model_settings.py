@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from urllib.parse import urlsplit
 
 from django.db import transaction
@@ -40,7 +40,7 @@ class SettingValues:
     preset: str
     base_url: str
     model: str
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     dims: int | None = None
     window: int | None = None
     query_prompt: str = ""
@@ -223,8 +223,10 @@ def _check_names(values: SettingValues) -> None:
         raise _refuse(f"dimensions must be from 1 to {HALFVEC_INDEX_DIMS}, not {values.dims}", "dims")
     if values.window is not None and values.window < 1:
         raise _refuse(f"the window must be at least 1 token, not {values.window}", "window")
-    if values.key is not None and (len(values.key) > KEY_MAX_CHARS or not values.key.isprintable()):
-        raise _refuse(f"the key must have at most {KEY_MAX_CHARS} visible characters", "key")
+    if values.key is not None and not (
+        len(values.key) <= KEY_MAX_CHARS and values.key.isascii() and values.key.isprintable()
+    ):
+        raise _refuse(f"the key must have at most {KEY_MAX_CHARS} visible ASCII characters", "key")
 
 
 def _identity(draft: ModelSetting) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from collections_app.domain.model_presets import CHAT, EMBEDDINGS, JUDGE, PURPOSES, RERANK
 from collections_app.model_endpoints.endpoints import (
@@ -19,17 +20,22 @@ from collections_app.model_endpoints.endpoints import (
     is_overridden,
     stored,
 )
-from collections_app.model_folders import folder_paths, open_folder, stated_prompts
+from collections_app.model_folders import folder_paths, open_folder, sparse_paths, stated_prompts
 from collections_app.models import Collection, Generation
 from collections_app.services.endpoints.providers import ProviderState, provider_states
 from collections_app.services.models.connection_test import TestResult, last_tests
 from collections_app.stores import BUILTIN, CROSS_ENCODER, ENDPOINT, LOCAL_DIMS, LOCAL_MODEL
-from ragd.errors import RagdError
+from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import OPENAI_WINDOW
+from ragd.models.openai_client import public_address
+from ragd.models.sparse_encoder import open_encoder
 
-IN_PROCESS, FOLDER, AT_ENDPOINT = "built in", "folder", "endpoint"
-INSTALL_MULTILINGUAL = "make run EXTRAS=multilingual"
+SPARSE = "sparse"  # an encoder for keyword search; folders alone
+GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: _("Keyword search"), **PURPOSES}
+IN_PROCESS, FOLDER, AT_ENDPOINT = _("built in"), _("folder"), _("endpoint")
+HERE = _("this process")
+SOURCES = _("environment"), _("database")  # marked for pages
 READY, INSTALLABLE, MISSING, OVERRIDDEN, UNREADABLE = "ready", "installable", "missing", "overridden", "unreadable"
 
 
@@ -44,7 +50,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model for people. key: names it for as long as it is set up so.
+    """A model for people. key: names it for as long as it is set up so. purpose: one of GROUPS.
 
     kind: "built in" (this process), "folder" or "endpoint". identity: as collections or plans name it. source: "built
     in", "environment" or "database". state: "ready", "installable" (note says how), "missing" (note says what),
@@ -95,13 +101,9 @@ class ModelEntry:
         """Names of those that use it now or keep an index with it."""
         return sorted({use.collection for use in self.uses})
 
-    @property
-    def purpose_title(self) -> str:
-        return PURPOSES[self.purpose]
-
 
 def list_models() -> list[ModelEntry]:
-    """By purpose in the order of PURPOSES; built in, then folders, then endpoints: the environment's first.
+    """By purpose in the order of GROUPS; built in, then folders, then endpoints: the environment's first.
 
     The rows of the database are read anew.
     """
@@ -109,12 +111,13 @@ def list_models() -> list[ModelEntry]:
     entries = [*_built_in(), *_folders(), *_endpoints()]
     tests = last_tests([entry.endpoint for entry in entries if entry.endpoint is not None])
     results = iter(tests)
-    uses, breakers = _uses(), {state.name: state for state in provider_states(timezone.now())}
-    order = list(PURPOSES)
+    uses = {EMBEDDINGS: _uses("embed_model"), SPARSE: _uses("language")}
+    breakers = {state.name: state for state in provider_states(timezone.now())}
+    order = list(GROUPS)
     completed = [
         replace(
             entry,
-            uses=tuple(uses.get(entry.identity, ())) if entry.purpose == EMBEDDINGS else (),
+            uses=tuple(uses.get(entry.purpose, {}).get(entry.identity, ())),
             test=next(results) if entry.endpoint is not None else None,
             breaker=_breaker(entry, breakers),
         )
@@ -142,38 +145,40 @@ def embedding_models() -> list[ModelEntry]:
 def _built_in() -> Iterable[ModelEntry]:
     folder = minilm.find_model()
     yield ModelEntry(
-        f"builtin:{LOCAL_MODEL}", EMBEDDINGS, IN_PROCESS, LOCAL_MODEL, LOCAL_MODEL, "this process", IN_PROCESS,
+        f"builtin:{LOCAL_MODEL}", EMBEDDINGS, IN_PROCESS, LOCAL_MODEL, LOCAL_MODEL, HERE, IN_PROCESS,
         state=READY if folder else MISSING,
-        note="" if folder else "The package of the model is not installed: see requirements-model.txt.",
+        note="" if folder else _("The package of the model is not installed: see requirements-model.txt."),
         dims=LOCAL_DIMS, window=minilm.WINDOW, size_bytes=_size(folder), licence="Apache-2.0",
     )  # fmt: skip
     found = multilingual_e5.find_model()
     yield ModelEntry(
         f"builtin:{multilingual_e5.MODEL}", EMBEDDINGS, IN_PROCESS, multilingual_e5.MODEL, multilingual_e5.MODEL,
-        "this process", IN_PROCESS,
+        HERE, IN_PROCESS,
         state=READY if found else INSTALLABLE,
-        note="" if found else f"About a hundred languages. Install it with `{INSTALL_MULTILINGUAL}`.",
+        note="" if found else _("About a hundred languages. Install it with `make run EXTRAS=multilingual`."),
         dims=multilingual_e5.DIMS, window=multilingual_e5.WINDOW, query_prompt="query: ", passage_prompt="passage: ",
         size_bytes=_size(found), licence="MIT",
     )  # fmt: skip
     yield ModelEntry(
-        f"builtin:{BUILTIN}", RERANK, IN_PROCESS, "Built-in reranker", BUILTIN, "this process", IN_PROCESS,
-        note="Compares the word vectors of all-MiniLM-L6-v2.",
+        f"builtin:{BUILTIN}", RERANK, IN_PROCESS, _("Built-in reranker"), BUILTIN, HERE, IN_PROCESS,
+        note=_("Compares the word vectors of all-MiniLM-L6-v2."),
     )  # fmt: skip
     yield ModelEntry(
-        "builtin:extractive", CHAT, IN_PROCESS, "Quotations", "extractive", "this process", IN_PROCESS,
-        note="Answers with quoted sentences where no chat model is set up.",
+        "builtin:extractive", CHAT, IN_PROCESS, _("Quotations"), "extractive", HERE, IN_PROCESS,
+        note=_("Answers with quoted sentences where no chat model is set up."),
     )  # fmt: skip
     yield ModelEntry(
-        "builtin:embedded", JUDGE, IN_PROCESS, "Embedded judge", "embedded", "this process", IN_PROCESS,
-        note="Coefficients over the vectors of all-MiniLM-L6-v2.",
+        "builtin:embedded", JUDGE, IN_PROCESS, _("Embedded judge"), "embedded", HERE, IN_PROCESS,
+        note=_("Coefficients over the vectors of all-MiniLM-L6-v2."),
     )  # fmt: skip
 
 
 def _folders() -> Iterable[ModelEntry]:
-    """Embedding models, cross-encoder and judge."""
+    """Embedding models, sparse encoders, cross-encoder and judge."""
     for number, path in enumerate(folder_paths()):
         yield _embedding_folder(f"folder:embeddings:{number}", path)
+    for number, path in enumerate(sparse_paths()):
+        yield _sparse_folder(f"folder:sparse:{number}", path)
     named = (
         (RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER),
         (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"),
@@ -184,7 +189,7 @@ def _folders() -> Iterable[ModelEntry]:
             yield ModelEntry(
                 f"folder:{purpose}", purpose, FOLDER, Path(os.path.abspath(path)).name, identity, path, ENVIRONMENT,
                 state=READY if there else MISSING,
-                note="" if there else "There is no such folder on this machine.",
+                note="" if there else _("There is no such folder on this machine."),
                 size_bytes=_size(Path(path)) if there else None,
             )  # fmt: skip
 
@@ -203,6 +208,18 @@ def _embedding_folder(key: str, path: str) -> ModelEntry:
         note=f"{folder.pooling} pooling" + (f"; can be shortened to {sizes}" if sizes else ""),
         dims=folder.dims, window=folder.window, query_prompt=folder.prompts.query,
         passage_prompt=folder.prompts.passage, size_bytes=folder.size_bytes,
+    )  # fmt: skip
+
+
+def _sparse_folder(key: str, path: str) -> ModelEntry:
+    found = open_encoder(path)
+    if isinstance(found, EmbedderError):
+        return ModelEntry(
+            key, SPARSE, FOLDER, Path(path).name, "", path, ENVIRONMENT, state=MISSING, note=found.message
+        )
+    return ModelEntry(
+        key, SPARSE, FOLDER, found.name, found.model, path, ENVIRONMENT,
+        note=_("Chosen as the language of a collection."), window=found.window, size_bytes=found.size_bytes,
     )  # fmt: skip
 
 
@@ -231,15 +248,15 @@ def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> Mode
     state = OVERRIDDEN if is_overridden(endpoint) else UNREADABLE if endpoint.problem else READY
     note = endpoint.problem
     if state == OVERRIDDEN:
-        note = "The environment names another endpoint for this, which is used instead."
+        note = _("The environment names another endpoint for this, which is used instead.")
     elif not endpoint.model and endpoint.purpose == EMBEDDINGS:
-        note = "Serves any model that a collection names and no setting does."
+        note = _("Serves any model that a collection names and no setting does.")
     identity = endpoint.identity or endpoint.model
     if endpoint.purpose == RERANK:
         identity = ENDPOINT if endpoint.setting_id is None else endpoint.name
     return ModelEntry(
-        key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or "Any model", identity,
-        endpoint.base_url or endpoint.address, endpoint.source,
+        key, endpoint.purpose, AT_ENDPOINT, endpoint.name or endpoint.model or _("Any model"), identity,
+        public_address(endpoint.base_url or endpoint.address), endpoint.source,
         state=state, note=note, dims=endpoint.dims,
         window=(endpoint.window or OPENAI_WINDOW) if endpoint.purpose == EMBEDDINGS else None,
         query_prompt=endpoint.query_prompt, passage_prompt=endpoint.passage_prompt,
@@ -248,15 +265,15 @@ def _of_endpoint(endpoint: ModelEndpoint, key: str, *, is_default: bool) -> Mode
     )  # fmt: skip
 
 
-def _uses() -> dict[str, list[Use]]:
-    """By model: live collections and the index versions that they keep."""
+def _uses(field: str) -> dict[str, list[Use]]:
+    """By the model that `field` names: live collections and the index versions that they keep."""
     numbers: dict[str, set[tuple[str, int]]] = defaultdict(set)
     active: set[tuple[str, int]] = set()
-    for name, number, model in Collection.objects.live().values_list("name", "generation", "embed_model"):
+    for name, number, model in Collection.objects.live().values_list("name", "generation", field):
         numbers[model].add((name, number))
         active.add((name, number))
     kept = Generation.objects.kept().filter(collection__deleted_at__isnull=True)
-    for name, number, model in kept.values_list("collection__name", "number", "embed_model"):
+    for name, number, model in kept.values_list("collection__name", "number", field):
         numbers[model].add((name, number))
     return {
         model: [Use(name, number, (name, number) in active) for name, number in sorted(found)]
@@ -267,7 +284,7 @@ def _uses() -> dict[str, list[Use]]:
 def _breaker(entry: ModelEntry, breakers: dict[str, ProviderState]) -> ProviderState | None:
     if entry.endpoint is None or entry.purpose != EMBEDDINGS:
         return None
-    return breakers.get(f"{entry.endpoint.address} {entry.identity}"[:300])
+    return breakers.get(f"{public_address(entry.endpoint.address)} {entry.identity}"[:300])
 
 
 def _size(folder: Path | None) -> int | None:

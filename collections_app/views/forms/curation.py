@@ -32,7 +32,8 @@ OLD_STATES = {"yes": "enabled", "no": "disabled"}  # in addresses with enabled=
 
 
 def filter_of_address(query: QueryDict) -> DocumentFilter:
-    """The filter of the documents table. What is wrong in an address is ignored, not refused."""
+    """The filter of the documents table. What is wrong in an address is ignored, not refused; InvalidInput for an
+    expression that cannot be read."""
     return read_filter(
         {
             "q": query.get("q"),
@@ -40,6 +41,7 @@ def filter_of_address(query: QueryDict) -> DocumentFilter:
             "state": query.get("state") or OLD_STATES.get(query.get("enabled", "")),
             "type": query.get("type"),
             "language": query.get("language"),
+            "filter": query.get("filter"),
         }
     )
 
@@ -54,7 +56,8 @@ class Selection:
 
     @classmethod
     def read(cls, posted: QueryDict) -> Selection:
-        """From the boxes of the documents table, or from the hidden fields of a page that asks back."""
+        """From the boxes of the documents table, or from the hidden fields of a page that asks back. Raises
+        InvalidInput for an expression that cannot be read."""
         if not posted.get("all_matching"):
             return cls(tuple(posted.getlist("doc_id")))
         expected = posted.get("expected", "")
@@ -65,6 +68,7 @@ class Selection:
                 "state": posted.get("f_state"),
                 "type": posted.get("f_type"),
                 "language": posted.get("f_language"),
+                "filter": posted.get("f_filter"),
             }
         )
         return cls((), document_filter, int(expected) if expected.isascii() and expected.isdecimal() else None)
@@ -88,6 +92,7 @@ class Selection:
             ("f_state", requested.state),
             ("f_type", requested.media_type),
             ("f_language", requested.language),
+            ("f_filter", requested.expression),
         ]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.model_presets import EMBEDDINGS, RERANK, Preset
 from collections_app.models import ModelSetting
 from collections_app.services.models.model_settings import SettingValues
+from ragd.models.embedding import OPENAI_WINDOW
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 
 EMBEDDING_FIELDS = ("dims", "send_dimensions", "window", "query_prompt", "passage_prompt")
-DEFAULT_HELP = "Used where a request names no other model."
 
 
 class ModelSettingForm(forms.Form):
@@ -62,7 +62,11 @@ class ModelSettingForm(forms.Form):
         strip=False,
         help_text=gettext_lazy("Put before each text."),
     )
-    is_default = forms.BooleanField(label=gettext_lazy("Use by default"), required=False, help_text=DEFAULT_HELP)
+    is_default = forms.BooleanField(
+        label=gettext_lazy("Use by default"),
+        required=False,
+        help_text=gettext_lazy("Used where a request names no other model."),
+    )
 
     def __init__(
         self, *args: Any, preset: Preset, purpose: str, row: ModelSetting | None = None, **kwargs: Any
@@ -79,9 +83,9 @@ class ModelSettingForm(forms.Form):
             self.fields["model"].required = False
         key = self.fields["key"]
         key.required = preset.key_required and not has_key
-        key.help_text = "A key is stored. Leave this empty to keep it." if has_key else ""
+        key.help_text = gettext("A key is stored. Leave this empty to keep it.") if has_key else ""
         if purpose == EMBEDDINGS:
-            self.fields["window"].widget.attrs["placeholder"] = "Default: 8,191"
+            self.fields["window"].widget.attrs["placeholder"] = str(OPENAI_WINDOW)
 
     @classmethod
     def usual(cls, preset: Preset, purpose: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
@@ -36,7 +36,12 @@ from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import stored_table, thresholds_for
 
 ALL_OF_ONE = 300  # of a mode that is shown alone
-RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
+DECIDED = {
+    "assign": gettext_lazy("Saved: %(question)s"),
+    "snooze": gettext_lazy("Dismissed: %(question)s"),
+    "resolve": gettext_lazy("Resolved: %(question)s"),
+    "reopen": gettext_lazy("Reopened: %(question)s"),
+}
 
 
 class DecisionForm(forms.Form):
@@ -113,7 +118,7 @@ def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any])
         note=values["note"] if "note" in request.POST else None,
         actor=request.user,
     )
-    messages.success(request, f"{RESOLVED_WORDS[decision]}: {values['question']}")
+    messages.success(request, DECIDED[decision] % {"question": values["question"]})
 
 
 @require_POST
@@ -159,11 +164,10 @@ def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     name, is_default = request.POST.get("name", ""), bool(request.POST.get("default"))
     with RefusalMessages(request):
         saved = keep_plan(run, name, is_default=is_default, actor=request.user)
-        messages.success(
-            request,
-            gettext("Preset %(name)s saved%(else)s.")
-            % {"name": saved.name, "else": " as the default" if saved.is_default else ""},
+        message = (
+            gettext("Preset %(name)s saved as the default.") if saved.is_default else gettext("Preset %(name)s saved.")
         )
+        messages.success(request, message % {"name": saved.name})
     return redirect("evaluation:tried-fix", pk=pk)
 
 

@@ -173,11 +173,8 @@ def _save_from_run(
         is_new = picked == form.NEW_SET
         golden_set = from_runs.new_set_for(run, actor=request.user) if is_new else find_set_or_404(int(picked))
         question = from_runs.make_from_run(run, golden_set, explicit, accepted=accepted, actor=request.user)
-    messages.success(
-        request,
-        gettext("Added to %(name)s%(suggestion)s.")
-        % {"name": golden_set.name, "suggestion": "" if accepted else " as a suggestion"},
-    )
+    message = gettext("Added to %(name)s.") if accepted else gettext("Added to %(name)s as a suggestion.")
+    messages.success(request, message % {"name": golden_set.name})
     return redirect(_place_of(question))
 
 

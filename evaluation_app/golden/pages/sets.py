@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
     PageRequest,
@@ -208,7 +209,7 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
         messages.success(
             request,
-            gettext("%(count)s expected chunk%(s)s updated.") % {"count": count, "s": "" if count == 1 else "s"},
+            gettext("%(chunks)s updated.") % {"chunks": counted(count, gettext("expected chunk,expected chunks"))},
         )
         return redirect(back)
     if not ids:
@@ -219,20 +220,17 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         context = {"golden_set": golden_set, "rows": rows, "next": back}
         return render_page(request, "evaluation/golden/delete_questions.html", context)
     known: dict[str, tuple[Callable[..., int], str]] = {
-        "delete": (edits.delete_questions, "deleted"),
-        "accept": (edits.accept_suggestions, "accepted"),
-        "discard": (edits.discard_suggestions, "rejected"),
+        "delete": (edits.delete_questions, gettext("%(questions)s deleted.")),
+        "accept": (edits.accept_suggestions, gettext("%(questions)s accepted.")),
+        "discard": (edits.discard_suggestions, gettext("%(questions)s rejected.")),
     }
     if action not in known:
         messages.error(request, gettext("Unknown action."))
         return redirect(back)
-    act, did = known[action]
+    act, message = known[action]
     with RefusalMessages(request):
         count = act(golden_set, ids, actor=request.user)
-        messages.success(
-            request,
-            gettext("%(count)s question%(s)s %(did)s.") % {"count": count, "s": "" if count == 1 else "s", "did": did},
-        )
+        messages.success(request, message % {"questions": counted(count, gettext("question,questions"))})
     return redirect(back)
 
 

@@ -146,6 +146,7 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     changed = refresh_modes(newest, actor=request.user)
     messages.success(
         request,
-        gettext("Thresholds saved. %(counted)s of the latest run changed.") % {"counted": counted(changed, "question")},
+        gettext("Thresholds saved. %(counted)s of the latest run changed.")
+        % {"counted": counted(changed, gettext("question,questions"))},
     )
     return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")

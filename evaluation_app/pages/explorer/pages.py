@@ -131,7 +131,7 @@ def spans(request: PageRequest) -> HttpResponse:
 def completions(request: PageRequest) -> HttpResponse:
     """What may stand next in where=, as the options of the expression's field."""
     words = complete(request.GET.get("where", "").replace("\x00", "")[:LENGTH_MAX])
-    return render(request, "evaluation/parts/expression_options.html", {"completions": words})
+    return render(request, "components/options.html", {"completions": words})
 
 
 def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
