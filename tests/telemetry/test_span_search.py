@@ -247,7 +247,7 @@ def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int])
         ({"where": "kind == 'RETREIVER'"}, "where", "there is no kind 'RETREIVER'; there are CHAIN"),
         ({"where": "gen_ai.request.modell == 'x'"}, "where", "did you mean gen_ai.request.model"),
         ({"where": "kind == "}, "where", "a number, 'false', 'true' at position 8, but the filter ends"),
-        ({"where": "kind == LLM"}, "where", "a number, false, true at position 9, but there is 'LLM'"),
+        ({"where": "kind == LLM"}, "where", "a number, 'false', 'true' at position 9, but there is 'LLM'"),
         ({"where": "kind 'LLM'"}, "where", "expected an operator"),
         ({"where": "(kind == 'LLM'"}, "where", "expected ')', 'or' at position 15, but the filter ends"),
         ({"where": "kind == 'LLM' kind"}, "where", "expected 'and', 'or', the end at position 15"),
