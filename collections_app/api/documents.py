@@ -26,6 +26,7 @@ from collections_app.api.schemas import (
     Ingested,
     read_content,
 )
+from collections_app.domain.filter_language import read_filter
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import Chunk, Collection
@@ -33,6 +34,7 @@ from collections_app.services.documents import documents as service
 from collections_app.services.documents import edits
 from collections_app.services.documents.bulk_changes import BulkChange, DocumentResult, change_documents
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 
 router = Router(auth=BearerAuth(), tags=["documents"])
@@ -40,6 +42,7 @@ router = Router(auth=BearerAuth(), tags=["documents"])
 POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 WORDS = param.Query("", description="words that id, title or source contain")
 TAGS = param.Query([], description="tags that all must be there")
+EXPRESSION = param.Query("", description="a typed filter as text, such as title starts with 'Annual' and language = de")
 BY_ID = "/collections/{collection}/documents/{path:doc_id}"
 
 
@@ -56,12 +59,14 @@ def list_documents(
     ),
     media_type: str = param.Query("", description="only of this one"),
     language: str = param.Query("", description="only in this one, by its ISO 639-1 code; unknown: in none"),
+    filter: str = EXPRESSION,
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
 ) -> Any:
     """The documents of a collection, by id."""
     target = find_collection(request, collection)
-    rows = DocumentFilter(q, tuple(tag), state, media_type, language).rows(target).listed()
+    condition = parse_condition(read_filter(filter))
+    rows = DocumentFilter(q, tuple(tag), state, media_type, language, condition).rows(target).listed()
     return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
@@ -139,10 +144,12 @@ def list_facets(
     state: Literal["any", "present", "enabled", "disabled", "archived"] = "present",
     media_type: str = "",
     language: str = "",
+    filter: str = EXPRESSION,
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""
     target = find_collection(request, collection)
-    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type, language))
+    condition = parse_condition(read_filter(filter))
+    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type, language, condition))
 
 
 @router.post(
@@ -152,7 +159,7 @@ def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> 
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)
     change = BulkChange(
-        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing
+        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing, payload.language
     ).checked()
     names = _choose(target, payload)
     if payload.dry_run:
@@ -176,4 +183,5 @@ def _filter(filter_request: FilterRequest) -> DocumentFilter:
         filter_request.state,
         filter_request.media_type,
         filter_request.language,
+        parse_condition(filter_request.where),
     )

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+from lark import Token, v_args
 
-from ragd.conditions import FIELDS, METADATA, AllOf, AnyOf, Comparison, Condition, Negation, parse_condition
+from collections_app.domain.expressions import Builder, Language, Literal, quote, unquote, words_of
+from ragd.conditions import FIELDS, METADATA, AllOf, AnyOf, Comparison, Condition, Kind, Negation, parse_condition
 from ragd.errors import InvalidInput
 
 LENGTH_MAX = 10_000
-DEPTH_MAX = 40
 SIGNS = {"=": "eq", "==": "eq", "!=": "ne", "<>": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 WRITTEN_SIGNS = {op: sign for sign, op in reversed(SIGNS.items())}
 KEYWORDS = frozenset({"and", "or", "not", "in", "is", "starts", "with", "true", "false", "none", "null"})
@@ -37,28 +37,16 @@ GRAMMAR = r"""
     value: TEXT | DATE | NUMBER | TRUE | FALSE | NAME
 
     %declare AND OR NOT IN IS STARTS WITH TRUE FALSE NONE NULL
-    TEXT: /'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/s
     DATE.3: /[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?(?![\w.])/
-    NUMBER.2: /-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])/
     NAME: /\w[\w.\-\/]*/
-    SIGN: /==|!=|<>|>=|<=|[=<>]/
-    LPAR: "("
-    RPAR: ")"
-    LSQB: "["
-    RSQB: "]"
-    COMMA: ","
-    %ignore /\s+/
 """
-LABELS = {
-    "NAME": "a name", "SIGN": "an operator (=, !=, >, >=, <, <=)", "TEXT": "a text", "NUMBER": "a number",
-    "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]", "COMMA": ",",
-    **{word.upper(): word for word in sorted(KEYWORDS - {"null"})}, "$END": "the end",
+LABELS = {"SIGN": "an operator (=, !=, >, >=, <, <=)", "TEXT": "a text"}
+EQUALS, ORDERS, TESTS = ("=", "!="), (">", ">=", "<", "<="), ("in (", "not in (", "is none", "is not none")
+OPERATORS: dict[Kind, tuple[str, ...]] = {
+    "text": (*EQUALS, *TESTS, "starts with"), "texts": (*EQUALS, *TESTS, "starts with"),
+    "number": (*EQUALS, *ORDERS, *TESTS), "pages": (*EQUALS, *ORDERS, *TESTS), "time": (*EQUALS, *ORDERS, *TESTS),
+    "json": (*EQUALS, *ORDERS, *TESTS, "starts with"),
 }  # fmt: skip
-EXAMPLES = (
-    "page >= 3", "language = de", "tags in (manual, draft)", "section = 'Installation'",
-    "media_type starts with 'text/'", "created_at >= 2024-01-31", "metadata.price < 10", "metadata.author is not none",
-    "not title starts with 'Draft'",
-)  # fmt: skip
 _WORD = re.compile(r"[^\W\d][\w.\-]*\Z")
 
 
@@ -69,22 +57,26 @@ def read_filter(text: str) -> dict[str, Any]:
     """
     if not text.strip():
         return {}
-    if len(text) > LENGTH_MAX:
-        raise _wrong(f"a filter has at most {LENGTH_MAX} characters, not {len(text)}")
-    try:
-        _check_depth(text)
-        values: dict[str, Any] = PARSER.parse(text)  # type: ignore[assignment]  # the transformer makes it of the tree
-    except UnexpectedCharacters as error:
-        at = error.pos_in_stream or 0
-        raise _wrong(f"{text[at : at + 12]!r} at position {at + 1} is no name, value or operator") from None
-    except UnexpectedToken as error:
-        expected = ", ".join(label for terminal, label in LABELS.items() if terminal in error.accepts)
-        at_end = error.token.type == "$END"
-        position = len(text) + 1 if at_end else (error.token.start_pos or 0) + 1
-        actual = "the filter ends" if at_end else f"there is {str(error.token)!r}"
-        raise _wrong(f"expected {expected} at position {position}, but {actual}") from None
+    values = LANGUAGE.read(text)
     parse_condition(values)
     return values
+
+
+def complete_filter(text: str, fields: Sequence[str], values_of: Callable[[str, str], Sequence[Literal]]) -> list[str]:
+    """The text with each word that may come next. fields: what is offered of FIELDS and metadata.KEY; values_of: what
+    a field holds that begins so."""
+
+    def offer(accepted: set[str], named: str, word: str) -> list[str]:
+        words = words_of(accepted, "and", "or", "not")
+        if "NUMBER" in accepted:
+            return [*map(_write_value, values_of(named, word.lstrip("'\""))), *words_of(accepted, "none")]
+        if "NAME" in accepted:
+            return [*map(_write_name, fields), *words]
+        if "SIGN" in accepted:
+            return list(OPERATORS["json" if named.startswith(METADATA) else FIELDS.get(named, "json")])
+        return words + words_of(accepted, "in", "none")
+
+    return LANGUAGE.complete(text, offer)
 
 
 def write_filter(condition: Condition) -> str:
@@ -128,34 +120,15 @@ def _write_name(field: str) -> str:
 
 def _write_value(value: Any) -> str:
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
+        return quote(value)
     return json.dumps(value)
-
-
-def _wrong(message: str) -> InvalidInput:
-    return InvalidInput(message, field="filter")
-
-
-def _check_depth(text: str) -> None:
-    depth = negations = 0
-    for token in PARSER.lex(text):
-        depth += (token.type == "LPAR") - (token.type == "RPAR")
-        negations = negations + 1 if token.type == "NOT" else 0 if token.type != "LPAR" else negations
-        if max(depth, negations) > DEPTH_MAX:
-            raise _wrong(f"a filter nests at most {DEPTH_MAX} deep")
 
 
 Json = dict[str, Any]
 
 
 @v_args(inline=True)
-class _JsonBuilder(Transformer[Token, Json]):
-    """Makes the JSON while the text is parsed: one method for each rule of GRAMMAR."""
-
-    def start(self, values: Json) -> Json:
-        return values
-
+class _JsonBuilder(Builder[Json]):
     def any_of(self, left: Json, _or: Token, right: Json) -> Json:
         return {"or": [*left.get("or", [left]), right]}
 
@@ -164,9 +137,6 @@ class _JsonBuilder(Transformer[Token, Json]):
 
     def negated(self, _not: Token, values: Json) -> Json:
         return {"not": values}
-
-    def grouped(self, _open: Token, values: Json, _close: Token) -> Json:
-        return values
 
     def compared(self, name: Token, sign: Token, value: Any) -> Json:
         return _comparison(name, SIGNS[sign], value)
@@ -186,17 +156,7 @@ class _JsonBuilder(Transformer[Token, Json]):
         return _comparison(name, "exists", negation is not None)
 
     def name(self, first: Token, *rest: Token) -> Token:
-        return first.update(value=f"{first}.{_unquoted(rest[1])}") if rest else first
-
-    def values(self, *values: Any) -> list[Any]:
-        return list(values[::2])  # every other one is a comma
-
-    def value(self, token: Token) -> Any:
-        if token.type == "TEXT":
-            return _unquoted(token)
-        if token.type == "NUMBER":
-            return float(token) if re.search(r"[.eE]", token) else int(token)
-        return token.type == "TRUE" if token.type in ("TRUE", "FALSE") else str(token)
+        return first.update(value=f"{first}.{unquote(rest[1])}") if rest else first
 
 
 def _comparison(name: Token, op: str, value: Any) -> Json:
@@ -204,20 +164,11 @@ def _comparison(name: Token, op: str, value: Any) -> Json:
     try:
         parse_condition(values)
     except InvalidInput as error:
-        raise _wrong(f"{error.message} (at position {(name.start_pos or 0) + 1})") from None
+        message = error.message.replace(f"{name}: {op} ", f"{name}: {WRITTEN_SIGNS.get(op, op)} ", 1)
+        raise LANGUAGE.wrong(f"{message} (at position {(name.start_pos or 0) + 1})") from None
     return values
 
 
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-
-
-def _keyword(token: Token) -> Token:
-    """A name that is a word of the language becomes its terminal."""
-    return token.update(type=token.upper()) if token.lower() in KEYWORDS else token
-
-
-PARSER = Lark(
-    GRAMMAR, parser="lalr", lexer="basic", transformer=_JsonBuilder(), lexer_callbacks={"NAME": _keyword},
-    maybe_placeholders=True,
-)  # fmt: skip
+LANGUAGE = Language[Json](
+    GRAMMAR, _JsonBuilder(), keywords=KEYWORDS, labels=LABELS, field="filter", length_max=LENGTH_MAX
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -13,6 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Collate, Length
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -21,6 +23,8 @@ from pgvector.django import SparseVectorField, VectorField
 
 from collections_app.domain.outliers import Limits
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
+from ragd.conditions import Condition
+from ragd.search.conditions import document_condition_sql
 
 
 class CollectionQuerySet(QuerySet["Collection"]):
@@ -138,6 +142,21 @@ class DocumentQuerySet(QuerySet["Document"]):
         if not language:
             return self
         return self.filter(language="" if language == UNKNOWN_LANGUAGE else language.replace("\x00", ""))
+
+    def satisfying(self, condition: Condition | None) -> DocumentQuerySet:
+        """That pass a typed filter; None for all. Raises InvalidInput for a field of chunks alone."""
+        if condition is None:
+            return self
+        sql, named = document_condition_sql(condition)
+        params: list[Any] = []
+
+        def place(found: re.Match[str]) -> str:
+            params.append(named[found[1]])
+            return "%s"
+
+        positional = re.sub(r"%\((\w+)\)s", place, sql)
+        chosen = f"SELECT id FROM documents WHERE {positional}"  # noqa: S608  (values are parameters)
+        return self.filter(pk__in=RawSQL(chosen, params))  # noqa: S611
 
     def of_type(self, media_type: str) -> DocumentQuerySet:
         """Of that media type; "" for all."""

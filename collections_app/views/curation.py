@@ -66,13 +66,13 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "GET":
         named = Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
         return _confirm(request, collection, named, list(named.doc_ids), "delete")
-    selection = Selection.read(request.POST)
     action = request.POST.get("action", "")
     back = next_address(request, collection_address(collection))
-    if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
-        messages.warning(request, gettext("Select documents first."))
-        return redirect(back)
     with RefusalMessages(request):
+        selection = Selection.read(request.POST)
+        if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
+            messages.warning(request, gettext("Select documents first."))
+            return redirect(back)
         chosen = selection.choose(collection)
         if action == "label":
             return _label(request, collection, selection, chosen)

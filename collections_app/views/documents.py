@@ -4,43 +4,66 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.http import HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
+from collections_app.models import Collection, Document
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.documents.filter_completions import complete
 from collections_app.services.documents.selection import count_facets
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
 from collections_app.views.jobs import active_jobs
+from ragd.errors import InvalidInput
 
 DOCUMENTS_PER_PAGE = 50
 
 
 @require_GET
 def list_documents(request: PageRequest, name: str) -> HttpResponse:
-    """The documents table; archived ones are shown when they are asked for."""
+    """The documents table; archived ones are shown when they are asked for. No rows under a filter that is wrong."""
     collection = find_collection(name)
-    document_filter = filter_of_address(request.GET)
+    wrong = ""
+    try:
+        document_filter = filter_of_address(request.GET)
+        matching = document_filter.rows(collection)
+    except InvalidInput as error:
+        rest = request.GET.copy()
+        del rest["filter"]
+        wrong, document_filter, matching = error.message, filter_of_address(rest), Document.objects.none()
     sort = request.GET.get("sort", "")
     sort = sort if sort in DOCUMENT_SORTS else "-updated"
-    rows = document_filter.rows(collection).listed().order_by(*DOCUMENT_SORTS[sort])
+    rows = matching.listed().order_by(*DOCUMENT_SORTS[sort])
     context = {
         "collection": collection,
         "tab": "documents",
         "wanted": document_filter,
         "sort": sort,
         "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
-        "is_filtered": document_filter.narrows,
+        "is_filtered": document_filter.narrows or bool(wrong),
+        "wrong_filter": wrong,
+        "expression": request.GET.get("filter", ""),
         "present_policy": policy_for(collection).as_dict(),
         "facets": count_facets(collection, document_filter),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
-    return render_page(request, "collections/documents.html", context, parts=parts)
+    return render_page(request, "collections/documents.html", context, parts=parts, status=422 if wrong else 200)
+
+
+@require_GET
+def filter_completions(request: PageRequest) -> HttpResponse:
+    """What may stand next in a typed filter, as the options of its field. field: the parameter that holds the text;
+    of=documents: for a list of documents."""
+    query = request.GET
+    collection = Collection.objects.live().filter(name=query.get("collection", "").replace("\x00", "")).first()
+    text = query.get(query.get("field", "filter"), "")
+    words = complete(collection, text, of_documents=query.get("of") == "documents")
+    return render(request, "components/options.html", {"completions": words})
 
 
 @require_http_methods(["GET", "POST"])
@@ -49,7 +72,7 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
     form = TextForm(request.POST or None)
 
     def save() -> HttpResponse:
-        data = dict(form.cleaned_data)
+        data = form.cleaned_data | {"language": form.cleaned_data["language"] or None}
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
         values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}

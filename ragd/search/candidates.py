@@ -10,8 +10,8 @@ from ragd.search.conditions import condition_sql
 from ragd.store.store import Store
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 
-COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision,
-    attributes::text"""
+# metadata and attributes as they are stored: their text is made of the few rows that are sent, not of all that pass
+COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
 
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
@@ -61,7 +61,7 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
                 content=content,
                 score=score,
                 tags=tuple(tags),
-                metadata=json.loads(metadata) if metadata != "{}" else {},
+                metadata=_object(metadata),
                 start=start,
                 end=end,
                 context=context,
@@ -70,7 +70,13 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
                 ranks={name: ListRank(rank, score)},
                 chunk_id=chunk_id,
                 revision=revision,
-                attributes=json.loads(attributes) if attributes != "{}" else {},
+                attributes=_object(attributes),
             )
         )
     return candidates
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object of the database: text on Django's connections, read already on others."""
+    read: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+    return read

@@ -19,9 +19,11 @@ from ragd.conditions import (
     Comparison,
     Condition,
     Negation,
+    compared_fields,
     metadata_paths,
     parse_period,
 )
+from ragd.errors import InvalidInput
 
 # A comparison that knows no answer, as of a value that is not there, is not true: AND and OR of the parts give the same
 # rows either way, and what is negated is asked with IS NOT TRUE.
@@ -42,6 +44,7 @@ TIME_OF_ITEM = f"""(SELECT CASE WHEN said ~ '^{ISO_TIME}$' AND pg_input_is_valid
         WHEN length(said) = 10 THEN 'T00:00:00Z' WHEN said ~ '{ZONE}$' THEN '' ELSE 'Z' END AS zoned) AS with_zone)
 """  # noqa: S608  (constants of the library)
 
+OF_DOCUMENT = ("tags", "doc_id", *sorted(DOCUMENT_FIELDS | INHERITED_FIELDS))
 SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
@@ -54,7 +57,21 @@ def condition_sql(condition: Condition, documents: str = "documents") -> tuple[s
     return f"({writer.write(condition)})", writer.params
 
 
+def document_condition_sql(condition: Condition) -> tuple[str, dict[str, Any]]:
+    """The condition over a row of documents, and its parameters. Raises InvalidInput for a field of chunks alone."""
+    for comparison in compared_fields(condition):
+        if comparison.kind != "json" and comparison.field not in OF_DOCUMENT:
+            raise InvalidInput(
+                f"{comparison.field} is of chunks; documents are filtered by metadata.KEY, {', '.join(OF_DOCUMENT)}",
+                field="filter",
+            )
+    writer = _Writer("")
+    return f"({writer.write(condition)})", writer.params
+
+
 class _Writer:
+    """documents: their table; "" where the row is one of it."""
+
     def __init__(self, documents: str) -> None:
         self.documents = documents
         self.params: dict[str, Any] = {}
@@ -79,7 +96,7 @@ class _Writer:
             return self._tags(op, value)
         if field == "doc_id":
             return self._column("doc_id", op, value)
-        if field in DOCUMENT_FIELDS:
+        if field in DOCUMENT_FIELDS or (not self.documents and field in INHERITED_FIELDS):
             return self._of_document(comparison)
         of_chunk = self._json(comparison)
         if field not in INHERITED_FIELDS:
@@ -87,9 +104,11 @@ class _Writer:
         return OF_CHUNK_OR_DOCUMENT.format(of_chunk=of_chunk, of_document=self._of_document(comparison), field=field)
 
     def _of_document(self, comparison: Comparison) -> str:
-        name = f"d.{comparison.field}"
+        name = f"d.{comparison.field}" if self.documents else comparison.field
         inside = self._time if comparison.kind == "time" else self._column
         condition = f"({inside(name, comparison.op, comparison.value)})"
+        if not self.documents:
+            return condition
         return IN_DOCUMENT.format(documents=self.documents, condition=condition)
 
     def _param(self, value: Any) -> str:
@@ -141,11 +160,11 @@ class _Writer:
         if comparison.kind == "pages" and op != "exists":
             tests = _span_tests(field, op, value)
         else:
-            tests = " || ".join(_path_test(_path(steps), op, value) for steps in paths)
+            tests = " || ".join(_path_test(json_path(steps), op, value) for steps in paths)
         return JSON_MATCHES.format(column=column, value=self._param(tests))
 
     def _some_time(self, column: str, steps: Sequence[str], op: str, value: Any) -> str:
-        path = self._param(_path(steps) + "[*]")
+        path = self._param(json_path(steps) + "[*]")
         return SOME_TIME.format(column=column, path=path, condition=f"({self._time(TIME_OF_ITEM, op, value)})")
 
 
@@ -153,7 +172,8 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, str) and parse_period(value) is not None
 
 
-def _path(steps: Sequence[str]) -> str:
+def json_path(steps: Sequence[str]) -> str:
+    """A path of the SQL/JSON path language to these keys."""
     return "$" + "".join(f".{json.dumps(step)}" for step in steps)
 
 
@@ -171,7 +191,7 @@ def _path_test(path: str, op: str, value: Any) -> str:
 
 def _span_tests(field: str, op: str, value: Any) -> str:
     """Of a span of whole numbers: whether any from the first to the last satisfies the comparison."""
-    first, last = _path([field]), _path([SPAN_ENDS[field]])
+    first, last = json_path([field]), json_path([SPAN_ENDS[field]])
     if op == "in":
         return " || ".join(f"({_span_tests(field, 'eq', item)})" for item in value)
     if op == "eq":

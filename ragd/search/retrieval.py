@@ -15,7 +15,7 @@ from ragd.normalization import normalize
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import lexical_candidates
-from ragd.search.vector_search import count_passing, is_exact, read_state, rows_needed, vector_candidates
+from ragd.search.vector_search import count_passing, read_state, vector_list
 from ragd.store.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
 
@@ -109,11 +109,10 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         metadata=_facts(plan, store),
     ) as span:
         if vector is not None:
-            exact = is_exact(plan, store, state)
             needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid"
-            rows = plan.pool if needs_pool else rows_needed(plan, state, exact)
-            with clock.time("vector"), telemetry.vector_span(pool=plan.pool, exact=exact):
-                lists["vector"] = vector_candidates(vector, plan, store, exact, rows=rows)
+            with clock.time("vector"), telemetry.vector_span(pool=plan.pool) as listed:
+                lists["vector"], exact = vector_list(vector, plan, store, state, whole_pool=needs_pool)
+                telemetry.record_counts(listed, exact=exact)
         if plan.mode != "vector":
             with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
                 lists["lexical"] = lexical_candidates(text, plan, store, state)

@@ -41,6 +41,22 @@ LIMIT {{rows:d}}
 
 MATCHING_UP_TO = "SELECT count(*) FROM (SELECT 1 FROM {chunks} WHERE {passing} LIMIT {most:d}) AS matching"
 
+# The exact scan and how many rows pass in one reading; of more than `most` it stops, and the rows say nothing.
+VECTOR_IF_FEW = f"""
+WITH passing AS MATERIALIZED (
+    SELECT id, doc_id, chunk_index, embedding <=> %(vector)s::vector AS distance
+    FROM {{chunks}}
+    WHERE {{passing}}
+    LIMIT {{most:d}}
+), nearest AS (
+    SELECT id, distance FROM passing ORDER BY distance, doc_id, chunk_index LIMIT {{rows:d}}
+)
+SELECT {COLUMNS}, 1 - distance AS score, (SELECT count(*) FROM passing)
+FROM nearest JOIN {{chunks}} USING (id)
+WHERE collection_id = %(collection_id)s
+ORDER BY distance, doc_id, chunk_index
+"""
+
 # Under filters the scan goes on for rows that pass. In strict order it throws away every row that is nearer than one it
 # has given before; in relaxed order it gives them too, late, and they are sorted here.
 VECTOR_FILTERED = f"""
@@ -109,13 +125,19 @@ def read_state(plan: RetrievePlan, store: Store) -> StoreState:
 
 def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
     """Scan or index? "auto" scans up to the threshold, counting only what the filters leave."""
+    known = _known_exact(plan, store, state)
+    return count_passing(plan, store, store.exact_threshold + 1) <= store.exact_threshold if known is None else known
+
+
+def _known_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool | None:
+    """None where it depends on how many chunks the filters leave."""
     if plan.exact == "always" or not state.vector_index:
         return True
     if plan.exact == "never":
         return False
     if state.chunk_count <= store.exact_threshold:
         return True
-    return bool(plan.filters) and count_passing(plan, store, store.exact_threshold + 1) <= store.exact_threshold
+    return None if plan.filters else False
 
 
 def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
@@ -131,6 +153,33 @@ def rows_needed(plan: RetrievePlan, state: StoreState, exact: bool) -> int:
     Through the index a smaller limit could make the database choose another plan, in a small table or under filters.
     """
     return plan.k if exact or (not plan.filters and state.chunk_count >= SURE_INDEX_MIN) else plan.pool
+
+
+def vector_list(
+    vector: Sequence[float], plan: RetrievePlan, store: Store, state: StoreState, *, whole_pool: bool
+) -> tuple[list[Candidate], bool]:
+    """The plan's vector list and whether it `is_exact`, reading the rows of a filter once. It needs what read_state()
+    set. Not the whole pool: the first k of it at least, where they are the same."""
+    exact = _known_exact(plan, store, state)
+    if exact is None:
+        few = _exact_if_few(vector, plan, store, plan.pool if whole_pool else rows_needed(plan, state, True))
+        if few is not None:
+            return few, True
+        exact = False
+    rows = plan.pool if whole_pool else rows_needed(plan, state, exact)
+    return vector_candidates(vector, plan, store, exact, rows=rows), exact
+
+
+def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int) -> list[Candidate] | None:
+    """The nearest chunks by an exact scan; None where more than the threshold pass the filters."""
+    sql = VECTOR_IF_FEW.format(
+        chunks=store.collection.partition, passing=passing(plan), most=store.exact_threshold + 1, rows=rows
+    )
+    params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
+    found = fetch_all(store.connection, sql, params)
+    if found and found[0][-1] > store.exact_threshold:
+        return None
+    return ranked([row[:-1] for row in found], "vector", "cosine", 1.0)
 
 
 def vector_candidates(

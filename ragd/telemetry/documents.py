@@ -46,8 +46,14 @@ def retrieve_span(
         yield span
 
 
+CELLS = "cells"  # of a chunk's attributes: an entry for each line, too long for a span
+
+
 def record_results(span: Span, candidates: Sequence[Candidate]) -> None:
-    """Put the retrieved documents on a retrieve span, best first, in all three vocabularies. Empty: a count of 0."""
+    """Put the retrieved documents on a retrieve span, best first, in all three vocabularies. Empty: a count of 0.
+
+    A document's metadata is that of its chunk, and what the chunk's attributes say besides.
+    """
     if not span.is_recording():
         return
     attributes: dict[str, Value | None] = {names.RETRIEVE_RESULTS_COUNT: len(candidates)}
@@ -99,7 +105,8 @@ def _documents(prefix: str, candidates: Sequence[Candidate]) -> dict[str, Value 
         attributes[f"{base}.id"] = _doc_id(item)
         attributes[f"{base}.content"] = item.content
         attributes[f"{base}.score"] = _unit(item)
-        attributes[f"{base}.metadata"] = json.dumps(dict(item.metadata), sort_keys=True, default=str)
+        known = {name: value for name, value in item.attributes.items() if name != CELLS}
+        attributes[f"{base}.metadata"] = json.dumps(known | dict(item.metadata), sort_keys=True, default=str)
     return attributes
 
 

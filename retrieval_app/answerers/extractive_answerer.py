@@ -22,13 +22,9 @@ from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
-from retrieval_app.citations.citations import (
-    AnswerSentence,
-    CheckedAnswer,
-    Citation,
-    place_in_document,
-)
-from retrieval_app.citations.places import is_written, page_of, place_of
+from retrieval_app.citations.citations import CheckedAnswer
+from retrieval_app.citations.places import is_written
+from retrieval_app.citations.quotations import QuotedAnswer
 from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 8
@@ -250,38 +246,14 @@ def choose_sentences(ranked: Sequence[Sentence]) -> list[Sentence]:
 
 def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAnswer:
     """The sentences, each followed by the marker of its source. A marker inside a quotation is not a citation."""
-    answer = ""
-    citations: list[Citation] = []
-    answer_sentences: list[AnswerSentence] = []
+    answer = QuotedAnswer()
     for index, sentence in enumerate(chosen):
-        if answer:
-            answer += " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
-        source, marker, start = sources[sentence.source], sentence.source + 1, len(answer)
-        answer += f"{sentence.text} [{marker}]"
-        place = place_of(sources[sentence.source], sentence.start, sentence.end)
-        start_char, end_char = place_in_document(source, sentence.start, sentence.end)
-        citations.append(
-            Citation(
-                marker=marker,
-                doc_id=source.doc_id,
-                chunk_index=source.chunk_index,
-                start=start_char,
-                end=end_char,
-                quote=sentence.text,
-                match="quote",
-                sentence=index,
-                answer_start=len(answer) - len(f"[{marker}]"),
-                answer_end=len(answer),
-                page=page_of(source.metadata),
-                place=place.label,
-                cells=place.cells,
-            )
-        )
-        exact = source.content[sentence.start : sentence.end] == sentence.text
-        answer_sentences.append(
-            AnswerSentence(answer[start:], start, len(answer), (marker,), exact, 1.0 if exact else None)
-        )
-    return CheckedAnswer(answer, tuple(citations), 0, tuple(answer_sentences))
+        before = ""
+        if index:
+            before = " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
+        source, marker = sources[sentence.source], sentence.source + 1
+        answer.add(before, sentence.text, source, marker, sentence.start, sentence.end)
+    return answer.checked()
 
 
 def stems(text: str) -> frozenset[str]:

@@ -18,7 +18,7 @@ from ragd import telemetry
 from ragd.errors import EmbedderError
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
-from ragd.search.vector_search import is_exact, read_state, vector_candidates
+from ragd.search.vector_search import read_state, vector_list
 from ragd.store.store import Store
 from ragd.text.sentences import split_sentences
 from ragd.types import Candidate, RetrievePlan
@@ -283,9 +283,10 @@ class _Step:
                 return name, lexical_candidates(self.measured.query, plan, self.store, read_state(plan, self.store))
         plan = replace(self.plan, mode="vector", rerank=None, candidate_pool=1)
         state = read_state(plan, self.store)
-        exact = is_exact(plan, self.store, state)
-        with telemetry.vector_span(pool=plan.pool, exact=exact):
-            return name, vector_candidates(self.measured.vector.tolist(), plan, self.store, exact)
+        with telemetry.vector_span(pool=plan.pool) as span:
+            found, exact = vector_list(self.measured.vector.tolist(), plan, self.store, state, whole_pool=True)
+            telemetry.record_counts(span, exact=exact)
+        return name, found
 
     def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
         return [self.rule.weights.probability(row) for row in self.measured.of_candidates(candidates)]

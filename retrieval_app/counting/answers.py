@@ -11,8 +11,8 @@ from ragd.search.retrieval import Retrieval
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answerers.protocol import AnswerListener, Draft
-from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation
-from retrieval_app.citations.places import page_of, place_of
+from retrieval_app.citations.citations import CheckedAnswer
+from retrieval_app.citations.quotations import QuotedAnswer
 from retrieval_app.counting.questions import DOCUMENT_WORDS, CountQuestion, read_question
 from retrieval_app.counting.resolution import Match, Resolver
 from retrieval_app.counting.tables import Declined, Row, Table, documents_with, read_documents, read_tables
@@ -157,36 +157,13 @@ class CountingAnswerer:
         if reason:
             return CheckedAnswer(f"Not counted: {reason}."), True
         by_key = {source.key: source for source in sources}
-        answer = self._headline()
-        sentences = [AnswerSentence(answer, 0, len(answer), ())]
-        citations = []
+        answer = QuotedAnswer(self._headline())
         for row in self.counted.rows:
-            source, marker = by_key[row.source.key], markers[row.source.key]
-            quote = source.content[row.start : row.end]
-            answer += "\n- "
-            start = len(answer)
-            shown = quote if len(quote) <= ROW_CHARS else quote[:ROW_CHARS].rstrip()
-            answer += f"{' '.join(shown.split())} [{marker}]"
-            span = (source.start + row.start, source.start + row.end)
-            place = place_of(source, row.start, row.end)
-            citations.append(
-                Citation(
-                    marker,
-                    source.doc_id,
-                    source.chunk_index,
-                    *span,
-                    quote,
-                    "quote",
-                    len(sentences),
-                    len(answer) - len(f"[{marker}]"),
-                    len(answer),
-                    page_of(source.metadata),
-                    place.label,
-                    place.cells,
-                )
-            )
-            sentences.append(AnswerSentence(answer[start:], start, len(answer), (marker,), True, 1.0))
-        return CheckedAnswer(answer, tuple(citations), 0, tuple(sentences)), False
+            source = by_key[row.source.key]
+            shown = source.content[row.start : row.end]
+            shown = shown if len(shown) <= ROW_CHARS else shown[:ROW_CHARS].rstrip()
+            answer.add("\n- ", " ".join(shown.split()), source, markers[source.key], row.start, row.end)
+        return answer.checked(), False
 
     def _headline(self) -> str:
         counted = self.counted

@@ -7,7 +7,7 @@ One that does not, a value that stands in several columns, a column without a va
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ from retrieval_app.counting.questions import (
     OR_WORDS,
     ROW_WORDS,
     TOTAL_WORDS,
+    TURNING_WORDS,
     CountQuestion,
     Token,
     key_of,
@@ -44,6 +45,7 @@ class Item:
     kind: str
     text: str
     columns: tuple[int, ...] = ()
+    is_quoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,8 @@ class Resolver:
         token = tokens[at]
         if token.is_quoted:
             key = key_of(token.text)
-            return (self._value(key) if key in self.values else Item("phrase", token.text)), 1
+            is_value = key in self.values
+            return (replace(self._value(key), is_quoted=True) if is_value else Item("phrase", token.text)), 1
         word = token.text.casefold()
         if word in CONTAIN_WORDS and self.table.is_documents and at + 1 < len(tokens):
             return self._phrase(tokens, at + 1)
@@ -175,6 +178,8 @@ class Resolver:
         held = self.values.get(key)
         if held and length == 1 and key in FILLERS and text not in self.written.values():
             held = None  # "it" is not the value IT
+        if held and length == 1 and text in FILLERS:
+            raise Declined(f"“{text}” is a value of {self._where()}, or says nothing; put the value in quotation marks")
         is_name = stem_of(text) in self.table.words or (key in ROW_WORDS and not self.table.is_documents)
         if length == 1 and is_name and not held:
             return Item("noun", text)
@@ -241,6 +246,8 @@ class Resolver:
                 break
         follows = at < len(items) and items[at].kind == "column"
         after = items[at + 1].kind if at + 1 < len(items) else ""
+        if column is None and values and values[0].text in TURNING_WORDS and not values[0].is_quoted:
+            raise Declined(f"“{values[0].text}” is a value of {self._where()}, or turns the question; name its column")
         if column is None and values and follows and after not in ("value", "number", "day", "sign"):
             column, at = self._one_column(items[at]), at + 1
         return column, sign, values, at

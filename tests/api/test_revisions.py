@@ -136,6 +136,16 @@ def test_many_are_changed_by_ids_and_by_filter(api: Any, notes: Collection) -> N
     facets = api.get("/collections/notes/facets").json()
     assert facets["states"][3] == {"value": "archived", "count": 2}
     assert facets["tags"] == [{"value": "t0", "count": 2}, {"value": "new", "count": 1}]
+    where = {"field": "tags", "op": "eq", "value": "new"}
+    named = {"action": "enable", "dry_run": True, "filter": {"where": where}}
+    assert api.post(bulk, named).json()["results"][0]["doc_id"] == "d0"
+    assert api.post(bulk, named | {"filter": {"where": where | {"field": "page"}}}).status_code == 422
+    found = api.get("/collections/notes/documents?filter=tags = new").json()
+    assert [item["doc_id"] for item in found["items"]] == ["d0"]
+    assert api.get("/collections/notes/facets?filter=tags = new").json()["states"][0]["count"] == 1
+    for wrong in ("tags =", "page = 3"):
+        refused = api.get(f"/collections/notes/documents?filter={wrong}")
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, "filter")
     answer = api.post(bulk, {"action": "delete", "filter": {"state": "any"}}).json()
     assert (answer["counts"], answer["removed"]["chunks"]) == ({"deleted": 4}, 4)
     for body in (

@@ -3,9 +3,9 @@
 Run: python -m tests.benchmarks.bench_typed_filters [--rows 100000] [--filters 10000] [--parts paths,latency,indexes]
 
 Paths: each random filter is judged in Python and in SQL over a sample of chunks, and searched by an exact scan, through
-the HNSW index, by scoring all keyword rows and over packed postings. Every chunk that comes must pass in Python; both
-keyword paths must give the same rows; of the HNSW index the share of the exact results is told. For the first filters
-the exact list is compared with one that is computed in Python alone.
+the HNSW index, by scoring all keyword rows and over packed postings, in as many processes as --workers says. Every
+chunk that comes must pass in Python; both keyword paths must give the same rows; of the HNSW index the share of the
+exact results is told. For the first filters the exact list is compared with one that is computed in Python alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -25,7 +29,7 @@ from ragd.conditions import Condition, matches, parse_condition
 from ragd.search.candidates import passing, ranked, scope
 from ragd.search.lexical_search import read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
-from ragd.search.vector_search import read_state, vector_candidates
+from ragd.search.vector_search import read_state, vector_candidates, vector_list
 from ragd.store.postings import build_postings
 from ragd.store.store import Store, fetch_all
 from ragd.store.tables import create_collection
@@ -34,9 +38,11 @@ from tests.benchmarks.bench_peers import running_database
 from tests.typed_filters import random_filter, random_record
 
 DIMS = 32
+ASKED = 100
 K = 10
 SAMPLED = 300
-WHOLE = 20  # filters that are judged over every chunk in Python
+WHOLE = 20  # filters of each process that are judged over every chunk in Python
+TOLD = 500
 PER_DOCUMENT = 5  # as tests.typed_filters makes them
 VOCABULARY = [f"word{number}" for number in range(2_000)]
 CHANGED = 2_000
@@ -48,7 +54,11 @@ UPDATE documents d SET title = n.title, media_type = n.media_type, language = n.
     created_at = n.created_at, updated_at = n.updated_at
 FROM new_documents n WHERE n.doc_id = d.doc_id
 """
-SAMPLE = "SELECT doc_id, chunk_index FROM {chunks} WHERE id %% %(every)s = 0 AND {passing}"
+SAMPLE = """
+SELECT doc_id, chunk_index FROM {chunks} WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s) AND {passing}
+"""
+SAMPLED_IDS = "SELECT id, doc_id, chunk_index FROM {chunks} WHERE id %% %(every)s = 0"
+PATHS = ("sample", "exact", "HNSW", "keyword rows", "packed")
 SIZE = "SELECT pg_relation_size(%(name)s::regclass)"
 SHARES = {"0.1 %": 1, "1 %": 10, "10 %": 100, "50 %": 500, "100 %": 1000}  # of the numbers 0 to 999
 
@@ -77,17 +87,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--filters", type=int, default=10_000)
     parser.add_argument("--queries", type=int, default=15)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=1e6, help="no more filters are tried after so many")
     parser.add_argument("--parts", default="paths,latency,indexes")
     arguments = parser.parse_args()
+    until = time.time() + 60 * arguments.minutes
     with running_database() as (url, _), psycopg.connect(url) as connection:
-        vectors = make_vectors(arguments.rows, 1)
-        store, records = load(connection, vectors, make_vectors(100, 2))
+        store = load(connection, make_vectors(arguments.rows, 1), make_vectors(ASKED, 2))
         if "latency" in arguments.parts:
             latency(connection, store, arguments.queries)
         if "indexes" in arguments.parts:
             indexes(connection, store, arguments.queries)
         if "paths" in arguments.parts:
-            paths(connection, store, records, vectors, arguments.filters)
+            paths(url, arguments.rows, arguments.filters, arguments.workers, until)
 
 
 def make_vectors(count: int, seed: int) -> Any:
@@ -109,7 +121,7 @@ def make_records(rows: int) -> dict[tuple[str, int], Record]:
     return records
 
 
-def load(connection: psycopg.Connection[Any], vectors: Any, asked: Any) -> tuple[Store, dict[tuple[str, int], Record]]:
+def load(connection: psycopg.Connection[Any], vectors: Any, asked: Any) -> Store:
     create_collection(connection, name="typed", embed_model="given", embed_dims=DIMS)
     store, records = Store(connection, "typed", Given(asked)), make_records(len(vectors))
     words = random.Random(5)
@@ -139,7 +151,7 @@ def load(connection: psycopg.Connection[Any], vectors: Any, asked: Any) -> tuple
     connection.autocommit = False
     took = f"{loaded - began:.0f} s, HNSW in {time.perf_counter() - loaded:.0f} s"
     print(f"{len(records):,} chunks of {len(documents):,} documents in {took}", flush=True)
-    return store, records
+    return store
 
 
 def typed(values: object) -> Condition:
@@ -148,60 +160,118 @@ def typed(values: object) -> Condition:
     return condition
 
 
-def paths(
-    connection: psycopg.Connection[Any],
+def paths(url: str, rows: int, count: int, workers: int, until: float) -> None:
+    """Counts of filters whose results differ between paths; 0 is the target."""
+    tally: Counter[str] = Counter()
+    shares = [len(range(worker, count, workers)) for worker in range(workers)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        limits = ([url] * workers, [rows] * workers, [until] * workers)
+        for part in pool.map(check_filters, *limits, shares, range(workers)):
+            tally += part
+    tell(tally)
+
+
+def tell(tally: Counter[str]) -> None:
+    number = tally["filters"]
+    wrong = ", ".join(f"{name} {tally['wrong ' + name]}" for name in (*PATHS, "python", "auto"))
+    took = ", ".join(f"{name} {tally['us ' + name] / number / 1000:.1f}" for name in PATHS)
+    print(
+        f"{number:,} random filters, {tally['narrow']:,} of which tell a sample apart; filters with a wrong result: "
+        f"{wrong}; packed postings used for {tally['packed']:,}; "
+        f"HNSW gave {tally['hits'] / max(1, tally['truths']):.4f} of the exact rows; mean ms: {took}",
+        flush=True,
+    )
+
+
+def check_filters(url: str, rows: int, until: float, count: int, worker: int) -> Counter[str]:
+    """The tally of so many filters, in a process of its own."""
+    chance, tally = random.Random(f"filters {worker}"), Counter[str]()
+    records, vectors = make_records(rows), make_vectors(rows, 1)
+    keys, every = list(records), max(1, rows // SAMPLED)
+    with psycopg.connect(url) as connection:
+        store = Store(connection, "typed", Given(make_vectors(ASKED, 2)))
+        drawn = fetch_all(connection, SAMPLED_IDS.format(chunks=store.collection.partition), {"every": every})
+        ids, sample = [row[0] for row in drawn], {(row[1], row[2]) for row in drawn}
+        for number in range(1, count + 1):
+            if time.time() > until:
+                break
+            check_filter(chance, store, records, (ids, sample), tally)
+            if number <= WHOLE:
+                check_whole(store, records, keys, vectors, chance, tally)
+            if number % TOLD == 0:
+                print(f"process {worker}: ", end="")
+                tell(tally)
+    return tally
+
+
+@contextmanager
+def clock(tally: Counter[str], name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    tally[f"us {name}"] += round((time.perf_counter() - began) * 1e6)
+
+
+def check_filter(
+    chance: random.Random,
     store: Store,
     records: Mapping[tuple[str, int], Record],
-    vectors: Any,
-    count: int,
+    sampled: tuple[list[int], set[tuple[str, int]]],
+    tally: Counter[str],
 ) -> None:
-    """Counts of filters whose results differ between paths; 0 is the target."""
-    chance = random.Random(6)
-    keys = list(records)
-    every = max(1, len(keys) // SAMPLED)
-    chosen = SAMPLE.format(chunks=store.collection.partition, passing="true")
-    sample = set(fetch_all(connection, chosen, {"every": every}))
-    wrong = dict.fromkeys(("sample", "python", "exact", "HNSW", "keyword rows", "packed"), 0)
-    narrow = packed = hits = truths = 0
-    for number in range(1, count + 1):
-        stated = random_filter(chance)
-        condition = typed(stated)
-        plan = RetrievePlan(k=K, candidate_pool=K, exact="never", filters=Filters(where=condition))
-        query = f"{chance.randrange(100)} {' '.join(chance.choices(VOCABULARY[:300], k=2))}"
-        with connection.transaction():
-            state = read_state(plan, store)
-            assert store.embedder is not None
-            vector = store.embedder.embed_query(query)
-            rows = fetch_all(connection, SAMPLE.format(chunks=store.collection.partition, passing=passing(plan)),
-                             scope(plan, store) | {"every": every})  # fmt: skip
+    connection, condition, (ids, sample) = store.connection, typed(random_filter(chance)), sampled
+    plan = RetrievePlan(k=K, candidate_pool=K, exact="never", filters=Filters(where=condition))
+    query = f"{chance.randrange(ASKED)} {' '.join(chance.choices(VOCABULARY[:300], k=2))}"
+    with connection.transaction():
+        state = read_state(plan, store)
+        assert store.embedder is not None
+        vector = store.embedder.embed_query(query)
+        sql = SAMPLE.format(chunks=store.collection.partition, passing=passing(plan))
+        with clock(tally, "sample"):
+            rows = fetch_all(connection, sql, scope(plan, store) | {"ids": ids})
+        with clock(tally, "exact"):
             exact = vector_candidates(vector, plan, store, True)
+        with clock(tally, "HNSW"):
             nearest = vector_candidates(vector, plan, store, False)
-            words = read_query(query, store, state)
+        words = read_query(query, store, state)
+        with clock(tally, "keyword rows"):
             scanned = ranked(scanned_rows(words, plan, store), "lexical", "bm25", words.highest)
+        with clock(tally, "packed"):
             pruned = pruned_rows(words.weights, words.chunks, words.vector, plan, store)
-        expected = {key for key in sample if matches(condition, records[key])}
-        wrong["sample"] += set(rows) != expected
-        narrow += 0 < len(expected) < len(sample)
-        for name, found in (("exact", exact), ("HNSW", nearest), ("keyword rows", scanned)):
-            wrong[name] += not all(matches(condition, records[item.key]) for item in found)
-        if pruned is not None:
-            packed += 1
-            both = ranked(pruned, "lexical", "bm25", words.highest)
-            wrong["packed"] += described(both) != described(scanned)
-        hits += len({item.key for item in exact} & {item.key for item in nearest})
-        truths += len(exact)
-        if number <= WHOLE:
-            mask = np.array([matches(condition, records[key]) for key in keys])
-            best = np.sort((vectors @ np.asarray(vector))[mask])[::-1][:K]
-            scores = [item.score for item in exact]
-            wrong["python"] += len(best) != len(scores) or not np.allclose(best, scores, atol=1e-5)
-        if number % 500 == 0 or number == count:
-            print(
-                f"{number:,} random filters, {narrow:,} of which tell a sample apart; filters with a wrong result: "
-                + ", ".join(f"{name} {bad}" for name, bad in wrong.items())
-                + f"; packed postings used for {packed:,}; HNSW gave {hits / max(1, truths):.4f} of the exact rows",
-                flush=True,
-            )
+    tally["filters"] += 1
+    expected = {key for key in sample if matches(condition, records[key])}
+    tally["wrong sample"] += set(rows) != expected
+    tally["narrow"] += 0 < len(expected) < len(sample)
+    for name, found in (("exact", exact), ("HNSW", nearest), ("keyword rows", scanned)):
+        tally[f"wrong {name}"] += not all(matches(condition, records[item.key]) for item in found)
+    if pruned is not None:
+        tally["packed"] += 1
+        both = ranked(pruned, "lexical", "bm25", words.highest)
+        tally["wrong packed"] += described(both) != described(scanned)
+    tally["hits"] += len({item.key for item in exact} & {item.key for item in nearest})
+    tally["truths"] += len(exact)
+
+
+def check_whole(
+    store: Store,
+    records: Mapping[tuple[str, int], Record],
+    keys: list[tuple[str, int]],
+    vectors: Any,
+    chance: random.Random,
+    tally: Counter[str],
+) -> None:
+    """The exact list of one more filter beside one that is computed from all chunks in Python, and that of `auto`."""
+    condition = typed(random_filter(chance))
+    plan = RetrievePlan(k=K, candidate_pool=K, filters=Filters(where=condition))
+    assert store.embedder is not None
+    vector = store.embedder.embed_query(f"{chance.randrange(ASKED)}")
+    with store.connection.transaction():
+        exact = vector_candidates(vector, plan, store, True)
+        chosen, is_exact = vector_list(vector, plan, store, read_state(plan, store), whole_pool=True)
+    mask = np.array([matches(condition, records[key]) for key in keys])
+    best = np.sort((vectors @ np.asarray(vector))[mask])[::-1][:K]
+    scores = [item.score for item in exact]
+    tally["wrong python"] += len(best) != len(scores) or not np.allclose(best, scores, atol=1e-5)
+    tally["wrong auto"] += is_exact and described(chosen) != described(exact)
 
 
 def described(candidates: list[Candidate]) -> list[tuple[Any, ...]]:

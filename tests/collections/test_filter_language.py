@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collections_app.domain.filter_language import EXAMPLES, read_filter, write_filter
+from collections_app.domain.filter_language import complete_filter, read_filter, write_filter
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 from tests.typed_filters import random_filter
@@ -80,6 +80,30 @@ def test_a_filter_that_is_too_large_is_refused(text: str) -> None:
         read_filter(text)
 
 
-@pytest.mark.parametrize("text", EXAMPLES)
-def test_the_examples_can_be_read(text: str) -> None:
-    assert read_filter(text)
+@pytest.mark.parametrize(
+    ("text", "offered", "missing"),
+    [
+        ("", {"page", "metadata.price", "metadata['my key']", "not"}, {"page =", "sheet"}),
+        ("pa", {"page"}, {"metadata.price"}),
+        ("page ", {"page >=", "page in (", "page is not none"}, {"page starts with"}),
+        ("tags ", {"tags =", "tags starts with"}, {"tags >="}),
+        ("tags = ", {"tags = 'a b'", "tags = 'c'"}, {"tags = page"}),
+        ("tags = a", {"tags = 'a b'"}, {"tags = 'c'"}),
+        ("tags = 'a", {"tags = 'a b'"}, {"tags = 'c'"}),
+        ("tags in (c, ", {"tags in (c, 'a b'"}, set()),
+        ("metadata['my key'] = ", {"metadata['my key'] = 3"}, set()),
+        ("page = 1 ", {"page = 1 and", "page = 1 or"}, {"page = 1 not"}),
+        ("page = 1 and not ti", {"page = 1 and not title"}, set()),
+        ("page ? ", set(), set()),
+    ],
+)  # fmt: skip
+def test_what_may_come_next_is_offered(text: str, offered: set[str], missing: set[str]) -> None:
+    held = {"tags": ["a b", "c"], "metadata.my key": [3]}
+
+    def values_of(field: str, begun: str) -> list[Any]:
+        return held.get(field, [])
+
+    fields = ["page", "tags", "title", "metadata.price", "metadata.my key"]
+    found = set(complete_filter(text, fields, values_of))
+    assert offered <= found and not missing & found
+    assert found or not offered

@@ -9,18 +9,27 @@ from typing import Any
 import pytest
 from django.db import connection as django_connection
 
-from ragd.conditions import DEPTH_MAX, PARTS_MAX, VALUES_MAX, first_failure, matches, parse_condition
+from ragd.conditions import (
+    DEPTH_MAX,
+    FIELDS,
+    PARTS_MAX,
+    VALUES_MAX,
+    compared_fields,
+    first_failure,
+    matches,
+    parse_condition,
+)
 from ragd.errors import InvalidInput
-from ragd.search.conditions import condition_sql
+from ragd.search.conditions import condition_sql, document_condition_sql
 from ragd.types import Filters, RetrievePlan
 from tests.typed_filters import random_filter, random_record
 
+OF_CHUNKS = set(FIELDS) - {"tags", "doc_id", "title", "language", "media_type", "created_at", "updated_at"}
 MAKE = """
 CREATE TEMP TABLE rows_tried (number int, doc_id text COLLATE "C", tags text[], metadata jsonb, attributes jsonb)
     ON COMMIT DROP;
 CREATE TEMP TABLE documents_tried (collection_id int, doc_id text COLLATE "C", title text, media_type text,
-    language text,
-    created_at timestamptz, updated_at timestamptz) ON COMMIT DROP;
+    language text, created_at timestamptz, updated_at timestamptz, tags text[], metadata jsonb) ON COMMIT DROP;
 """
 
 
@@ -37,7 +46,8 @@ def compare(field: str, op: str, value: Any = None) -> dict[str, Any]:
 def test_sql_and_python_pass_the_same_rows(db: None) -> None:
     chance = random.Random(13)
     records = [random_record(chance, number) for number in range(250)]
-    counts = []
+    documents = {record["doc_id"]: record | {"attributes": {}} for record in records}
+    counts, of_documents = [], 0
     with django_connection.cursor() as cursor:
         cursor.execute(MAKE)
         for number, record in enumerate(records):
@@ -48,10 +58,11 @@ def test_sql_and_python_pass_the_same_rows(db: None) -> None:
                 *(json.dumps(record[k]) for k in ("metadata", "attributes")),
             ]
             cursor.execute("INSERT INTO rows_tried VALUES (%s, %s, %s, %s, %s)", values)
-        for record in {record["doc_id"]: record for record in records}.values():
-            names = ("doc_id", "title", "media_type", "language", "created_at", "updated_at")
+        for record in documents.values():
+            names = ("doc_id", "title", "media_type", "language", "created_at", "updated_at", "tags")
             cursor.execute(
-                "INSERT INTO documents_tried VALUES (7, %s, %s, %s, %s, %s, %s)", [record[name] for name in names]
+                "INSERT INTO documents_tried VALUES (7, %s, %s, %s, %s, %s, %s, %s, %s)",
+                [*(record[name] for name in names), json.dumps(record["metadata"])],
             )
         for _ in range(700):
             stated = random_filter(chance)
@@ -63,7 +74,17 @@ def test_sql_and_python_pass_the_same_rows(db: None) -> None:
             expected = {number for number, record in enumerate(records) if matches(condition, record)}
             assert passed == expected, stated
             counts.append(len(passed))
+            if any(each.field in OF_CHUNKS for each in compared_fields(condition)):
+                with pytest.raises(InvalidInput):
+                    document_condition_sql(condition)
+                continue
+            sql, params = document_condition_sql(condition)
+            cursor.execute(f"SELECT doc_id FROM documents_tried WHERE {sql}", params)
+            chosen = {doc_id for doc_id, record in documents.items() if matches(condition, record)}
+            assert {doc_id for (doc_id,) in cursor.fetchall()} == chosen, stated
+            of_documents += 0 < len(chosen) < len(documents)
     assert sum(0 < count < len(records) for count in counts) > 300, "most filters tell rows apart"
+    assert of_documents > 50
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,21 @@ def test_the_index_gives_what_the_scan_gives(make_store: Any) -> None:
     overlap = {item.key for item in scanned.candidates[:12]} & {item.key for item in indexed.candidates[:12]}
     assert len(overlap) == 12
     assert retrieve_detailed("word3", RetrievePlan(mode="vector"), store).exact is False
+
+
+def test_a_filter_that_leaves_few_is_compared_exactly_in_one_reading(make_store: Any) -> None:
+    store = make_store(exact_threshold=10)
+    tagged = [("few",) * (n % 12 == 0) + ("many",) * (n % 2 == 0) for n in range(120)]
+    index([c for n, tags in enumerate(tagged) for c in make_chunks(f"d{n:03}", f"word{n % 7} x", tags=tags)], store)
+    store.build_vector_index()
+    for tag, exact, passing in (("few", True, 10), ("many", False, 60), ("none", True, 0)):
+        plan = RetrievePlan(mode="vector", k=12, filters=Filters(tags_any=(tag,)))
+        found = retrieve_detailed("word3", plan, store)
+        scanned = retrieve_detailed("word3", replace(plan, exact="always"), store)
+        assert (found.exact, len(found.candidates)) == (exact, min(12, passing))
+        if exact:
+            assert found.candidates == scanned.candidates
+            assert retrieve("word3", plan, store) == scanned.candidates
 
 
 def test_more_than_two_thousand_dimensions_are_indexed_as_halfvec(make_store: Any) -> None:

@@ -148,6 +148,24 @@ def test_a_word_of_a_tables_name_that_is_a_value_restricts_the_rows() -> None:
     assert everything is not None and everything.declined
 
 
+@pytest.mark.parametrize(
+    ("question", "rows"),
+    [
+        ("How many items have no valve?", None), ("How many items have kind valve and no shipped?", None),
+        ("How many items are a valve?", None), ("How many items have shipped no?", 2),
+        ('How many items have "no"?', 2), ('How many items have kind valve and item "a"?', 1),
+        ("How many items are in IT?", 1), ("How many items have kind it?", None),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_also_a_word_of_the_question_is_not_guessed(question: str, rows: int | None) -> None:
+    collection = make_collection("items", empty=True)
+    table = "| Item | Kind | Shipped |\n| --- | --- | --- |\n| a | valve | no |\n| b | valve | yes |\n| c | IT | no |"
+    ingest_text(collection, "items.csv", table, title="Items")
+    result = counted(question, collection)
+    assert result is not None and bool(result.declined) is (rows is None), result and result.declined
+    assert len(result.rows) == (rows or 0)
+
+
 def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
     collection = make_collection("items", empty=True)
     ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")

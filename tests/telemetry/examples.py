@@ -26,6 +26,7 @@ def make_candidates(count: int) -> list[Candidate]:
             score_kind="rrf",
             unit_score=max(0.0, 1 - number / 200),
             ranks={"vector": ListRank(number + 1, 0.5), "lexical": ListRank(number + 2, 7.25)},
+            attributes={"section": [f"Part {number}"], "page": number, "cells": [[0, 1, "", "A", "1"]]},
         )
         for number in range(count)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def listed(html: str) -> list[str]:
 def hidden(html: str) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html):
-        fields.setdefault(name, []).append(value)
+        fields.setdefault(name, []).append(unescape(value))
     return fields
 
 
@@ -89,6 +90,47 @@ def test_all_that_match_are_changed_after_a_page_that_counts_them(
     assert not Document.objects.get(doc_id="whales.md").enabled and Document.objects.get(doc_id="new.md").enabled
 
 
+def test_documents_are_filtered_by_an_expression(visitor: Client, nature: Any) -> None:
+    edit_document(nature, WHALES, {"metadata": {"year": 2024}})
+    html = text(visitor.get(TABLE, {"filter": "metadata.year >= 2020 and title starts with Wh"}))
+    assert listed(html) == [WHALES] and "metadata.year &gt;= 2020" in html
+    for wrong in ("metadata.year >=", "page = 3"):
+        answer = visitor.get(TABLE, {"filter": wrong})
+        assert answer.status_code == 422 and listed(text(answer)) == []
+        assert has(answer, "#filter-error") and attribute(answer, "#id_filter", "value") == wrong
+    fields = {"all_matching": "on", "f_state": "present", "action": "disable", "f_filter": "metadata.year >= 2020"}
+    asked = text(visitor.post(CHANGE, fields))
+    assert 'data-documents="1"' in asked
+    visitor.post(CHANGE, hidden(asked), follow=True)
+    assert list(Document.objects.filter(enabled=False).values_list("doc_id", flat=True)) == [WHALES]
+    for wrong in ("metadata.year >=", "page = 3"):
+        fields = {"all_matching": "on", "action": "enable", "confirmed": "on", "f_filter": wrong}
+        assert tones(visitor.post(CHANGE, fields, follow=True)) == ["bad"]
+    assert Document.objects.filter(enabled=False).count() == 1
+
+
+def test_a_filter_is_completed_from_its_own_collection(visitor: Client, fill: Callable[..., Any]) -> None:
+    nature, attic = fill(), fill("attic")
+    edit_document(nature, WHALES, {"metadata": {"year": 2024, "the <b>": True}, "tags": ["sea"]})
+    edit_document(attic, WHALES, {"metadata": {"secret": 1}, "tags": ["season"]})
+
+    def offered(filter: str, collection: str = "nature", **more: str) -> list[str]:
+        asked = {"filter": filter, "collection": collection, **more}
+        html = text(visitor.get("/filter-completions/", asked))
+        return [unescape(value) for value in re.findall(r'<option value="([^"]*)">', html)]
+
+    names = offered("")
+    assert {"metadata.year", "metadata['the <b>']", "title", "section"} <= {*names}
+    assert not {"metadata.secret", "slide"} & {*names}
+    assert "section" not in offered("", of="documents")
+    assert offered("tags = se") == ["tags = 'sea'"]
+    assert offered("metadata.year = ") == ["metadata.year = 2024"]
+    assert "block = 'text'" in offered("block = ")
+    assert offered("metadata.year = ", "none") == []
+    assert offered("page = = ") == [] == offered("x\x00")
+    assert offered("", field="b-filter", **{"b-filter": "titl"}) == ["title"]
+
+
 def test_deleting_asks_with_all_that_goes(visitor: Client, revised: Any) -> None:
     html = text(visitor.post(CHANGE, {"action": "delete", "doc_id": [WHALES, "trees.md"]}))
     assert 'data-action="delete" data-documents="2" data-revisions="2"' in html
@@ -113,6 +155,12 @@ def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
     only = hidden(form) | {"key": "team", "value": "plain words", "scope": "existing", "remove_key": "none"}
     visitor.post(CHANGE, only)
     assert get_document(nature, WHALES).metadata == {"team": "plain words"}
+    assert visitor.post(CHANGE, hidden(form) | {"add_tags": "new", "language": "x1"}).status_code == 422
+    assert get_document(nature, WHALES).tags == ["water", "wet"]
+    visitor.post(CHANGE, hidden(form) | {"language": "FR"})
+    assert get_document(nature, WHALES).language_stated == "fr"
+    visitor.post(CHANGE, hidden(form) | {"detect_language": "on"})
+    assert (get_document(nature, WHALES).language_stated, get_document(nature, WHALES).language) == ("", "en")
 
 
 def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> None:

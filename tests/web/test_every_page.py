@@ -16,7 +16,7 @@ from django.utils import timezone
 from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
-FRAGMENTS = {"collections:switcher", "evaluation:span-completions"}
+FRAGMENTS = {"collections:switcher", "collections:filter-completions", "evaluation:span-completions"}
 DOWNLOADS = {"collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py

@@ -8,10 +8,13 @@ from typing import Any
 
 from django.db.models import Count, F, Func, Q, TextField
 
+from collections_app.domain.filter_language import read_filter as read_expression
+from collections_app.domain.filter_language import write_filter
 from collections_app.domain.identity import can_be_stored, check_doc_id
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.models.library import UNKNOWN_LANGUAGE, DocumentQuerySet
+from ragd.conditions import Condition, parse_condition
 from ragd.errors import InvalidInput
 
 STATES = ("present", "enabled", "disabled", "archived", "any")
@@ -23,13 +26,14 @@ FACETS_MAX = 30
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
     """q: words that id, title or source contain. tags: all of them. state: one of STATES. language:
-    ISO 639-1 code, or "unknown". Empty fields match all."""
+    ISO 639-1 code, or "unknown". where: a typed filter over the fields of documents. Empty fields match all."""
 
     q: str = ""
     tags: tuple[str, ...] = ()
     state: str = "present"
     media_type: str = ""
     language: str = ""
+    where: Condition | None = None
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -40,14 +44,20 @@ class DocumentFilter:
         """Whether anything is stated."""
         return self != DocumentFilter()
 
+    @property
+    def expression(self) -> str:
+        """`where` as people write it."""
+        return write_filter(self.where) if self.where else ""
+
     def rows(self, collection: Collection) -> DocumentQuerySet:
-        """The documents that it lets through, in no order."""
+        """The documents that it lets through, in no order. Raises InvalidInput where `where` asks for a field of
+        chunks."""
         document_query_set: DocumentQuerySet = Document.objects.filter(collection=collection)
         if not all(can_be_stored(text) for text in (self.q, self.media_type, self.language, *self.tags)):
             return document_query_set.none()
         document_query_set = document_query_set.matching(self.q)
         rows = document_query_set.tagged(self.tags).in_state(self.state)
-        return rows.of_type(self.media_type).in_language(self.language)
+        return rows.of_type(self.media_type).in_language(self.language).satisfying(self.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,8 @@ def choose_matching(
 
 
 def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
-    """From the fields of an address or a form; what makes no sense there counts as not stated."""
+    """From the fields of an address or a form; what makes no sense there counts as not stated, but for `filter`: a
+    list without it would be of too many documents. Raises InvalidInput that says what is wrong in it."""
     state = str(values.get("state") or "present")
     tags = values.get("tags") or ()
     return DocumentFilter(
@@ -137,4 +148,5 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
         state=state if state in STATES else "present",
         media_type=str(values.get("type") or ""),
         language=str(values.get("language") or ""),
+        where=parse_condition(read_expression(str(values.get("filter") or ""))),
     )

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
+from django.forms.renderers import BaseRenderer
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from collections_app.domain.filter_language import read_filter, write_json
+from collections_app.domain.identity import check_language
 from ragd.errors import InvalidInput
 
 FILTER_EXAMPLE = "page >= 3 and language = de"
@@ -68,6 +74,19 @@ class PlaceField(forms.IntegerField):
         return None if place is None else place - 1
 
 
+class LanguageField(forms.CharField):
+    """The language of a text as an ISO 639-1 code in lower case; "" when nothing is typed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=2, required=False, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        try:
+            return check_language(super().clean(value))
+        except InvalidInput as error:
+            raise ValidationError(error.message) from None
+
+
 class ObjectField(forms.CharField):
     """One JSON object; {} when nothing is typed."""
 
@@ -95,16 +114,15 @@ class ObjectField(forms.CharField):
         return value
 
 
-class FilterField(forms.CharField):
-    """A typed filter in the language of `filter_language`; its JSON, {} when nothing is typed."""
+class WrittenField(forms.CharField):
+    """An object in a language of its own; {} when nothing is typed. read raises InvalidInput; write is its inverse."""
 
-    widget = forms.TextInput(
-        attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off", "placeholder": FILTER_EXAMPLE}
-    )
+    read: Callable[[str], Mapping[str, Any]]
+    write: Callable[[Mapping[str, Any]], str]
 
     def to_python(self, value: Any) -> Any:
         try:
-            return read_filter(str(value or ""))
+            return self.read(str(value or ""))
         except InvalidInput as error:
             raise ValidationError(error.message) from None
 
@@ -115,7 +133,45 @@ class FilterField(forms.CharField):
         return
 
     def prepare_value(self, value: Any) -> Any:
-        return write_json(value) if isinstance(value, Mapping) else value
+        return self.write(value) if isinstance(value, Mapping) else value
+
+
+class FilterInput(forms.TextInput):
+    """A text with the fields and values of a collection as completions. collection: its name; "" where a field of that
+    name on the page says it."""
+
+    collection = ""
+
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
+    ) -> SafeString:
+        options = f"{(attrs or {}).get('id', name)}-options"
+        asked = {"field": name} | ({"collection": self.collection} if self.collection else {})
+        more = {
+            "list": options,
+            "hx-get": f"{reverse('collections:filter-completions')}?{urlencode(asked)}",
+            "hx-trigger": "focus once, input changed delay:150ms",
+            "hx-target": f"#{options}",
+            "hx-swap": "innerHTML",
+            "hx-push-url": "false",
+        } | ({} if self.collection else {"hx-include": "[name=collection]"})
+        return format_html(
+            '{}<datalist id="{}"></datalist>', super().render(name, value, {**(attrs or {}), **more}, renderer), options
+        )
+
+
+class FilterField(WrittenField):
+    """A typed filter in the language of `filter_language`; its JSON, {} when nothing is typed."""
+
+    widget = FilterInput(
+        attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off", "placeholder": FILTER_EXAMPLE}
+    )
+    read, write = staticmethod(read_filter), staticmethod(write_json)
+
+    def complete_in(self, collection: str) -> None:
+        """Offer the fields and values of that collection."""
+        assert isinstance(self.widget, FilterInput)
+        self.widget.collection = collection
 
 
 class FilesInput(forms.ClearableFileInput):

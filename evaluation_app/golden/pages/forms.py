@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
+from collections_app.views.forms.fields import WrittenField
 from evaluation_app.golden.criteria import CRITERIA, GUARDRAILS
 from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
 from evaluation_app.measures.catalogue import MEASURES, measure_of
 from evaluation_app.models import GoldenQuestion
 from evaluation_app.rubrics.definitions import Rubric
-from ragd.errors import InvalidInput
 
 CATEGORY_LIST = "categories"
 
 
-class ThresholdsField(forms.CharField):
+class ThresholdsField(WrittenField):
     """ "recall@10=1; adherence=1" as measure -> least value; {} for nothing."""
 
-    def to_python(self, value: Any) -> Any:
-        try:
-            return read_thresholds(str(value or ""))
-        except InvalidInput as error:
-            raise ValidationError(error.message) from None
-
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
-
-    def prepare_value(self, value: Any) -> Any:
-        return write_thresholds(value) if isinstance(value, Mapping) else value
+    read, write = staticmethod(read_thresholds), staticmethod(write_thresholds)
 
 
 class GoldenSetForm(forms.Form):
@@ -90,7 +76,7 @@ class GoldenSetChangeForm(forms.Form):
         own = [rubric.measure for rubric in rubrics]
         present = self.initial.get("primary_measure", "")
         known = {name: measure_of(name).title for name in (*MEASURES, *own, present)}
-        default = {"": "Correctness where scored, else hit"}
+        default = {"": gettext_lazy("Correctness where scored, else hit")}
         field_of(self, "primary_measure", forms.ChoiceField).choices = list((known | default).items())
 
     def criteria(self) -> dict[str, Any]:
@@ -161,7 +147,7 @@ class RunQuestionForm(QuestionForm):
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        choices = [("", gettext_lazy("Choose a test set")), *sets, (self.NEW_SET, gettext_lazy("New test set"))]
         field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
-from lark import UnexpectedInput
-
+from collections_app.domain.expressions import words_of
 from evaluation_app.spans.search import scores
 from evaluation_app.spans.search.conditions import WRITTEN
-from evaluation_app.spans.search.language import CLOSED, COLUMNS, FIELD_NAMES, PARSER, SIGNS
-from ragd.errors import InvalidInput
+from evaluation_app.spans.search.language import CLOSED, COLUMNS, FIELD_NAMES, LANGUAGE, SIGNS
 
-OFFERED_MAX = 40
-WHOLE_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
-BEGUN = re.compile(r"['\"].*$|[<>=!]+$|[\w.@:\-]*$", re.DOTALL)  # the word at the end, which may be incomplete
 TEXT_OPERATORS = ("==", "!=", "contains", "starts with", "in (", "is none", "is not none")
 NUMBER_OPERATORS = (*dict.fromkeys(SIGNS.values()), "in (", "is none", "is not none")
 
 
 def complete(text: str) -> list[str]:
-    """The expression with each word that may stand next, or that the last word may become; at most OFFERED_MAX, fields
-    before attributes. [] where it is wrong already."""
-    begun = BEGUN.search(WHOLE_TEXT.sub(lambda whole: " " * len(whole[0]), text))
-    before = text[: begun.start()] if begun else text
-    word = text[len(before) :]
-    try:
-        tokens = list(PARSER.lex(before))
-        parser = PARSER.parse_interactive(before)
-        parser.exhaust_lexer()
-        accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
-    except (UnexpectedInput, InvalidInput):
-        return []
-    named = next((str(token) for token in reversed(tokens) if token.type == "NAME"), "")
-    words = _words(accepted, named, word)
-    fitting = [each for each in words if each.casefold().startswith(word.casefold()) and each != word]
-    return [f"{before}{each}" for each in dict.fromkeys(fitting)][:OFFERED_MAX]
+    """The expression with each word that may stand next, or that the last word may become, fields before attributes.
+    [] where it is wrong already."""
+    return LANGUAGE.complete(text, _words)
 
 
 def _words(accepted: set[str], named: str, word: str) -> list[str]:
@@ -50,4 +30,4 @@ def _words(accepted: set[str], named: str, word: str) -> list[str]:
         words += NUMBER_OPERATORS if is_number else TEXT_OPERATORS
     if "TEXT" in accepted and "NAME" not in accepted and column is not None and column.column in CLOSED:
         words += [f"'{value}'" for value in CLOSED[column.column]()]
-    return words + [each.lower() for each in ("AND", "OR", "NOT") if each in accepted]
+    return words + words_of(accepted, "and", "or", "not")

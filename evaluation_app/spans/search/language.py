@@ -6,7 +6,6 @@ measure of the query run's evaluation; words of the language are read in either 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +25,9 @@ from django.db.models.lookups import (
     LessThanOrEqual,
     StartsWith,
 )
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+from lark import Token, v_args
 
+from collections_app.domain.expressions import Builder, Language, unquote
 from evaluation_app.spans.search import scores
 from evaluation_app.spans.search.conditions import (
     Literal,
@@ -43,7 +43,6 @@ from ragd.telemetry import names
 
 SCORE_EXAMPLE = "score.correctness"
 LENGTH_MAX = 2000
-DEPTH_MAX = 40
 Named = tuple[str, int]  # a name and its position, from 1
 SIGNS = {"==": "==", "=": "==", "!=": "!=", "<>": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 LOOKUPS: dict[str, Any] = {
@@ -69,23 +68,9 @@ GRAMMAR = r"""
     value: TEXT | NUMBER | TRUE | FALSE
 
     %declare AND OR NOT IN IS CONTAINS STARTS WITH TRUE FALSE NONE NULL ATTRIBUTES
-    TEXT: /'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/s
-    NUMBER: /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/
     NAME: /score\.[\w.\-@:]+|[A-Za-z_][\w.\-]*/
-    SIGN: /==|!=|<>|>=|<=|[=<>]/
-    LPAR: "("
-    RPAR: ")"
-    LSQB: "["
-    RSQB: "]"
-    COMMA: ","
-    %ignore /\s+/
 """
-# what a message calls the terminals that may come next, in this order; the words of the language are called as they are
-LABELS = {
-    "NAME": "a name", "SIGN": f"an operator ({', '.join(dict.fromkeys(SIGNS.values()))})", "TEXT": "a text in quotes",
-    "NUMBER": "a number", "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]", "COMMA": ",",
-    **{word.upper(): word for word in sorted(KEYWORDS - {"attributes", "null"})}, "$END": "the end",
-}  # fmt: skip
+LABELS = {"SIGN": f"an operator ({', '.join(dict.fromkeys(SIGNS.values()))})", "TEXT": "a text in quotes"}
 CLOSED: dict[str, Callable[[], Sequence[str]]] = {
     "oi_kind": lambda: (*OI_KINDS, *OTEL_KINDS),
     "status_code": lambda: STATUS_CODES,
@@ -148,23 +133,7 @@ TOTAL = Coalesce(
 def parse_expression(text: str) -> Q:
     """The condition. Raises InvalidInput (field "where") that says what was expected and at which character, counted
     from 1, and for an unknown name lists the known ones."""
-    if len(text) > LENGTH_MAX:
-        raise wrong_filter(f"a filter has at most {LENGTH_MAX} characters, not {len(text)}")
-    try:
-        _check_depth(text)
-        condition: Q = PARSER.parse(text)  # type: ignore[assignment]  # the transformer makes a Q of the tree
-    except UnexpectedCharacters as error:
-        at = error.pos_in_stream or 0
-        raise wrong_filter(
-            f"{text[at : at + 12]!r} at position {at + 1} is no name, value or operator (texts need quotes)"
-        ) from None
-    except UnexpectedToken as error:
-        expected = ", ".join(label for terminal, label in LABELS.items() if terminal in error.accepts)
-        at_end = error.token.type == "$END"
-        position = len(text) + 1 if at_end else (error.token.start_pos or 0) + 1
-        actual = "the filter ends" if at_end else f"there is {str(error.token)!r}"
-        raise wrong_filter(f"expected {expected} at position {position}, but {actual}") from None
-    return condition
+    return LANGUAGE.read(text)
 
 
 def wrong_filter(message: str) -> InvalidInput:
@@ -172,22 +141,9 @@ def wrong_filter(message: str) -> InvalidInput:
     return InvalidInput(message, field="where")
 
 
-def _check_depth(text: str) -> None:
-    """Raises InvalidInput where parentheses or repeated negations nest deeper than the database should be asked."""
-    depth = negations = 0
-    for token in PARSER.lex(text):
-        depth += (token.type == "LPAR") - (token.type == "RPAR")
-        negations = negations + 1 if token.type == "NOT" else 0 if token.type != "LPAR" else negations
-        if max(depth, negations) > DEPTH_MAX:
-            raise wrong_filter(f"a filter nests at most {DEPTH_MAX} deep")
-
-
 @v_args(inline=True)
-class ConditionBuilder(Transformer[Token, Q]):
-    """Makes the condition while the text is parsed: one method for each rule of GRAMMAR."""
-
-    def start(self, condition: Q) -> Q:
-        return condition
+class ConditionBuilder(Builder[Q]):
+    """Makes the condition while the text is parsed."""
 
     def any_of(self, left: Q, _or: Token, right: Q) -> Q:
         return left | right
@@ -197,9 +153,6 @@ class ConditionBuilder(Transformer[Token, Q]):
 
     def negated(self, _not_: Token, condition: Q) -> Q:
         return _not(condition)
-
-    def grouped(self, _open: Token, condition: Q, _close: Token) -> Q:
-        return condition
 
     def compared(self, name: Named, operator: str, value: Literal) -> Q:
         return compare(*name, operator, value)
@@ -222,41 +175,22 @@ class ConditionBuilder(Transformer[Token, Q]):
         return compare(*name, "exists" if negation else "missing", None)
 
     def containing(self, text: Token, negation: Token | None, _in: Token, name: Named) -> Q:
-        condition = compare(*name, "contains", _unquoted(text))
+        condition = compare(*name, "contains", unquote(text))
         return _not(condition) if negation else condition
 
     def name(self, first: Token, *rest: Token) -> Named:
         """The name and its position, from 1."""
         if not rest:
             return str(first), (first.start_pos or 0) + 1
-        return f"attributes.{_unquoted(rest[1])}", (rest[1].start_pos or 0) + 1
+        return f"attributes.{unquote(rest[1])}", (rest[1].start_pos or 0) + 1
 
     def operator(self, word: Token, _with: Token | None = None) -> str:
         return {"CONTAINS": "contains", "STARTS": "starts with"}.get(word.type) or SIGNS[word]
 
-    def values(self, *values: Literal) -> list[Literal]:
-        return list(values[::2])  # every other one is a comma
 
-    def value(self, token: Token) -> Literal:
-        if token.type == "TEXT":
-            return _unquoted(token)
-        if token.type == "NUMBER":
-            return float(token) if re.search(r"[.eE]", token) else int(token)
-        return token.type == "TRUE"
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-
-
-def _keyword(token: Token) -> Token:
-    """A name that is a word of the language becomes its terminal."""
-    return token.update(type=token.upper()) if token.lower() in KEYWORDS else token
-
-
-PARSER = Lark(
-    GRAMMAR, parser="lalr", lexer="basic", transformer=ConditionBuilder(), lexer_callbacks={"NAME": _keyword},
-    maybe_placeholders=True,
+LANGUAGE = Language[Q](
+    GRAMMAR, ConditionBuilder(), keywords=KEYWORDS, labels=LABELS, field="where", length_max=LENGTH_MAX,
+    hint=" (texts need quotes)",
 )  # fmt: skip
 
 
