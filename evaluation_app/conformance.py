@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from collections_app.services.governance import audit
 from collections_app.work.delivery import enqueue, job_retry_policy, sweep
@@ -30,12 +31,12 @@ SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension W
 """
 
 CHAPTERS = {
-    "1": "Ingest and retrieval blocks",
-    "2": "Library",
-    "3": "Schema",
-    "4": "Retrieval semantics",
-    "5": "Golden results",
-    "6": "Channels",
+    "1": gettext_noop("Ingest and retrieval blocks"),
+    "2": gettext_noop("Library"),
+    "3": gettext_noop("Schema"),
+    "4": gettext_noop("Retrieval semantics"),
+    "5": gettext_noop("Golden results"),
+    "6": gettext_noop("Channels"),
 }
 
 

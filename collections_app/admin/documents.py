@@ -95,7 +95,7 @@ class DocumentAdmin(CollectionRowsAdmin):
         "doc_id", "title", "collection", "enabled", "archived", "revisions", "chunk_count", "token_count", "media_type",
         "updated_at",
     )  # fmt: skip
-    list_filter = ("enabled", ("archived_at", admin.EmptyFieldListFilter), "collection", "media_type")
+    list_filter = ("enabled", ("archived_at", admin.EmptyFieldListFilter), "collection", "media_type", "language")
     search_fields = ("doc_id", "title", "source")
     date_hierarchy = "updated_at"
     ordering = ("-updated_at", "doc_id")
@@ -103,6 +103,7 @@ class DocumentAdmin(CollectionRowsAdmin):
     addable = True
     fieldsets = (
         (None, {"fields": ("doc_id", "title", "collection", "tags", "metadata", "enabled", "archived_at")}),
+        ("Language", {"fields": ("language", "language_stated")}),
         ("From the file", {"fields": ("file_metadata",)}),
         ("Content", {"fields": ("chunk_count", "token_count", "size_chars", "revisions", "warnings", "beginning")}),
         ("Chunking policy", {"fields": ("chunk_policy", "chunk_policy_stated")}),
@@ -134,7 +135,7 @@ class DocumentAdmin(CollectionRowsAdmin):
         return upload_page(self, request, DocumentsForm)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Title, tags, metadata and policy, as the document's page has them."""
+        """Title, tags, language, metadata and policy, as the document's page has them."""
         if not self.may_change(request):
             raise PermissionDenied
         rows = self.get_queryset(request).select_related("collection")

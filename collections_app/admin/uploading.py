@@ -14,7 +14,7 @@ from collections_app.admin.form_pages import form_page
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
-from collections_app.views.forms.collections import IntakeFields
+from collections_app.views.forms.collections import FileFields
 from collections_app.views.forms.fields import FilesField
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ADD_DOCUMENTS = "collections_app.add_document"
 NOTE = "Tags and metadata that are left empty stay as they are. A ZIP or TAR is unpacked; each file is a document."
 
 
-class FilesForm(IntakeFields):
+class FilesForm(FileFields):
     """Files, and what is said about them."""
 
     uploads = FilesField(label=gettext_lazy("Files"), help_text=gettext_lazy("One or many."))

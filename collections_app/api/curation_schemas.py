@@ -52,7 +52,7 @@ class BulkRequest(Request):
 
     action: Literal[
         "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
-        "reindex", "delete",
+        "set_language", "reindex", "delete",
     ]  # fmt: skip
     doc_ids: list[str] | None = Field(None, description="at most 10,000")
     filter: FilterRequest | None = None
@@ -64,6 +64,7 @@ class BulkRequest(Request):
     key: str = Field("", description="for set_metadata and remove_metadata")
     value: Any = Field(None, description="for set_metadata: any JSON")
     only_existing: StrictBool = Field(False, description="set_metadata: only where the key is there already")
+    language: str = Field("", description="for set_language: ISO 639-1 code; '' to have it found")
 
 
 class BulkError(Failure):

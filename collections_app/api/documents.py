@@ -159,7 +159,7 @@ def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> 
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)
     change = BulkChange(
-        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing
+        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing, payload.language
     ).checked()
     names = _choose(target, payload)
     if payload.dry_run:

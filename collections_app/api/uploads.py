@@ -89,6 +89,7 @@ class UploadPlanRequest(Request):
     prefix: str = Field("", description="a folder; empty: the whole collection")
     tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
     metadata: dict[str, Any] | None = None
+    language: str | None = Field(None, description="ISO 639-1 code; '' to have it found")
 
 
 class PlanItem(Schema):
@@ -158,7 +159,14 @@ def upload_documents(
     choice, choices = _read_clashes(on_clash, len(files))
     if dry_run:
         plan = preview_uploads(
-            target, files, doc_ids=doc_ids, tags=tags, metadata=explicit, on_clash=choice, choices=choices
+            target,
+            files,
+            doc_ids=doc_ids,
+            tags=tags,
+            metadata=explicit,
+            on_clash=choice,
+            choices=choices,
+            language=language,
         )
         return Status(200, plan)
 
@@ -185,7 +193,7 @@ def upload_documents(
         batches = (outcome.batch.pk for outcome in outcomes if outcome.batch)
         return {"results": outcomes, "batch_id": next(batches, None)}
 
-    fields = [doc_ids, tags, metadata, on_clash, batch, more]
+    fields = [doc_ids, tags, metadata, language, on_clash, batch, more]
     fingerprint = _fingerprint(files, fields) if HEADER in request.headers else ""
     return answer(request, produce, UploadAnswer, status=202, fingerprint=fingerprint)
 

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 from django.conf.locale import LANG_INFO
+from django.utils.translation import gettext
 
 MEGABYTE = 1_000_000
 
-STRATEGIES = {"structure": "structure-aware", "words": "sliding window"}
 LABEL_KINDS = ("message", "page", "row", "rows", "section", "sheet", "slide", "speaker")
 FILE_TYPES = {
     "application/epub+zip": "EPUB",
@@ -94,7 +94,7 @@ def amount(value: float | None, unit: str) -> str:
     if unit == "bytes":
         return size(round(value))
     text = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
-    return f"{text} {'characters' if unit == 'chars' else unit}".strip()
+    return f"{text} {gettext('characters') if unit == 'chars' else unit}".strip()
 
 
 def score(value: float | None) -> str:
@@ -131,7 +131,7 @@ def page_label(label: object) -> str:
 
 def strategy(kind: str) -> str:
     """structure, words -> what the interface calls the chunking strategy."""
-    return STRATEGIES.get(kind, kind)
+    return {"structure": gettext("structure-aware"), "words": gettext("sliding window")}.get(kind, kind)
 
 
 def file_type(media_type: str) -> str:
@@ -142,13 +142,14 @@ def file_type(media_type: str) -> str:
 def language_name(code: str) -> str:
     """de -> German: an ISO 639-1 code as people call the language; an unnamed one as it is, none as unknown."""
     code = {"zh": "zh-hans", "no": "nb"}.get(code, code)
-    name = str(LANG_INFO.get(code, {}).get("name", code)) or "unknown"
-    return "Chinese" if code == "zh-hans" else name
+    if code == "zh-hans":
+        return gettext("Chinese")
+    return gettext(str(LANG_INFO.get(code, {}).get("name", code)) or "unknown")
 
 
 def stemming(language: str) -> str:
     """What a collection's language is called: auto goes by each document's."""
-    return "language by document" if language == "auto" else language
+    return gettext("language by document") if language == "auto" else language
 
 
 def span(seconds: int) -> str:

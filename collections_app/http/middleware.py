@@ -1,4 +1,4 @@
-"""What holds for the answers of all addresses: the shape of the API's errors, and who may store an answer."""
+"""What holds for the answers of all addresses: the shape of the API's errors, who may store an answer, the language."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
+from django.middleware.locale import LocaleMiddleware
+from django.utils import translation
 from django.utils.cache import patch_vary_headers
 
 from collections_app.errors import MESSAGES, STATUS_TYPES, error_body, method_not_allowed
@@ -29,6 +31,17 @@ class ApiErrorMiddleware:
         if "json" in response.headers.get("Content-Type", ""):
             return response
         return _translate(request, response)
+
+
+class LanguageMiddleware(LocaleMiddleware):
+    """Pages in the language of their reader; the API speaks English to everybody, as programs read it."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        if request.path.startswith(API_PATHS):
+            translation.activate("en")
+            request.LANGUAGE_CODE = "en"
+        else:
+            super().process_request(request)
 
 
 class CacheMiddleware:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from collections_app.templatetags.interface import chip, icon
 from ragd.security import FAMILIES
@@ -15,35 +16,35 @@ register = template.Library()
 
 TONES = {"critical": "bad", "high": "bad", "medium": "watch", "low": "neutral"}
 PLACES = {
-    "query": "Question",
-    "history": "Earlier turn",
-    "prompt": "System prompt",
-    "source": "Chunk",
-    "answer": "Answer",
+    "query": gettext_lazy("Question"),
+    "history": gettext_lazy("Earlier turn"),
+    "prompt": gettext_lazy("System prompt"),
+    "source": gettext_lazy("Chunk"),
+    "answer": gettext_lazy("Answer"),
 }
 ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "withheld", "refused": "refused"}
 HIGH = 70
 FAMILY_WORDS = {
-    "prompt_injection": "Prompt injection",
-    "jailbreak": "Jailbreak",
-    "data_exfiltration": "Data exfiltration",
-    "system_prompt_request": "Prompt extraction",
-    "system_prompt_leak": "Prompt leak",
-    "secret": "Secret",
-    "personal_data": "Personal data",
+    "prompt_injection": gettext_lazy("Prompt injection"),
+    "jailbreak": gettext_lazy("Jailbreak"),
+    "data_exfiltration": gettext_lazy("Data exfiltration"),
+    "system_prompt_request": gettext_lazy("Prompt extraction"),
+    "system_prompt_leak": gettext_lazy("Prompt leak"),
+    "secret": gettext_lazy("Secret"),
+    "personal_data": gettext_lazy("Personal data"),
 }
 
 
 @register.filter
 def family_words(family: str) -> str:
     """What a family is called on pages."""
-    return FAMILY_WORDS.get(family, family.replace("_", " "))
+    return str(FAMILY_WORDS.get(family, family.replace("_", " ")))
 
 
 @register.filter
 def place_words(finding: Mapping[str, Any]) -> str:
     """Where a finding of a run stands."""
-    return PLACES.get(str(finding.get("place", "")), "")
+    return str(PLACES.get(str(finding.get("place", "")), ""))
 
 
 @register.filter

@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -31,7 +32,14 @@ from collections_app.views.forms.collections import ChunkChangeForm
 from collections_app.views.reading import show_chunk
 from ragd.errors import RagdError
 
-SAID = {"edit": "edited", "add": "added", "disable": "disabled", "enable": "enabled", "undo": "undone"}
+SAID = {
+    "edit": gettext_lazy("Chunk %(index)s edited."),
+    "add": gettext_lazy("Chunk added."),
+    "disable": gettext_lazy("Chunk %(index)s disabled."),
+    "enable": gettext_lazy("Chunk %(index)s enabled."),
+    "attach": gettext_lazy("Edit attached to chunk %(index)s."),
+    "undo": gettext_lazy("Edit reverted."),
+}
 
 
 @require_POST
@@ -78,19 +86,16 @@ def _change(
 def _say(collection: Collection, action: str, index: int, chunk_change: ChunkChange) -> SafeString | str:
     """What was done; a change that is new can be undone from there."""
     if not chunk_change.changed:
-        return f"Chunk {index}: no changes."
-    if action == "attach":
-        return f"Edit attached to chunk {chunk_change.chunk_index}."
-    if action == "undo":
-        return "Edit reverted."
-    message = "Chunk added." if action == "add" else f"Chunk {index} {SAID[action]}."
-    if chunk_change.overlay_id is None or chunk_change.before is not None:
+        return gettext("Chunk %(index)s: no changes.") % {"index": index}
+    message = SAID[action] % {"index": chunk_change.chunk_index if action == "attach" else index}
+    if action in ("attach", "undo") or chunk_change.overlay_id is None or chunk_change.before is not None:
         return message
     return format_html(
-        '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">Undo</button>',
+        '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">{}</button>',
         message,
         reverse("collections:chunk-change", args=[collection.name, index, chunk_change.doc_id]),
         f'{{"action": "undo", "overlay_id": {chunk_change.overlay_id}}}',
+        gettext("Undo"),
     )
 
 

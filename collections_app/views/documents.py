@@ -72,7 +72,7 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
     form = TextForm(request.POST or None)
 
     def save() -> HttpResponse:
-        data = dict(form.cleaned_data)
+        data = form.cleaned_data | {"language": form.cleaned_data["language"] or None}
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
         values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -30,12 +30,12 @@ from collections_app.views.forms.collections import POLICY_FIELDS, GenerationFor
 from ragd.errors import RagdError
 
 WORDS = {
-    "embed_model": "embedding model",
-    "embed_dims": "dimensions",
-    "hybrid_enabled": "keyword search",
-    "language": "language",
-    "policy": "chunking policy",
-    "vector_type": "vector index precision",
+    "embed_model": gettext_lazy("embedding model"),
+    "embed_dims": gettext_lazy("dimensions"),
+    "hybrid_enabled": gettext_lazy("keyword search"),
+    "language": gettext_lazy("language"),
+    "policy": gettext_lazy("chunking policy"),
+    "vector_type": gettext_lazy("vector index precision"),
 }
 
 

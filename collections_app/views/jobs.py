@@ -29,12 +29,12 @@ JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
 LINES_AT_ONCE = 60  # as many as the script asks for: their ids fit into one address
 STATE_LINKS = (
-    ("", "All"),
-    ("active", "In progress"),
-    ("failed", "Failed"),
-    ("quarantined", "Quarantined"),
-    ("succeeded", "Succeeded"),
-    ("cancelled", "Cancelled"),
+    ("", gettext_lazy("All")),
+    ("active", gettext_lazy("In progress")),
+    ("failed", gettext_lazy("Failed")),
+    ("quarantined", gettext_lazy("Quarantined")),
+    ("succeeded", gettext_lazy("Succeeded")),
+    ("cancelled", gettext_lazy("Cancelled")),
 )
 BATCHES_PER_PAGE = 20
 CHANGED = {"retry": gettext_lazy("%(jobs)s queued for retry."), "cancel": gettext_lazy("%(jobs)s cancelled.")}

@@ -13,18 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from django.utils.translation import gettext, gettext_noop
+
 from evaluation_app.judges.accuracy import Accuracy, accuracy_of
 from evaluation_app.measures.catalogue import HEADLINE, Band, Measure, by_construction, measure_of, order_of
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Bands
 
 GROUPS = {
-    "retrieval": "Retrieval",
-    "trace": "Context and answer",
-    "answer": "Expected answer",
-    "erag": "Document contribution",
-    "noise": "Noise",
-    "outcome": "Outcome",
+    "retrieval": gettext_noop("Retrieval"),
+    "trace": gettext_noop("Context and answer"),
+    "answer": gettext_noop("Expected answer"),
+    "erag": gettext_noop("Document contribution"),
+    "noise": gettext_noop("Noise"),
+    "outcome": gettext_noop("Outcome"),
 }
 FILLED_TO = 4  # a page that begins with few headline measures shows others beside them
 JUDGED_GROUPS = ("trace", "noise")
@@ -198,7 +200,9 @@ def means_of(summary: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:
     """(title of the group, its figures) in the order of GROUPS; groups without any are left out."""
-    groups = [(title, [item for item in figures if item.measure.group == key]) for key, title in GROUPS.items()]
+    groups = [
+        (gettext(title), [item for item in figures if item.measure.group == key]) for key, title in GROUPS.items()
+    ]
     return [(title, members) for title, members in groups if members]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from collections_app.errors import ServiceError, describe
@@ -37,12 +38,12 @@ WORDS = {
     "policy": "re-chunked with the other policy",
 }
 
-EFFECTS: Mapping[Effect, tuple[str, str, str]] = {  # tone, icon, word
-    "lost": ("bad", "cross", "Lost"),
-    "worse": ("watch", "down", "Ranks lower"),
-    "gained": ("good", "check", "Gained"),
-    "better": ("good", "up", "Ranks higher"),
-    "changed": ("neutral", "refresh", "Changed"),
+EFFECTS: Mapping[Effect, tuple[str, str, Any]] = {  # tone, icon, word
+    "lost": ("bad", "cross", gettext_lazy("Lost")),
+    "worse": ("watch", "down", gettext_lazy("Ranks lower")),
+    "gained": ("good", "check", gettext_lazy("Gained")),
+    "better": ("good", "up", gettext_lazy("Ranks higher")),
+    "changed": ("neutral", "refresh", gettext_lazy("Changed")),
 }
 
 

@@ -31,12 +31,12 @@ LATEST_SHOWN = 6
 SHOWN = ("correctness", "hit", "mrr")
 SHOWN_MOST = 3
 TITLES = {
-    "recall": "Recall: share of expected results that are retrieved",
-    "hit": "Hit rate: any expected result retrieved",
+    "recall": gettext_lazy("Recall: share of expected results that are retrieved"),
+    "hit": gettext_lazy("Hit rate: any expected result retrieved"),
     "mrr": "MRR: reciprocal rank of the first expected result",
     "map": "MAP: mean average precision",
-    "ndcg": "nDCG: normalized discounted cumulative gain",
-    "precision": "Precision: share of results that are expected",
+    "ndcg": gettext_lazy("nDCG: normalized discounted cumulative gain"),
+    "precision": gettext_lazy("Precision: share of results that are expected"),
 }
 
 
@@ -155,7 +155,7 @@ class GateForm(forms.Form):
         names = (
             GoldenSet.objects.filter(collection_name=collection.name).order_by("name").values_list("name", flat=True)
         )
-        choices = [("", "None: no quality gate"), *((name, name) for name in names)]
+        choices = [("", gettext_lazy("None: no quality gate")), *((name, name) for name in names)]
         field_of(self, "set", forms.ChoiceField).choices = choices
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from django.contrib.admin.models import LogEntry
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext, gettext_noop
 
 from collections_app.models import Collection, Document, DocumentRevision, StateChange
 from evaluation_app.golden.questions import Golden
@@ -19,16 +20,16 @@ Kind = Literal[
 ]
 SEARCHED = ("question", "expected_doc_ids", "expected_chunks", "expected_answer", "match")  # of a golden question
 TITLES: Mapping[str, str] = {
-    "revision": "Document changed",
-    "added": "Document added",
-    "deleted": "Document deleted",
-    "enabled": "Document enabled",
-    "disabled": "Document disabled",
-    "archived": "Document archived",
-    "unarchived": "Document unarchived",
-    "generation": "Index version activated",
-    "plan": "Retrieval settings changed",
-    "question": "Golden question changed",
+    "revision": gettext_noop("Document changed"),
+    "added": gettext_noop("Document added"),
+    "deleted": gettext_noop("Document deleted"),
+    "enabled": gettext_noop("Document enabled"),
+    "disabled": gettext_noop("Document disabled"),
+    "archived": gettext_noop("Document archived"),
+    "unarchived": gettext_noop("Document unarchived"),
+    "generation": gettext_noop("Index version activated"),
+    "plan": gettext_noop("Retrieval settings changed"),
+    "question": gettext_noop("Golden question changed"),
 }
 
 
@@ -50,7 +51,8 @@ class Event:
 
     @property
     def title(self) -> str:
-        return TITLES[self.kind]
+        """In the language of the page."""
+        return gettext(TITLES[self.kind])
 
     @property
     def of_collection(self) -> bool:
@@ -67,7 +69,7 @@ class Event:
         return {
             "at": self.at.isoformat(),
             "kind": self.kind,
-            "title": self.title,
+            "title": TITLES[self.kind],
             "doc_id": self.doc_id,
             "by": self.by,
             "number": self.number,

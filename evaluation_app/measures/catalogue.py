@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeGuard
 
+from django.utils.translation import gettext
+
 from ragd.errors import InvalidInput
 
 Bands = Mapping[str, tuple[float, float]]
@@ -107,56 +109,66 @@ class Measure:
         return "pass" if good is None else "watch"
 
 
-EXPECTED = "expected documents or chunks"
-JUDGED = "an answer and a judge"
-ANSWER = "an expected answer"
-RUBRICS = "an answer and a rubric of the test set"
+def _(text: str) -> str:
+    """Marks a text for translation: Django's own mark needs settings, which read this module."""
+    return text
+
+
+EXPECTED = _("expected documents or chunks")
+JUDGED = _("an answer and a judge")
+ANSWER = _("an expected answer")
+RUBRICS = _("an answer and a rubric of the test set")
 
 MEASURES: Mapping[str, Measure] = {
     item.name: item
     for item in (
-        Measure("precision", "Precision", "retrieval", "share of the top k that is expected", EXPECTED),
-        Measure("recall", "Recall", "retrieval", "share of the expected results in the top k", EXPECTED),
-        Measure("hit", "Hit", "retrieval", "any expected result in the top k", EXPECTED),
-        Measure("mrr", "MRR", "retrieval", "1 / rank of the first expected result", EXPECTED),
-        Measure("map", "MAP", "retrieval", "mean precision at the ranks of expected results", EXPECTED),
-        Measure("ndcg", "nDCG", "retrieval", "discounted gain, relative to the ideal ranking", EXPECTED),
-        Measure("context_relevance", "Context relevance", "trace",
-                "share of the context that is relevant to the question", "context and a judge", 0.7, 0.5),
-        Measure("context_utilization", "Context utilization", "trace",
-                "share of the context that the answer uses", JUDGED, 0.6, 0.4),
-        Measure("completeness", "Completeness", "trace",
-                "share of the relevant context that the answer uses", JUDGED, 0.8, 0.6),
-        Measure("adherence", "Adherence", "trace",
-                "the context supports the whole answer", JUDGED, 1.0, 1.0),
-        Measure("faithfulness", "Faithfulness", "trace",
-                "share of the answer's sentences that the context supports", JUDGED),
-        Measure("stated", "Stated by the context", "trace",
-                "share of the answer's sentences that a sentence of the context states, by rules", JUDGED),
-        Measure("answer_relevance", "Answer relevance", "trace",
-                "how well the answer addresses the question", JUDGED),
-        Measure("correctness", "Correctness", "answer",
-                "share of the expected answer's components that the answer holds", ANSWER),
-        Measure("citation_precision", "Citation precision", "answer",
-                "share of the cited documents and chunks that are expected", EXPECTED),
-        Measure("citation_recall", "Citation recall", "answer",
-                "share of the expected documents and chunks that are cited", EXPECTED),
-        Measure("exact_match", "Exact match", "answer", "the answer equals the expected one", ANSWER),
-        Measure("f1", "F1", "answer", "word overlap with the expected answer", ANSWER),
-        Measure("accuracy", "Accuracy", "answer", "the answer starts with the expected label", ANSWER),
-        Measure("rouge_l", "ROUGE-L", "answer", "longest common run of words with the expected answer", ANSWER),
-        Measure("contains", "Contains", "answer", "the answer contains the expected one", ANSWER),
-        Measure("erag_precision", "eRAG precision", "erag", "mean score of answers from each document alone", ANSWER),
-        Measure("erag_success", "eRAG success", "erag", "best score of an answer from one document alone", ANSWER),
-        Measure("erag_map", "eRAG MAP", "erag", "MAP over the documents whose label reaches the threshold", ANSWER),
-        Measure("erag_mrr", "eRAG MRR", "erag", "MRR over the documents whose label reaches the threshold", ANSWER),
-        Measure("erag_ndcg", "eRAG nDCG", "erag", "nDCG over the labels of the documents as grades", ANSWER),
-        Measure("noise_relevant", "Noise sensitivity, relevant", "noise",
-                "share of the answer that is wrong and comes from a relevant chunk", ANSWER, higher_is_better=False),
-        Measure("noise_irrelevant", "Noise sensitivity, irrelevant", "noise",
-                "share of the answer that is wrong and comes from an irrelevant chunk", ANSWER, higher_is_better=False),
-        Measure("right_outcome", "Correct outcome", "outcome",
-                "answered if an answer is expected, no answer otherwise"),
+        Measure("precision", _("Precision"), "retrieval", _("share of the top k that is expected"), EXPECTED),
+        Measure("recall", _("Recall"), "retrieval", _("share of the expected results in the top k"), EXPECTED),
+        Measure("hit", _("Hit"), "retrieval", _("any expected result in the top k"), EXPECTED),
+        Measure("mrr", _("MRR"), "retrieval", _("1 / rank of the first expected result"), EXPECTED),
+        Measure("map", _("MAP"), "retrieval", _("mean precision at the ranks of expected results"), EXPECTED),
+        Measure("ndcg", _("nDCG"), "retrieval", _("discounted gain, relative to the ideal ranking"), EXPECTED),
+        Measure("context_relevance", _("Context relevance"), "trace",
+                _("share of the context that is relevant to the question"), _("context and a judge"), 0.7, 0.5),
+        Measure("context_utilization", _("Context utilization"), "trace",
+                _("share of the context that the answer uses"), JUDGED, 0.6, 0.4),
+        Measure("completeness", _("Completeness"), "trace",
+                _("share of the relevant context that the answer uses"), JUDGED, 0.8, 0.6),
+        Measure("adherence", _("Adherence"), "trace",
+                _("the context supports the whole answer"), JUDGED, 1.0, 1.0),
+        Measure("faithfulness", _("Faithfulness"), "trace",
+                _("share of the answer's sentences that the context supports"), JUDGED),
+        Measure("stated", _("Stated by the context"), "trace",
+                _("share of the answer's sentences that a sentence of the context states, by rules"), JUDGED),
+        Measure("answer_relevance", _("Answer relevance"), "trace",
+                _("how well the answer addresses the question"), JUDGED),
+        Measure("correctness", _("Correctness"), "answer",
+                _("share of the expected answer's components that the answer holds"), ANSWER),
+        Measure("citation_precision", _("Citation precision"), "answer",
+                _("share of the cited documents and chunks that are expected"), EXPECTED),
+        Measure("citation_recall", _("Citation recall"), "answer",
+                _("share of the expected documents and chunks that are cited"), EXPECTED),
+        Measure("exact_match", _("Exact match"), "answer", _("the answer equals the expected one"), ANSWER),
+        Measure("f1", _("F1"), "answer", _("word overlap with the expected answer"), ANSWER),
+        Measure("accuracy", _("Accuracy"), "answer", _("the answer starts with the expected label"), ANSWER),
+        Measure("rouge_l", _("ROUGE-L"), "answer", _("longest common run of words with the expected answer"), ANSWER),
+        Measure("contains", _("Contains"), "answer", _("the answer contains the expected one"), ANSWER),
+        Measure("erag_precision", _("eRAG precision"), "erag",
+                _("mean score of answers from each document alone"), ANSWER),
+        Measure("erag_success", _("eRAG success"), "erag",
+                _("best score of an answer from one document alone"), ANSWER),
+        Measure("erag_map", _("eRAG MAP"), "erag",
+                _("MAP over the documents whose label reaches the threshold"), ANSWER),
+        Measure("erag_mrr", _("eRAG MRR"), "erag",
+                _("MRR over the documents whose label reaches the threshold"), ANSWER),
+        Measure("erag_ndcg", _("eRAG nDCG"), "erag", _("nDCG over the labels of the documents as grades"), ANSWER),
+        Measure("noise_relevant", _("Noise sensitivity, relevant"), "noise",
+                _("share of the answer that is wrong and comes from a relevant chunk"), ANSWER, higher_is_better=False),
+        Measure("noise_irrelevant", _("Noise sensitivity, irrelevant"), "noise",
+                _("share of the answer that is wrong and comes from an irrelevant chunk"),
+                ANSWER, higher_is_better=False),
+        Measure("right_outcome", _("Correct outcome"), "outcome",
+                _("answered if an answer is expected, no answer otherwise")),
     )
 }  # fmt: skip
 CUTS = ("precision", "recall", "hit", "mrr", "map", "ndcg")  # of documents; with "chunk_" before them, of chunks
@@ -164,9 +176,9 @@ CHUNK = "chunk_"
 
 
 def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
-    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut and with what
-    is counted, such as "Recall@10 (documents)". A name such as "rubric:polite" is a measure, whichever test sets have
-    that rubric.
+    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", in the language of the page, its
+    title with the cut and with what is counted, such as "Recall@10 (documents)". A name such as "rubric:polite" is a
+    measure, whichever test sets have that rubric.
 
     bands: name -> (good, poor) as people set them; one that is not in it keeps those of reference, which give no band.
     Raises InvalidInput for an unknown name; the message lists the known ones.
@@ -181,8 +193,10 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
         raise InvalidInput(f"there is no measure {name!r}; known are {known}, {RUBRIC}NAME", field="measure")
     if bands and base in bands:
         value = replace(value, good=bands[base][0], poor=bands[base][1], has_bands=True)
-    title = f"{value.title}@{cut} ({'chunks' if of_chunks else 'documents'})" if has_cut else value.title
-    return replace(value, name=name, title=title)
+    title, meaning, needs = (gettext(text) if text else "" for text in (value.title, value.meaning, value.needs))
+    if has_cut:
+        title = f"{title}@{cut} ({gettext('chunks') if of_chunks else gettext('documents')})"
+    return replace(value, name=name, title=title, meaning=meaning, needs=needs)
 
 
 def _rubric(name: str) -> Measure | None:
@@ -191,7 +205,8 @@ def _rubric(name: str) -> Measure | None:
     if own == name or not re.fullmatch(RUBRIC_NAME, own):
         return None
     title = re.sub("[_-]+", " ", own).strip().capitalize()
-    return Measure(name, f"Rubric: {title}", "answer", "how far the answer meets the test set's own rubric", RUBRICS)
+    meaning = _("how far the answer meets the test set's own rubric")
+    return Measure(name, gettext("Rubric: %(title)s") % {"title": title}, "answer", meaning, RUBRICS)
 
 
 def measure_of(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:

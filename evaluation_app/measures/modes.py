@@ -13,12 +13,51 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from django.utils.translation import gettext, gettext_noop
+
 from ragd.errors import InvalidInput
 
 Part = Literal["retrieval", "generation", "system"]
 Kind = Literal["failure", "diagnostic"]
 
 TABLE = Path(__file__).with_name("modes.toml")
+# what the table calls modes and fixes, for the catalogue of translations
+TITLES = (
+    gettext_noop("2x results (k)"),
+    gettext_noop("4x results (k), compressed"),
+    gettext_noop("4x top-N candidates"),
+    gettext_noop("Below a threshold"),
+    gettext_noop("Blocked by guardrails"),
+    gettext_noop("Compress to relevant sentences"),
+    gettext_noop("Corrective retrieval"),
+    gettext_noop("Distracted by noise"),
+    gettext_noop("Error"),
+    gettext_noop("Exact search"),
+    gettext_noop("False answer"),
+    gettext_noop("False no answer"),
+    gettext_noop("Global or multi-hop question"),
+    gettext_noop("Half the results (k)"),
+    gettext_noop("Hybrid search"),
+    gettext_noop("Incomplete answer"),
+    gettext_noop("Incorrect answer"),
+    gettext_noop("Irrelevant context"),
+    gettext_noop("Low faithfulness"),
+    gettext_noop("Possibly unsupported"),
+    gettext_noop("Prompt: allow no answer"),
+    gettext_noop("Prompt: citation per sentence"),
+    gettext_noop("Prompt: sources only"),
+    gettext_noop("Prompt: use all sources"),
+    gettext_noop("Quotes only"),
+    gettext_noop("Rerank candidates"),
+    gettext_noop("Retrieval miss"),
+    gettext_noop("Retrieval-answer mismatch"),
+    gettext_noop("Right document, wrong chunk"),
+    gettext_noop("Sentence windows"),
+    gettext_noop("Unsupported claims"),
+    gettext_noop("Unused context"),
+    gettext_noop("Whole chunks"),
+    gettext_noop("Without the corrective step"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +75,16 @@ class ModeFix:
     """A change to try. needs: what the server or the collection must have: "lexical", "llm", "calibration", or ""."""
 
     key: str
-    title: str
+    english_title: str
     why: str
     plan: Mapping[str, Change] = field(default_factory=dict)
     settings: Mapping[str, Change] = field(default_factory=dict)
     needs: str = ""
+
+    @property
+    def title(self) -> str:
+        """In the language of the page."""
+        return gettext(self.english_title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +94,7 @@ class Mode:
     another one."""
 
     key: str
-    title: str
+    english_title: str
     kind: Kind
     part: Part
     rule: str
@@ -59,6 +103,11 @@ class Mode:
     cause: str
     mitigations: tuple[str, ...]
     fixes: tuple[ModeFix, ...]
+
+    @property
+    def title(self) -> str:
+        """In the language of the page."""
+        return gettext(self.english_title)
 
     def describe_band(self, bands: Mapping[str, tuple[float, float]]) -> str:
         """The band with its numbers."""
@@ -111,7 +160,7 @@ def mode_title(key: str) -> str:
 def _mode(item: Mapping[str, Any]) -> Mode:
     return Mode(
         key=item["key"],
-        title=item["title"],
+        english_title=item["title"],
         kind=item["kind"],
         part=item["part"],
         rule=item["rule"],
@@ -126,7 +175,7 @@ def _mode(item: Mapping[str, Any]) -> Mode:
 def _fix(item: Mapping[str, Any]) -> ModeFix:
     return ModeFix(
         key=item["key"],
-        title=item["title"],
+        english_title=item["title"],
         why=item["why"],
         plan={name: _change(change) for name, change in item.get("plan", {}).items()},
         settings={name: _change(change) for name, change in item.get("settings", {}).items()},

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from django.utils.translation import gettext_noop
 
 Numbers = npt.NDArray[np.float64]
 Indexes = npt.NDArray[np.int64]
@@ -24,14 +25,14 @@ SAME = 1e-12  # scores that are nearer than this are one: they differ by roundin
 MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 = 3 %; with five it is 6 %
 
 WORDS: dict[Verdict, str] = {
-    "improved": "Improved",
-    "regressed": "Regressed",
-    "small": "Below the relevant effect",
-    "noise": "No significant difference",
-    "few": "Insufficient evidence",
-    "same": "Unchanged",
-    "unscored": "Not scored in both",
-    "incomparable": "Not comparable",
+    "improved": gettext_noop("Improved"),
+    "regressed": gettext_noop("Regressed"),
+    "small": gettext_noop("Below the relevant effect"),
+    "noise": gettext_noop("No significant difference"),
+    "few": gettext_noop("Insufficient evidence"),
+    "same": gettext_noop("Unchanged"),
+    "unscored": gettext_noop("Not scored in both"),
+    "incomparable": gettext_noop("Not comparable"),
 }
 
 

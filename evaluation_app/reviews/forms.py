@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.db.models import Exists, OuterRef
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
@@ -25,7 +25,7 @@ class QueueForm(forms.Form):
 
     source = forms.ChoiceField(label=gettext_lazy("Source"))
     which = forms.ChoiceField(
-        label=gettext_lazy("Selection"), choices=[(name, WORDS[name]) for name in WHICH], initial="unsure"
+        label=gettext_lazy("Selection"), choices=[(name, gettext_lazy(WORDS[name])) for name in WHICH], initial="unsure"
     )
     number = forms.IntegerField(label=gettext_lazy("Number of answers"), min_value=1, max_value=TASKS_MAX, initial=30)
     wanted = forms.IntegerField(
@@ -101,7 +101,10 @@ def _sources(run: str) -> list[tuple[str, Any]]:
     live = RunScore.objects.order_by("collection_name").values_list("collection_name", flat=True).distinct()
     groups: list[tuple[str, Any]] = []
     if offered:
-        groups.append(("Evaluation runs", [(f"run:{each.pk}", f"{each} ({each.set_name})") for each in offered]))
+        groups.append(
+            (gettext("Evaluation runs"), [(f"run:{each.pk}", f"{each} ({each.set_name})") for each in offered])
+        )
     if live:
-        groups.append(("Online evaluation", [(f"{LIVE}{name}", f"Scored answers of {name}") for name in live]))
+        scored = gettext("Scored answers of %(name)s")
+        groups.append((gettext("Online evaluation"), [(f"{LIVE}{name}", scored % {"name": name}) for name in live]))
     return groups

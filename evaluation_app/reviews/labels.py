@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Count, Q
+from django.utils.translation import gettext_noop
 
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
@@ -16,19 +17,27 @@ from evaluation_app.models import Review, ReviewTask
 from evaluation_app.reviews.queue import waiting_for
 from ragd.errors import InvalidInput
 
-CANNOT_TELL = "cannot tell"
+CANNOT_TELL = gettext_noop("cannot tell")
 LEVELS: tuple[tuple[float, str], ...] = (
-    (0.0, "not at all"), (0.25, "a little"), (0.5, "half"), (0.75, "mostly"), (1.0, "fully"),
-)  # fmt: skip
-CORRECT: tuple[tuple[float, str], ...] = ((1.0, "yes"), (0.5, "in part"), (0.0, "no"))
-YES_NO: tuple[tuple[float, str], ...] = ((1.0, "yes"), (0.0, "no"))
+    (0.0, gettext_noop("not at all")),
+    (0.25, gettext_noop("a little")),
+    (0.5, gettext_noop("half")),
+    (0.75, gettext_noop("mostly")),
+    (1.0, gettext_noop("fully")),
+)
+CORRECT: tuple[tuple[float, str], ...] = (
+    (1.0, gettext_noop("yes")),
+    (0.5, gettext_noop("in part")),
+    (0.0, gettext_noop("no")),
+)
+YES_NO: tuple[tuple[float, str], ...] = ((1.0, gettext_noop("yes")), (0.0, gettext_noop("no")))
 State = ReviewTask.State
 NOTE_CHARS_MAX = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """One question to the person. choices: (value, word)."""
+    """One question to the person, to be translated where it is shown. choices: (value, word)."""
 
     measure: str
     question: str
@@ -36,12 +45,12 @@ class LabelRequest:
 
 
 LABEL_REQUESTS: tuple[LabelRequest, ...] = (
-    LabelRequest("correctness", "Is the answer correct?", CORRECT),
-    LabelRequest("adherence", "Is the whole answer supported by the context?", YES_NO),
-    LabelRequest("answer_relevance", "How well does the answer address the question?", LEVELS),
-    LabelRequest("completeness", "How much of the relevant context is in the answer?", LEVELS),
-    LabelRequest("context_relevance", "How much of the context is relevant to the question?", LEVELS),
-    LabelRequest("context_utilization", "How much of the context does the answer use?", LEVELS),
+    LabelRequest("correctness", gettext_noop("Is the answer correct?"), CORRECT),
+    LabelRequest("adherence", gettext_noop("Is the whole answer supported by the context?"), YES_NO),
+    LabelRequest("answer_relevance", gettext_noop("How well does the answer address the question?"), LEVELS),
+    LabelRequest("completeness", gettext_noop("How much of the relevant context is in the answer?"), LEVELS),
+    LabelRequest("context_relevance", gettext_noop("How much of the context is relevant to the question?"), LEVELS),
+    LabelRequest("context_utilization", gettext_noop("How much of the context does the answer use?"), LEVELS),
 )
 DERIVED = "faithfulness"  # follows from the sentences that are marked
 MEASURES = (*(item.measure for item in LABEL_REQUESTS), DERIVED)

@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.formats import counted
@@ -48,8 +48,17 @@ TASKS_PER_PAGE = 25
 LABELS_AT_ONCE = 10
 LATER = "review_later"  # in the session: tasks that this person skipped
 LATER_MAX = 500
-STATES = (("open", "Open"), ("done", "Done"), ("skipped", "Excluded"), (ReviewTask.FEEDBACK, "Feedback"))
-FILTER_WORDS = {"set_name": "Test set", "collection_name": "Collection", "judge": "Judge"}
+STATES = (
+    ("open", gettext_lazy("Open")),
+    ("done", gettext_lazy("Done")),
+    ("skipped", gettext_lazy("Excluded")),
+    (ReviewTask.FEEDBACK, gettext_lazy("Feedback")),
+)
+FILTER_WORDS = {
+    "set_name": gettext_lazy("Test set"),
+    "collection_name": gettext_lazy("Collection"),
+    "judge": gettext_lazy("Judge"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +322,11 @@ def _label_requests(form: ReviewForm) -> list[dict[str, Any]]:
     return [
         {
             "measure": item.measure,
-            "question": item.question,
+            "question": gettext(item.question),
             "field": form[item.measure],
-            "choices": [(value, word, form[item.measure].value() == value) for value, word in verdict_choices(item)],
+            "choices": [
+                (value, gettext(word), form[item.measure].value() == value) for value, word in verdict_choices(item)
+            ],
         }
         for item in LABEL_REQUESTS
     ]

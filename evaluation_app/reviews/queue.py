@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
 
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
@@ -19,10 +20,10 @@ from ragd.errors import InvalidInput
 Which = Literal["all", "failing", "random", "unsure"]
 WHICH: tuple[Which, ...] = get_args(Which)
 WORDS: Mapping[Which, str] = {
-    "all": "All answers",
-    "failing": "Answers with a failure mode",
-    "random": "Random sample",
-    "unsure": "Least confident judgements",
+    "all": gettext_noop("All answers"),
+    "failing": gettext_noop("Answers with a failure mode"),
+    "random": gettext_noop("Random sample"),
+    "unsure": gettext_noop("Least confident judgements"),
 }
 RANDOM = "random sample"  # the reason with which chance alone chose: such labels stand for all answers
 TASKS_MAX = 1000

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.measures.catalogue import CUTS, MEASURES
@@ -19,15 +19,23 @@ from retrieval_app.answerers.selection import has_chat_model
 SEARCH, UNJUDGED = "search", "none"
 BASES = 20
 MEASURED = [
-    ("embedded", "Answers + embedded judge"),
-    ("llm", "Answers + LLM judge"),
-    (UNJUDGED, "Answers without judge"),
-    (SEARCH, "Retrieval only"),
+    ("embedded", gettext_lazy("Answers + embedded judge")),
+    ("llm", gettext_lazy("Answers + LLM judge")),
+    (UNJUDGED, gettext_lazy("Answers without judge")),
+    (SEARCH, gettext_lazy("Retrieval only")),
 ]
-UNITS = [("tokens", "Words"), ("sentences", "Sentences (RAGBench)")]
-CORRECTIVE = [("", "Collection default"), ("yes", "Enabled"), ("no", "Disabled")]
-GROUPS = (("retrieval", "Retrieval"), ("trace", "Context and answer"), ("answer", "Expected answer"),
-          ("outcome", "Outcome"))  # fmt: skip
+UNITS = [("tokens", gettext_lazy("Words")), ("sentences", gettext_lazy("Sentences (RAGBench)"))]
+CORRECTIVE = [
+    ("", gettext_lazy("Collection default")),
+    ("yes", gettext_lazy("Enabled")),
+    ("no", gettext_lazy("Disabled")),
+]
+GROUPS = (
+    ("retrieval", gettext_lazy("Retrieval")),
+    ("trace", gettext_lazy("Context and answer")),
+    ("answer", gettext_lazy("Expected answer")),
+    ("outcome", gettext_lazy("Outcome")),
+)
 
 
 class SettingsForm(forms.Form):
@@ -52,7 +60,7 @@ class SettingsForm(forms.Form):
         help_text=gettext_lazy("Also answers from each retrieved document alone."),
     )
     downstream = forms.ChoiceField(
-        label=gettext_lazy("eRAG metric"), choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
+        label=gettext_lazy("eRAG metric"), choices=[(name, gettext_lazy(MEASURES[name].title)) for name in DOWNSTREAM],
         initial="f1", required=False,
     )  # fmt: skip
     llm_model = forms.CharField(label=gettext_lazy("Chat model"), required=False, max_length=200)
@@ -131,7 +139,7 @@ class BaseRunForm(forms.Form):
         if like is not None and like.golden_set_id == golden_set.pk:
             self.runs.setdefault(str(like.pk), like)
         field_of(self, "base", forms.ChoiceField).choices = [
-            ("", "Baseline of the test set" if golden_set.baseline_id else "None"),
+            ("", gettext_lazy("Baseline of the test set") if golden_set.baseline_id else gettext_lazy("None")),
             *((key, f"{run}, {run.created_at:%Y-%m-%d %H:%M}") for key, run in self.runs.items()),
         ]
 
@@ -156,14 +164,16 @@ class ThresholdsForm(forms.Form):
                 continue
             shown = f"{called} {means[measure.name]:.3f}" if means.get(measure.name) is not None else ""
             self.fields[measure.name] = forms.FloatField(
-                label=measure.title, required=False, min_value=0, max_value=1,
-                widget=forms.NumberInput(attrs={"step": "any", "placeholder": shown, "title": measure.meaning}),
+                label=gettext(measure.title), required=False, min_value=0, max_value=1,
+                widget=forms.NumberInput(
+                    attrs={"step": "any", "placeholder": shown, "title": gettext(measure.meaning)}
+                ),
             )  # fmt: skip
 
     @property
     def groups(self) -> list[tuple[str, list[forms.BoundField]]]:
         """(title, fields) in the catalogue's order."""
-        return [(title, [self[name] for name in self._names(group)]) for group, title in GROUPS]
+        return [(str(title), [self[name] for name in self._names(group)]) for group, title in GROUPS]
 
     @property
     def is_set(self) -> bool:

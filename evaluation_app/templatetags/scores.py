@@ -9,6 +9,7 @@ from typing import Any
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.templatetags.interface import icon
 from evaluation_app.analysis.figures import Figure
@@ -30,14 +31,18 @@ EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
-COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
+COVERAGE_WORDS = {
+    "scored": gettext_lazy("scored"),
+    "unscorable": gettext_lazy("unscorable"),
+    "errors": gettext_lazy("failed"),
+}
 
 
 @register.filter
 def measure_title(name: str) -> str:
     """ "recall@10" -> "Recall@10": a measure as people read it; a name that is not known stays as it is."""
     kind, at, cut = name.partition("@")
-    return f"{MEASURES[kind].title}{at}{cut}" if kind in MEASURES else name
+    return f"{gettext(MEASURES[kind].title)}{at}{cut}" if kind in MEASURES else name
 
 
 @register.filter
@@ -101,11 +106,14 @@ def figure_notes(figure: Figure) -> SafeString:
     """Chips for what a reader must know of a mean: true by construction, the same for all questions, judged."""
     notes = []
     if figure.by_construction:
-        notes.append(("construction", "This answerer quotes, so the metric cannot vary", "by construction"))
+        notes.append(
+            ("construction", gettext("This answerer quotes, so the metric cannot vary"), gettext("by construction"))
+        )
     elif figure.is_constant:
-        notes.append(("constant", "Every scored question has this value", "constant"))
+        notes.append(("constant", gettext("Every scored question has this value"), gettext("constant")))
     if figure.judge:
-        notes.append(("judged", f"From the marks of the judge {figure.judge}", "judged"))
+        title = gettext("From the marks of the judge %(judge)s") % {"judge": figure.judge}
+        notes.append(("judged", title, gettext("judged")))
     return format_html_join("", ' <span class="chip note" data-note="{}" title="{}">{}</span>', notes)
 
 
@@ -117,9 +125,9 @@ def verdict(run: EvaluationRun) -> SafeString:
     """
     if run.passed is None:
         return SafeString("")
-    name, tone, symbol, word = ("passed", "good", "check", "Passed")
+    name, tone, symbol, word = ("passed", "good", "check", gettext("Passed"))
     if not run.passed:
-        word = f"{run.failed:,} with errors" if run.failed else "Threshold missed"
+        word = gettext("%(count)s with errors") % {"count": run.failed} if run.failed else gettext("Threshold missed")
         name, tone, symbol = ("errors" if run.failed else "missed", "bad", "cross")
     return format_html(
         '<span class="state" data-verdict="{}" data-tone="{}">{}<span class="word">{}</span></span>',

@@ -116,11 +116,11 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     pieces = [(token, list(made)) for token, made in fetch_all(store.connection, QUERY_PIECES, question.params)]
     kept = {token for token, made in pieces if made}
     pieces += [(pair, [pair]) for pair in question.pairs]
-    known = {lexeme: (repeats, chunks) for lexeme, _, repeats, chunks in query_terms(question, store)}
+    known = {lexeme: numbers for lexeme, _, *numbers in query_terms(question, store)}
     words: list[tuple[int, QueryWord]] = []
-    for lexeme, (repeats, chunks) in known.items():
+    for lexeme, (repeats, chunks, held) in known.items():
         position, word = _piece_of(lexeme, pieces)
-        idf = lexeme_weight(question, lexeme, chunks, state.chunk_count) if chunks else 0.0
+        idf = lexeme_weight(question, lexeme, held, state.chunk_count) if chunks else 0.0
         words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
     words.sort(key=lambda item: item[0])
     ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept and _is_word(token))

@@ -62,13 +62,11 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     """
     more = moved or {}
     question = read_question(text, store, more)
-    rows = query_terms(question, store)
-    counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in rows]
-    terms = [row for row in counted if row[3] > 0]
+    terms = [row for row in query_terms(question, store, more) if row[3] > 0]
     weights: dict[int, float] = {}
-    for lexeme, term, repeats, chunks in terms:
-        weights[term] = weights.get(term, 0.0) + repeats * lexeme_weight(question, lexeme, chunks, state.chunk_count)
-    return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks in terms})
+    for lexeme, term, repeats, _, held in terms:
+        weights[term] = weights.get(term, 0.0) + repeats * lexeme_weight(question, lexeme, held, state.chunk_count)
+    return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks, _ in terms})
 
 
 def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:

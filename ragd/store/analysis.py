@@ -50,18 +50,20 @@ JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(g
 
 MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
 
-# Each lexeme once, however many configurations make it. A look-up per word, not a join: without statistics of a young
-# table a join would read all the collection's words.
+# Each lexeme once, however many configurations make it, with its places in the query. A look-up per word, not a join:
+# without statistics of a young table a join would read all the collection's words.
 QUERY_TERMS = """
 SELECT lexeme, ragd_term(lexeme), max(repeats), coalesce((
        SELECT t.chunk_count FROM chunk_terms t
-       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0)
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0),
+       array_remove(array_agg(DISTINCT place), NULL)
 FROM (
-    SELECT word.lexeme, cardinality(word.positions) AS repeats
+    SELECT word.lexeme, cardinality(word.positions) AS repeats, place
     FROM unnest(%(configurations)s::text[]) AS given (name),
          unnest(to_tsvector(given.name::regconfig, %(rest)s)) AS word
+         LEFT JOIN LATERAL unnest(word.positions) AS place ON true
     UNION ALL
-    SELECT lexeme, cardinality(positions) FROM unnest(%(pairs)s::tsvector)
+    SELECT lexeme, cardinality(positions), NULL FROM unnest(%(pairs)s::tsvector)
 ) AS words
 GROUP BY lexeme
 ORDER BY lexeme COLLATE "C"
@@ -137,11 +139,31 @@ def read_question(text: str, store: Store, moved: Mapping[int, int] | None = Non
     return Question(rest, tuple(pair for run in runs for pair in pairs_of(run)), _held(store, moved or {}))
 
 
-def query_terms(question: Question, store: Store) -> list[tuple[str, int, int, int]]:
-    """(lexeme, its term, how often the query has it, how many chunks hold it), by lexeme, each lexeme once."""
-    return [(str(lexeme), *numbers) for lexeme, *numbers in fetch_all(
-        store.connection, QUERY_TERMS, question.params | store.scope
-    )]  # fmt: skip
+def query_terms(
+    question: Question, store: Store, moved: Mapping[int, int] | None = None
+) -> list[tuple[str, int, int, int, int]]:
+    """(lexeme, its term, how often the query has it, how many chunks hold it, how many hold its word), by lexeme, each
+    lexeme once; moved: as for read_query().
+
+    A word is held in the form of each configuration: without the sum, a common word would count as a rare one in the
+    few chunks that another configuration stemmed. The forms of a word are the lexemes at the same place.
+    """
+    more = moved or {}
+    rows = [
+        (str(lexeme), term, repeats, chunks + more.get(term, 0), places)
+        for lexeme, term, repeats, chunks, places in fetch_all(
+            store.connection, QUERY_TERMS, question.params | store.scope
+        )
+    ]
+    if len(question.configurations) == 1:
+        return [(lexeme, term, repeats, chunks, chunks) for lexeme, term, repeats, chunks, _ in rows]
+    held: Counter[int] = Counter()
+    for *_, chunks, places in rows:
+        held.update(dict.fromkeys(places, chunks))
+    return [
+        (lexeme, term, repeats, chunks, max((held[place] for place in places), default=chunks))
+        for lexeme, term, repeats, chunks, places in rows
+    ]
 
 
 def text_words(

@@ -90,7 +90,7 @@ class Measured:
         self._question = read_question(self.query, store)
         terms = query_terms(self._question, store)
         total = store.state().chunk_count
-        self._idf = {lexeme: lexeme_weight(self._question, lexeme, chunks, total) for lexeme, _, _, chunks in terms}
+        self._idf = {lexeme: lexeme_weight(self._question, lexeme, held, total) for lexeme, *_, held in terms}
         self._names = special_words(self.query)
         self._vector: np.ndarray | None = None
 

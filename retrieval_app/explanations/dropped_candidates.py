@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from django.utils.translation import gettext_noop
+
 from collections_app.domain.filter_language import write_filter
 from ragd.conditions import first_failure
 from ragd.insight.disabled_chunks import would_be_rank
@@ -22,16 +24,16 @@ Reason = Literal[
 
 # in the order in which they matter to somebody who misses a result
 REASONS: Mapping[Reason, str] = {
-    "filtered": "Excluded by a filter",
-    "disabled": "Disabled",
-    "cut_by_rerank": "Below k after reranking",
-    "missed_by_index": "Missed by the index",
-    "over_budget": "Over max context tokens",
-    "no_span": "Removed by compression",
-    "shortened": "Shortened by compression",
-    "cut_by_k": "Below k",
-    "below_pool": "Outside top N",
-    "not_in_list": "Not in both lists",
+    "filtered": gettext_noop("Excluded by a filter"),
+    "disabled": gettext_noop("Disabled"),
+    "cut_by_rerank": gettext_noop("Below k after reranking"),
+    "missed_by_index": gettext_noop("Missed by the index"),
+    "over_budget": gettext_noop("Over max context tokens"),
+    "no_span": gettext_noop("Removed by compression"),
+    "shortened": gettext_noop("Shortened by compression"),
+    "cut_by_k": gettext_noop("Below k"),
+    "below_pool": gettext_noop("Outside top N"),
+    "not_in_list": gettext_noop("Not in both lists"),
 }
 FILTERED_MIN = 10  # so many places of an unfiltered list are looked at, or k if that is more
 

@@ -21,19 +21,24 @@ from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOf
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 from retrieval_app.runs.score_filter import scored
 
-USUAL = ("", "Default")
+USUAL = ("", gettext_lazy("Default"))
 PLANS_LISTED = 500
 DEFAULTS: dict[str, object] = {
-    "k": FINAL_K, "candidate_pool": CANDIDATE_POOL, "rrf_k": RRF_K, "ef_search": "auto", "weight_vector": "measured",
-    "weight_lexical": "measured", "token_budget": CompressPolicy().token_budget or 0,
-}  # fmt: skip
+    "k": FINAL_K,
+    "candidate_pool": CANDIDATE_POOL,
+    "rrf_k": RRF_K,
+    "ef_search": gettext_lazy("auto"),
+    "weight_vector": gettext_lazy("measured"),
+    "weight_lexical": gettext_lazy("measured"),
+    "token_budget": CompressPolicy().token_budget or 0,
+}
 HELP_TEXTS = {
-    "plan": "Fields below override the preset.",
-    "mode": "Hybrid combines vector and keyword search.",
-    "rrf_k": "Each rank r contributes 1 / (constant + r).",
-    "token_budget": "Words kept by compression.",
-    "metadata": 'For example {"year": 2024}.',
-    "filter": "Compares page, section, language, dates, tags, metadata.KEY and more.",
+    "plan": gettext_lazy("Fields below override the preset."),
+    "mode": gettext_lazy("Hybrid combines vector and keyword search."),
+    "rrf_k": gettext_lazy("Each rank r contributes 1 / (constant + r)."),
+    "token_budget": gettext_lazy("Words kept by compression."),
+    "metadata": gettext_lazy('For example {"year": 2024}.'),
+    "filter": gettext_lazy("Compares page, section, language, dates, tags, metadata.KEY and more."),
 }
 SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "as_of")
 
@@ -48,7 +53,7 @@ class AskForm(AsOfForm, PlanFields):
         label=gettext_lazy("Question"),
         strip=False,
         widget=forms.Textarea(
-            attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask a question"}
+            attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": gettext_lazy("Ask a question")}
         ),
     )
 
@@ -57,8 +62,8 @@ class AskForm(AsOfForm, PlanFields):
         collection = field_of(self, "collection", forms.ModelChoiceField)
         collection.queryset = Collection.objects.live().by_name()
         collection.choices = [(item.name, item.name) for item in collections]
-        rerankers = [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))]
-        choices = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
+        rerankers = [(OFF, gettext_lazy("Off")), *((name, name) for name in sorted(open_rerankers()))]
+        choices: dict[str, Sequence[Any]] = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
         self.choose("plan", _plan_choices())
         for name, offered in choices.items():
             self.choose(name, [USUAL, *offered])
@@ -96,7 +101,7 @@ def _plan_choices() -> list[Any]:
     groups = [
         (collection, [(name, name) for _, name in plans]) for collection, plans in groupby(rows, key=lambda row: row[0])
     ]
-    return [("", "Collection default"), *groups, (SERVER_PLAN, "Server defaults")]
+    return [("", gettext_lazy("Collection default")), *groups, (SERVER_PLAN, gettext_lazy("Server defaults"))]
 
 
 def initial_of(run: QueryRun) -> dict[str, Any]:

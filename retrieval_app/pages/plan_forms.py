@@ -19,11 +19,19 @@ from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
 NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget")
 STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget")
-MODES = [("hybrid", "Hybrid"), ("vector", "Vector"), ("lexical", "Keyword (BM25)")]
-EXACT = [("auto", "Auto"), ("always", "Always"), ("never", "Never")]
+MODES = [
+    ("hybrid", gettext_lazy("Hybrid")),
+    ("vector", gettext_lazy("Vector")),
+    ("lexical", gettext_lazy("Keyword (BM25)")),
+]
+EXACT = [("auto", gettext_lazy("Auto")), ("always", gettext_lazy("Always")), ("never", gettext_lazy("Never"))]
 TOKEN_BUDGET_MAX = 10_000_000
 ANY_STEP = forms.NumberInput(attrs={"step": "any"})  # fields copy it
-COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences with context")]
+COMPRESS = [
+    (OFF, gettext_lazy("Off")),
+    ("sentences", gettext_lazy("Sentences")),
+    ("window", gettext_lazy("Sentences with context")),
+]
 
 
 class PlanFields(forms.Form):
@@ -90,14 +98,16 @@ class PlanForm(AsOfForm, PlanFields):
         field_of(self, "filter", FilterField).complete_in(collection.name)
         self.base = self._base(saved)
         default = next((plan.name for plan in saved if plan.is_default), "")
-        begin = [("", f"{default} (default)" if default else "Server defaults")]
+        begin = [("", f"{default} (default)" if default else gettext_lazy("Server defaults"))]
         begin += [(plan.name, plan.name) for plan in saved if not plan.is_default or plan.name == self["plan"].data]
         if default or self["plan"].data == SERVER_PLAN:
-            begin.append((SERVER_PLAN, "Server defaults"))
+            begin.append((SERVER_PLAN, gettext_lazy("Server defaults")))
         self.choose("plan", begin)
         self.choose("mode", self._optional("mode", MODES))
         self.choose("exact", self._optional("exact", EXACT))
-        self.choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
+        self.choose(
+            "rerank", self._optional("rerank", [(OFF, gettext_lazy("Off")), *((name, name) for name in rerankers)])
+        )
         self.choose("compress", self._optional("compress", COMPRESS))
         for name in NUMBERS:
             self.fields[name].widget.attrs["placeholder"] = _placeholder(getattr(self.base, name))
@@ -115,7 +125,7 @@ class PlanForm(AsOfForm, PlanFields):
         known = {plan.name for plan in saved} | {"", SERVER_PLAN}
         return choose_plan(self.collection, name if name in known else None, {}).plan
 
-    def _optional(self, name: str, choices: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    def _optional(self, name: str, choices: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """The choices with an empty one in front that says what the plan has."""
         value = getattr(self.base, name) or OFF
         return [("", f"{dict(choices).get(value, value)} (preset)"), *choices]

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import QueryDict
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.filter_language import write_json
 from ragd.insight.ranking_comparison import kendall_tau, overlap_at, rank_moves
@@ -19,7 +20,13 @@ from retrieval_app.models import QueryRun
 SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
 OPEN_MAX = 3
 EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
-TITLES = {"vector": "Vector", "lexical": "Keyword", "fused": "Fused", "reranked": "Reranked", "final": "Final"}
+TITLES = {
+    "vector": gettext_lazy("Vector"),
+    "lexical": gettext_lazy("Keyword"),
+    "fused": gettext_lazy("Fused"),
+    "reranked": gettext_lazy("Reranked"),
+    "final": gettext_lazy("Final"),
+}
 KINDS = {"cosine": "cosine", "bm25": "BM25", "rrf": "reciprocal ranks", "rerank": "reranker", "": ""}
 OWN_PARAMS = ("ab", "rows", "analyze", "run")
 
@@ -134,7 +141,7 @@ def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
             for row in column["rows"][:limit]
         ]
         lines = join_ranks(before, keys, limit, numbers) if columns else []
-        title = f"Variant {side}" if len(explanations) > 1 else TITLES[column["name"]]
+        title = gettext("Variant %(side)s") % {"side": side} if len(explanations) > 1 else str(TITLES[column["name"]])
         kind = KINDS.get(column["score_kind"], column["score_kind"])
         columns.append(
             ShownColumn(
@@ -204,7 +211,7 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
         href = view.row_href(loss["doc_id"], loss["chunk_index"])
         groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
     return [
-        {"title": title, "rows": rows, "open": reason not in EXPECTED or len(rows) <= OPEN_MAX}
+        {"title": gettext(title), "rows": rows, "open": reason not in EXPECTED or len(rows) <= OPEN_MAX}
         for reason, title in REASONS.items()
         if (rows := groups.get(reason))
     ]

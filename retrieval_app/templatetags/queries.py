@@ -7,6 +7,7 @@ from typing import Any
 
 from django import template
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.filter_language import write_json
 from collections_app.templatetags.interface import state
@@ -14,25 +15,30 @@ from retrieval_app.models import QueryRun
 
 register = template.Library()
 
-MODES = {"hybrid": "Hybrid", "vector": "Vector", "lexical": "Keyword"}
+MODES = {"hybrid": gettext_lazy("Hybrid"), "vector": gettext_lazy("Vector"), "lexical": gettext_lazy("Keyword")}
 STAGES = {
-    "answer": "Answer",
-    "compress": "Compression",
-    "embed_query": "Query embedding",
-    "evaluate": "Confidence",
-    "final": "Results",
-    "first_token": "First token",
-    "fuse": "Fusion",
-    "fused": "Fusion",
-    "generate": "Generation",
-    "inspect": "Guardrails",
-    "lexical": "Keyword search",
-    "rerank": "Reranking",
-    "reranked": "Reranking",
-    "retrieve": "Retrieval",
-    "vector": "Vector search",
+    "answer": gettext_lazy("Answer"),
+    "compress": gettext_lazy("Compression"),
+    "embed_query": gettext_lazy("Query embedding"),
+    "evaluate": gettext_lazy("Confidence"),
+    "final": gettext_lazy("Results"),
+    "first_token": gettext_lazy("First token"),
+    "fuse": gettext_lazy("Fusion"),
+    "fused": gettext_lazy("Fusion"),
+    "generate": gettext_lazy("Generation"),
+    "inspect": gettext_lazy("Guardrails"),
+    "lexical": gettext_lazy("Keyword search"),
+    "rerank": gettext_lazy("Reranking"),
+    "reranked": gettext_lazy("Reranking"),
+    "retrieve": gettext_lazy("Retrieval"),
+    "vector": gettext_lazy("Vector search"),
 }
-SCORES = {"bm25": "BM25 score", "cosine": "Cosine similarity", "rerank": "Reranker score", "rrf": "Fusion score"}
+SCORES = {
+    "bm25": gettext_lazy("BM25 score"),
+    "cosine": gettext_lazy("Cosine similarity"),
+    "rerank": gettext_lazy("Reranker score"),
+    "rrf": gettext_lazy("Fusion score"),
+}
 LISTS = {"lexical": "kw", "vector": "vec"}
 
 
@@ -53,19 +59,19 @@ def as_filter(values: Mapping[str, Any]) -> str:
 @register.filter
 def mode_label(mode: str) -> str:
     """hybrid, vector, lexical as the interface calls them; any other name as it is."""
-    return MODES.get(mode, mode)
+    return str(MODES.get(mode, mode))
 
 
 @register.filter
 def stage_label(name: str) -> str:
     """The name of a stage or of its ranking: "embed_query" -> "Query embedding"; an unknown one as words."""
-    return STAGES.get(name, name.replace("_", " ").capitalize())
+    return str(STAGES.get(name, name.replace("_", " ").capitalize()))
 
 
 @register.filter
 def score_label(kind: str) -> str:
     """The name of a score by its score_kind: "rrf" -> "Fusion score"."""
-    return SCORES.get(kind, kind)
+    return str(SCORES.get(kind, kind))
 
 
 @register.filter

@@ -137,7 +137,7 @@ const isSync = () => !part("sync").hidden && find("#id_sync").checked;
 
 function labels() {
   const tags = form.elements.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
-  const values = { tags: tags.length ? tags : null, metadata: null };
+  const values = { tags: tags.length ? tags : null, metadata: null, language: form.elements.language.value.trim() || null };
   try {
     values.metadata = JSON.parse(form.elements.metadata.value || "null");
   } catch {
@@ -184,7 +184,7 @@ async function lookNow(mine) {
 
 async function lookInside(mine) {
   for (const item of items.filter((each) => each.line.status === "archive")) {
-    const asked = JSON.stringify([item.choice || form.elements.on_clash.value, form.elements.tags.value, form.elements.metadata.value]);
+    const asked = JSON.stringify([item.choice || form.elements.on_clash.value, form.elements.tags.value, form.elements.language.value, form.elements.metadata.value]);
     if (item.inside?.asked !== asked) item.inside = { asked, plan: await readInside(item, mine) };
     if (mine !== turn) return;
     const { plan } = item.inside;
@@ -306,7 +306,7 @@ function describe() {
   const going = toDelete();
   const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
   const notes = [];
-  if (files.length) notes.push(`${sized(bytes)} to upload`);
+  if (files.length) notes.push(filled(gettext("%(size)s to upload"), { size: sized(bytes) }));
   if (hidden) notes.push(filled(ngettext("%(count)s hidden file skipped", "%(count)s hidden files skipped", hidden), { count: grouped(hidden) }));
   if (!crypto.subtle) notes.push(gettext("preview needs HTTPS; unchanged files are detected during the upload"));
   part("note").textContent = notes.join(" · ");
@@ -324,7 +324,7 @@ on("change", "[data-upload] [data-all]", (all) => {
   for (const item of items) if (!shown || item.line.status === shown) item.ticked = all.checked;
   render();
 });
-on("change", "#id_sync, #id_on_clash, #id_tags, #id_metadata", () => {
+on("change", "#id_sync, #id_on_clash, #id_tags, #id_language, #id_metadata", () => {
   if (items.length && !sending) look();
 });
 on("click", "[data-clear]", () => {

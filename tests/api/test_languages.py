@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from collections_app.models import Collection, Document, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
+from collections_app.services.worker.dispatch import run_job
 from tests.api.conftest import Api
 
 # language -> (three sentences, a question, which of the sentences answers it)
@@ -172,6 +174,48 @@ def test_an_upload_states_the_language(api: Api, notes: Collection) -> None:
     answer = api.upload("notes", ("a.txt", b"The keys are valid for ninety days."), fields={"language": "fr"})
     assert answer.status_code == 202
     assert IngestJob.objects.get(doc_id="a.txt").origin["language"] == "fr"
+
+
+def test_a_preview_compares_the_language_and_a_repeated_key_tells_it_apart(api: Api, notes: Collection) -> None:
+    content = b"The keys are valid for ninety days."
+
+    def plans(**fields: str) -> list[str]:
+        offered = {"name": "a.txt", "sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        asked = api.post("/collections/notes/uploads/plan", {"entries": [offered], **fields}).json()["items"]
+        shown = api.upload("notes", ("a.txt", content), fields=fields | {"dry_run": "true"}).json()["items"]
+        return [item["status"] for item in (*asked, *shown)]
+
+    assert api.upload("notes", ("a.txt", content), fields={"language": "fr"}).status_code == 202
+    assert plans(language="fr") == ["unchanged", "unchanged"]
+    assert plans(language="de") == ["changed", "changed"]
+    assert plans(language="") == ["changed", "changed"]
+    (job,) = IngestJob.objects.all()
+    assert run_job(job.pk) == "succeeded"
+    assert plans(language="de") == ["changed", "changed"]
+    assert plans() == ["unchanged", "unchanged"]
+    headers = {"Idempotency-Key": "once"}
+    first = api.upload("notes", ("b.txt", content), fields={"language": "fr"}, **headers)
+    second = api.upload("notes", ("b.txt", content), fields={"language": "de"}, **headers)
+    assert (first.status_code, second.status_code) == (202, 422)
+
+
+def test_a_language_is_stated_for_many_and_taken_back(api: Api, notes: Collection) -> None:
+    for doc_id in ("a", "b", "gone"):
+        api.put(f"/collections/notes/documents/{doc_id}", {"content": "The keys are valid for ninety days."})
+    api.send("PATCH", "/collections/notes/documents/gone", {"archived": True})
+    change = {"action": "set_language", "language": "DE", "doc_ids": ["a", "b", "gone", "none"]}
+    results = api.post("/collections/notes/documents-bulk", change).json()["results"]
+    assert [item["status"] for item in results] == ["changed", "changed", "refused", "unknown"]
+
+    def stated() -> list[tuple[str, str]]:
+        return list(Document.objects.order_by("doc_id").values_list("language", "language_stated"))
+
+    assert stated() == [("de", "de"), ("de", "de"), ("en", "")]
+    assert api.post("/collections/notes/documents-bulk", change).json()["counts"]["unchanged"] == 2
+    api.post("/collections/notes/documents-bulk", {"action": "set_language", "doc_ids": ["a"]})
+    assert stated() == [("en", ""), ("de", "de"), ("en", "")]
+    wrong = api.post("/collections/notes/documents-bulk", change | {"language": "german"})
+    assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "language")
 
 
 def test_an_export_carries_the_language(committed: None, api: Api, notes: Collection, tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def texts() -> dict[str, str]:
     return dict(Document.objects.values_list("doc_id", "text"))
 
 
+def test_members_and_attachments_are_in_the_language_that_was_stated(notes: Collection) -> None:
+    inner = pack({"deep.txt": b"The deepest."})
+    send(notes, "bundle.zip", pack({"one.txt": b"The first.", "inner.zip": inner}), language="fr")
+    send(notes, "mail.eml", mail("Keys", {"note.txt": b"The attached."}), language="de")
+    send(notes, "plain.zip", pack({"two.txt": b"The second text of all."}))
+    assert set(run_all()) == {"succeeded"}
+    stated = dict(Document.objects.values_list("doc_id", "language_stated"))
+    of_mail = {"mail.eml": "de", "mail.eml/note.txt": "de"}
+    assert stated == of_mail | {"one.txt": "fr", "inner.zip/deep.txt": "fr", "two.txt": ""}
+
+
 MEMBERS = {
     "guide/one.md": b"# One\n\nThe first.",
     "guide/two.txt": b"The second.",

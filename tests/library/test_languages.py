@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ragd
 from ragd.insight.score_parts import find_words, query_words, word_shares, written_forms
 from ragd.insight.what_if import Supposed, WhatIf
-from ragd.search.lexical_search import read_query, scanned_rows
+from ragd.search.lexical_search import inverse_document_frequency, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.generations import GenerationSpec
 from ragd.store.postings import build_postings
@@ -129,6 +129,21 @@ def test_the_explanation_adds_up_and_names_each_lexeme_once(store: Store) -> Non
     forms = written_forms(words, [best.chunk_id], store)
     marked = [best.content[start:end] for start, end, _ in find_words(best.content, forms)]
     assert "".join(marked) == "钥匙有效PostgreSQL"
+
+
+def test_a_word_is_as_rare_as_its_forms_in_all_languages_together(connection: Any) -> None:
+    store = make_store(connection, "mixed")
+    text = "Häuser am See"
+    chunks = [
+        Chunk(doc_id, 0, text, 0, len(text), embedding=VECTOR, attributes=attributes)
+        for doc_id, attributes in {"a": {"language": "de"}, "b": {"language": "de"}, "unknown": {}}.items()
+    ]
+    ragd.index([*chunks, make_chunk("en")], store)
+    query = read_query("Häuser", store, store.state())
+    assert sorted(query.chunks.values()) == [1, 2] and query.lexemes == ["haus", "häuser"]
+    assert set(query.weights.values()) == {inverse_document_frequency(3, 4)}
+    explained = {word.lexeme: word.idf for word in query_words("Häuser", store, store.state())}
+    assert set(explained.values()) == {inverse_document_frequency(3, 4)}
 
 
 def test_the_analysis_is_part_of_what_a_generation_is() -> None:

@@ -155,6 +155,12 @@ def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
     only = hidden(form) | {"key": "team", "value": "plain words", "scope": "existing", "remove_key": "none"}
     visitor.post(CHANGE, only)
     assert get_document(nature, WHALES).metadata == {"team": "plain words"}
+    assert visitor.post(CHANGE, hidden(form) | {"add_tags": "new", "language": "x1"}).status_code == 422
+    assert get_document(nature, WHALES).tags == ["water", "wet"]
+    visitor.post(CHANGE, hidden(form) | {"language": "FR"})
+    assert get_document(nature, WHALES).language_stated == "fr"
+    visitor.post(CHANGE, hidden(form) | {"detect_language": "on"})
+    assert (get_document(nature, WHALES).language_stated, get_document(nature, WHALES).language) == ("", "en")
 
 
 def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> None:

@@ -15,6 +15,10 @@ from django.test import Client
 from django.utils import translation
 from django.utils.translation.template import templatize
 
+from collections_app.domain.formats import language_name
+from evaluation_app.measures.catalogue import find
+from evaluation_app.measures.modes import TITLES, find_mode, stored_table
+from evaluation_app.pages.overview.periods import period_until
 from tests.vocabulary import template_texts
 
 # the page of styles is for those who write pages
@@ -26,7 +30,9 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 @pytest.fixture(scope="module")
 def german() -> dict[str, str]:
-    return {entry.msgid: entry.msgstr for entry in polib.pofile(str(CATALOGUE / "django.po")) if not entry.obsolete}
+    entries = [entry for entry in polib.pofile(str(CATALOGUE / "django.po")) if not entry.obsolete]
+    plurals = {entry.msgid_plural: entry.msgstr_plural[1] for entry in entries if entry.msgid_plural}
+    return plurals | {entry.msgid: entry.msgstr or entry.msgstr_plural[0] for entry in entries}
 
 
 def messages_of(path: Path) -> set[str]:
@@ -100,8 +106,21 @@ def test_a_page_in_german(visitor: Client, fill: object) -> None:
 def test_a_browser_that_prefers_german_gets_it_and_the_api_stays_english(client: Client, db: None) -> None:
     page = client.get("/accounts/login/", headers={"Accept-Language": "de-AT,de;q=0.9"})
     assert page["Content-Language"] == "de"
-    refused = client.get("/v1/collections", headers={"Accept-Language": "de"})
-    assert refused.json() == client.get("/v1/collections").json()
+    for path in ("/v1/collections", "/mcp"):
+        answer = client.get(path, headers={"Accept-Language": "de"})
+        assert answer.content == client.get(path).content
+        assert answer.get("Content-Language") == "en"
+
+
+def test_what_python_lists_call_things_is_in_the_language_of_the_page(german: dict[str, str]) -> None:
+    assert {item.english_title for mode in stored_table().modes.values() for item in (mode, *mode.fixes)} == set(TITLES)
+    with translation.override("de"):
+        assert find("recall@10").title == f"{german['Recall']}@10 ({german['documents']})"
+        assert find("completeness").title == german["Completeness"] != "Completeness"
+        assert find_mode("retrieval_miss").title == german["Retrieval miss"] != "Retrieval miss"
+        assert (language_name("de"), language_name("")) == ("Deutsch", german["unknown"])
+        assert period_until("1h").words == german["Last hour"]
+    assert find("completeness").title == "Completeness"
 
 
 def test_numbers_follow_the_language_and_markup_does_not() -> None:

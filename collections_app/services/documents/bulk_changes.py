@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
-from collections_app.domain.identity import clean_metadata, clean_tags
+from collections_app.domain.identity import check_language, clean_metadata, clean_tags
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
 from collections_app.models.library import name_actor
@@ -33,7 +33,7 @@ from ragd.errors import InvalidInput, RagdError, UnknownCollection
 LOT = 500
 ACTIONS = (
     "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
-    "reindex", "delete",
+    "set_language", "reindex", "delete",
 )  # fmt: skip
 LABELLING = ("add_tags", "remove_tags", "set_metadata", "remove_metadata")
 DONE = {"reindex": "queued", "delete": "deleted"}
@@ -44,7 +44,8 @@ READS_ARCHIVED = ("archive", "unarchive", "delete", "disable")
 class BulkChange:
     """What is to be done. tags: for add_tags and remove_tags. key: for set_metadata, with value, and remove_metadata.
 
-    only_existing: set_metadata leaves documents alone that do not have the key.
+    only_existing: set_metadata leaves documents alone that do not have the key. language: for set_language, "" to have
+    it found.
     """
 
     action: str
@@ -52,6 +53,7 @@ class BulkChange:
     key: str = ""
     value: Any = None
     only_existing: bool = False
+    language: str = ""
 
     def checked(self) -> BulkChange:
         """The same in the form that is kept. InvalidInput naming the field."""
@@ -64,7 +66,7 @@ class BulkChange:
             if not key.strip():
                 raise InvalidInput(f"{self.action} needs the name of a field in key", field="key")
             ((key, value),) = clean_metadata({key: value}).items()
-        return BulkChange(self.action, tags, key, value, self.only_existing)
+        return BulkChange(self.action, tags, key, value, self.only_existing, check_language(self.language))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class _Bulk:
             return set()
         if self.change.action in LABELLING:
             return self._relabel(open_names)
+        if self.change.action == "set_language":
+            return self._set_language(open_names)
         return set(self._simple(open_names))
 
     def _simple(self, names: list[str]) -> Sequence[str]:
@@ -184,7 +188,7 @@ class _Bulk:
                     self._refuse_archived(doc_id)
                     continue
                 if doc_id in busy:
-                    self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
+                    self._refuse_busy(doc_id)
                     continue
                 try:
                     labels = Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))
@@ -194,25 +198,42 @@ class _Bulk:
                 (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
             cause = Cause(BULK_EDIT, name_actor(self.actor))
             changed = set(relabel(self.collection, quick, cause, actor=self.actor))
-        for labels in slow:
+        return changed | self._rewrite_each([labels.doc_id for labels in slow])
+
+    def _set_language(self, names: list[str]) -> set[str]:
+        for name in find_busy(self.collection, names, FILE_KINDS):
+            self._refuse_busy(name)
+        rows = Document.objects.filter(collection=self.collection, doc_id__in=set(names) - self.results.keys())
+        others = rows.exclude(language_stated=self.change.language)
+        return self._rewrite_each(list(others.by_doc_id().values_list("doc_id", flat=True)))
+
+    def _rewrite_each(self, names: Sequence[str]) -> set[str]:
+        """Cut these anew, one by one; returns the ids that changed."""
+        changed = set()
+        for name in names:
             try:
-                outcome = self._rewrite(labels.doc_id)
+                outcome = self._rewrite(name)
             except (ServiceError, RagdError) as error:
                 details = describe(error)[1]["error"]
-                self._refuse(labels.doc_id, "refused", details["type"], details["message"])
+                self._refuse(name, "refused", details["type"], details["message"])
             else:
-                changed |= set() if outcome.unchanged else {labels.doc_id}
+                changed |= set() if outcome.unchanged else {name}
         return changed
 
     def _rewrite(self, doc_id: str) -> IngestOutcome:
         """From what the document says at that moment: those before it may have taken a while."""
-        document = get_document(self.collection, doc_id)
-        tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
-        fields = {"tags": tags, "metadata": metadata}
+        fields: dict[str, Any] = {"language": self.change.language}
+        if self.change.action in LABELLING:
+            document = get_document(self.collection, doc_id)
+            tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
+            fields = {"tags": tags, "metadata": metadata}
         return rewrite_document(self.collection, doc_id, fields, actor=self.actor)
 
     def _refuse(self, doc_id: str, status: str, error_type: str, error: str) -> None:
         self.results[doc_id] = DocumentResult(doc_id, status, error_type, error)
+
+    def _refuse_busy(self, doc_id: str) -> None:
+        self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
 
     def _refuse_archived(self, doc_id: str) -> None:
         refusal = refuse_archived(doc_id)

@@ -152,6 +152,7 @@ def _terms(job: IngestJob) -> UploadOptions:
         None if "tags" in unsaid else list(job.tags),
         None if "metadata" in unsaid else dict(job.metadata),
         dict(job.policy) if job.policy else None,
+        job.origin.get("language"),
     )
     return UploadOptions(asked, job.origin.get("on_clash", "replace"), job.batch, job.created_by)
 

@@ -27,8 +27,8 @@ def attach(collection: Collection, job: IngestJob, attachments: Sequence[Attachm
 def take_attachments(collection: Collection, job: IngestJob, attachments: Iterable[Attachment]) -> None:
     """Make the documents under a mail those that it carries now. The caller holds the transaction and the mail's lock.
 
-    What no reader takes, such as pictures, is passed over. Each one comes with the mail's tags and metadata, and in
-    its batch. Documents of earlier attachments that are not there any more go.
+    What no reader takes, such as pictures, is passed over. Each one comes with the mail's tags, metadata and
+    stated language, and in its batch. Documents of earlier attachments that are not there any more go.
     """
     parent = job.doc_id
     selected = [each for each in attachments if each.data and _is_taken(each)]
@@ -41,7 +41,8 @@ def take_attachments(collection: Collection, job: IngestJob, attachments: Iterab
         delete_documents(collection, gone)
     if offered:
         metadata = dict(job.metadata) | {PARENT: parent}
-        asked = RequestedMetadata(list(job.tags), metadata, dict(job.policy) if job.policy else None)
+        policy = dict(job.policy) if job.policy else None
+        asked = RequestedMetadata(list(job.tags), metadata, policy, job.origin.get("language"))
         enqueue_files(collection, offered, UploadOptions(asked, "replace", job.batch, job.created_by))
 
 

@@ -149,7 +149,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
         rows = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
         cursor.execute(UNDER_WAY, values)
         for doc_id, job_id, sha256, tags, metadata, policy, language in cursor.fetchall():
-            before = rows.get(doc_id)
+            before = rows.get(doc_id)  # what the job does not say stays as it is
             labels = (tags, _object(metadata))
             rows[doc_id] = DocumentState(
                 sha256=sha256 or "",
@@ -159,7 +159,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
                 labels=labels,
                 own=labels,
                 policy=_object(policy) or None,
-                language_stated=language or "",
+                language_stated=language if language is not None else before.language_stated if before else "",
             )
     return rows
 

@@ -195,12 +195,13 @@ def plan_uploads(
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    language: str | None = None,
 ) -> UploadPlan:
     """What these files would do to the collection; nothing is written.
 
     Unchanged is what has the bytes that the document was made from, or that a job under way brings, enabled or not;
-    where tags, metadata or policy are given, these must be the same too. delete_missing: adds the documents under
-    `prefix` (a folder; "" is everything) that came from files and are not named. Raises InvalidInput for a wrong
+    where tags, metadata, policy or language are given, these must be the same too. delete_missing: adds the documents
+    under `prefix` (a folder; "" is everything) that came from files and are not named. Raises InvalidInput for a wrong
     choice or hash, and for delete_missing without any entry: an empty folder would delete everything.
     """
     check_clash(on_clash)
@@ -212,7 +213,7 @@ def plan_uploads(
             "Check the folder, or delete the documents themselves",
             field="delete_missing",
         )
-    asked = RequestedMetadata.read(tags, metadata, policy)
+    asked = RequestedMetadata.read(tags, metadata, policy, language)
     planner = Planner(collection, asked, on_clash=on_clash)
     planner.load(wanted_id(entry) for entry in entries)
     lines = [planner.decide(entry) for entry in entries]

@@ -33,6 +33,7 @@ def preview_uploads(
     policy: Mapping[str, Any] | None = None,
     on_clash: str = "replace",
     choices: Sequence[str] = (),
+    language: str | None = None,
 ) -> UploadPlan:
     """What `submit_uploads` would do with these files; nothing is written.
 
@@ -41,7 +42,7 @@ def preview_uploads(
     """
     check_clash(on_clash)
     requested, clashes = check_counts(files, doc_ids, choices)
-    planner = Planner(collection, RequestedMetadata.read(tags, metadata, policy), on_clash=on_clash)
+    planner = Planner(collection, RequestedMetadata.read(tags, metadata, policy, language), on_clash=on_clash)
     entries = [
         Entry(doc_id, "", file.size or 0, file.name or "file", choice)
         for file, doc_id, choice in zip(files, requested, clashes, strict=True)

@@ -7,21 +7,21 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import connection
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
-from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
+from collections_app.views.forms.fields import FilesField, LanguageField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [
-    ("structure", "Structure-aware: headings, paragraphs, lists, code, tables"),
-    ("words", "Sliding window: a fixed number of words"),
+    ("structure", gettext_lazy("Structure-aware: headings, paragraphs, lists, code, tables")),
+    ("words", gettext_lazy("Sliding window: a fixed number of words")),
 ]
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 
@@ -37,7 +37,9 @@ class ChunkPolicyFields(forms.Form):
     def suggest(self, usual: ChunkPolicy) -> None:
         """Show what holds when a field stays empty."""
         for name in POLICY_FIELDS[1:]:
-            self.fields[name].widget.attrs["placeholder"] = f"Default: {getattr(usual, name):,}"
+            self.fields[name].widget.attrs["placeholder"] = gettext("Default: %(value)s") % {
+                "value": getattr(usual, name)
+            }
 
     def chunk_policy(self) -> dict[str, Any]:
         """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
@@ -45,7 +47,7 @@ class ChunkPolicyFields(forms.Form):
         return {name: value for name, value in data.items() if value not in (None, "")}
 
 
-LANGUAGE_HELP = (
+LANGUAGE_HELP = gettext_lazy(
     "Stemming for keyword search. By document: by each document's detected language, and by pairs of characters in "
     "Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese."
 )
@@ -62,26 +64,32 @@ class IndexFields(ChunkPolicyFields):
         min_value=1,
         max_value=4000,
         required=False,
-        widget=forms.NumberInput(attrs={"placeholder": "Default: the model's"}),
+        widget=forms.NumberInput(attrs={"placeholder": gettext_lazy("Default: the model's")}),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._offer_models()
         field_of(self, "language", forms.ChoiceField).choices = [
-            (name, "by document" if name == AUTO else name) for name in languages(connection)
+            (name, gettext("by document") if name == AUTO else name) for name in languages(connection)
         ]
 
     def _offer_models(self) -> None:
         """The models that are set up, to choose from; to type as well where an endpoint may know others."""
         field, model = self.fields["embed_model"], self["embed_model"].value()
-        offered = [(entry.index_name, f"{entry.index_name}: {entry.dims} dimensions") for entry in embedding_models()]
+        offered = [
+            (
+                entry.index_name,
+                gettext("%(model)s: %(dims)s dimensions") % {"model": entry.index_name, "dims": entry.dims},
+            )
+            for entry in embedding_models()
+        ]
         if environment_endpoint(EMBEDDINGS) is not None:
             field.widget.attrs["list"] = "embed-models"
             self.embed_models = offered
             return
         if model and model not in dict(offered):
-            offered.append((model, f"{model}: not set up"))
+            offered.append((model, gettext("%(model)s: not set up") % {"model": model}))
         field.widget = forms.Select(choices=offered)
 
 
@@ -99,9 +107,9 @@ class CollectionForm(IndexFields):
         super().__init__(*args, **kwargs)
         model, _ = default_model()
         for name, initial, help_text in (
-            ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
+            ("hybrid_enabled", True, gettext_lazy("Required for hybrid search. Finds exact words, names and numbers.")),
             ("language", AUTO, LANGUAGE_HELP),
-            ("embed_model", model, "Changing it later rebuilds the index."),
+            ("embed_model", model, gettext_lazy("Changing it later rebuilds the index.")),
         ):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
@@ -133,11 +141,15 @@ class CollectionSettingsForm(ChunkPolicyFields):
         """Show what holds when a field stays empty."""
         days = settings.RAGD_RUN_RETENTION_DAYS
         for name, default, zero in (
-            ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
-            ("runs_days", days or "unlimited", "0 is unlimited."),
-            ("deleted_days", settings.RAGD_DELETED_KEPT_DAYS, "Needed to search as of a time before a deletion."),
+            ("revisions", settings.RAGD_REVISIONS_KEPT, gettext("0 keeps none.")),
+            ("runs_days", days or gettext("unlimited"), gettext("0 is unlimited.")),
+            (
+                "deleted_days",
+                settings.RAGD_DELETED_KEPT_DAYS,
+                gettext("Needed to search as of a time before a deletion."),
+            ),
         ):
-            self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
+            self.fields[name].widget.attrs["placeholder"] = gettext("Default: %(value)s") % {"value": default}
             self.fields[name].help_text = zero
 
     def changes(self) -> dict[str, Any]:
@@ -260,12 +272,28 @@ class IntakeFields(LabelFields):
         }
 
 
-class UploadForm(IntakeFields):
+class LanguageFields(forms.Form):
+    """What language a text is in, to be mixed into forms that state it."""
+
+    language = LanguageField(
+        label=gettext_lazy("Language"),
+        help_text=gettext_lazy("Two letters, such as en or zh. Empty: detected from the text."),
+    )
+
+
+class FileFields(LanguageFields, IntakeFields):
+    """What is said about files; a language that is left empty stays as it was stated."""
+
+    def labels(self) -> dict[str, Any]:
+        return super().labels() | {"language": self.cleaned_data["language"] or None}
+
+
+class UploadForm(FileFields):
     uploads = FilesField(label=gettext_lazy("Files"))
     batch = forms.UUIDField(required=False)
 
 
-class TextForm(LabelFields):
+class TextForm(LanguageFields, LabelFields):
     doc_id = forms.CharField(
         label=gettext_lazy("Document ID"),
         max_length=512,
@@ -287,5 +315,5 @@ class ChunkChangeForm(forms.Form):
     revision = forms.IntegerField(required=False, min_value=1)
     overlay_id = forms.IntegerField(required=False, min_value=1)
     target = forms.IntegerField(
-        required=False, min_value=0, error_messages={"invalid": "Enter a chunk number, such as 3."}
+        required=False, min_value=0, error_messages={"invalid": gettext_lazy("Enter a chunk number, such as 3.")}
     )

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
-from collections_app.views.forms.collections import ChunkPolicyFields
-from collections_app.views.forms.fields import ObjectField, TagsField
+from collections_app.views.forms.collections import ChunkPolicyFields, LanguageFields
+from collections_app.views.forms.fields import LanguageField, ObjectField, TagsField
 
 DOCUMENT_SORTS = {
     "doc_id": ("doc_id",),
@@ -131,11 +131,16 @@ class BulkLabelForm(forms.Form):
         initial="all",
     )
     remove_key = forms.CharField(label=gettext_lazy("Remove metadata field"), max_length=200, required=False)
+    language = LanguageField(
+        label=gettext_lazy("Set language"),
+        help_text=gettext_lazy("Two letters, such as en or zh. Documents are indexed again; embeddings are kept."),
+    )
+    detect_language = forms.BooleanField(label=gettext_lazy("Detect the language from the text"), required=False)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if not self.errors and not self.changes():
-            raise forms.ValidationError("Enter a tag or a metadata field to change.")
+            raise forms.ValidationError(gettext_lazy("Enter a tag, a metadata field or a language to change."))
         return data
 
     def changes(self) -> list[BulkChange]:
@@ -147,10 +152,12 @@ class BulkLabelForm(forms.Form):
             changes.append(BulkChange("set_metadata", key=data["key"], value=data.get("value"), only_existing=only))
         if data.get("remove_key"):
             changes.append(BulkChange("remove_metadata", key=data["remove_key"]))
+        if data.get("language") or data.get("detect_language"):
+            changes.append(BulkChange("set_language", language=data["language"]))
         return changes
 
 
-class DocumentForm(ChunkPolicyFields):
+class DocumentForm(LanguageFields, ChunkPolicyFields):
     """What can be edited of one document. expected_revision: the one that was looked at."""
 
     title = forms.CharField(
@@ -160,12 +167,6 @@ class DocumentForm(ChunkPolicyFields):
         help_text=gettext_lazy("Part of every embedding; a change re-embeds all chunks."),
     )
     tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
-    language = forms.CharField(
-        label=gettext_lazy("Language"),
-        max_length=2,
-        required=False,
-        help_text=gettext_lazy("Two letters, such as en or zh. Empty: detected from the text."),
-    )
     metadata = ObjectField(
         label=gettext_lazy("Metadata"),
         required=False,
@@ -192,7 +193,7 @@ class DocumentForm(ChunkPolicyFields):
         """The fields that differ from what the document is, for `edit_document`."""
         requested = {name: self.cleaned_data[name] for name in ("title", "tags", "metadata")}
         changes = {name: value for name, value in requested.items() if value != getattr(document, name)}
-        if self.cleaned_data["language"].lower() != document.language_stated:
+        if self.cleaned_data["language"] != document.language_stated:
             changes["language"] = self.cleaned_data["language"]
         policy = self.chunk_policy()
         return changes | ({"chunk_policy": policy} if policy != document.chunk_policy_stated else {})

@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.domain.filter_language import read_filter, write_json
+from collections_app.domain.identity import check_language
 from ragd.errors import InvalidInput
 
 FILTER_EXAMPLE = "page >= 3 and language = de"
@@ -71,6 +72,19 @@ class PlaceField(forms.IntegerField):
     def to_python(self, value: Any) -> Any:
         place = super().to_python(value)
         return None if place is None else place - 1
+
+
+class LanguageField(forms.CharField):
+    """The language of a text as an ISO 639-1 code in lower case; "" when nothing is typed."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=2, required=False, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        try:
+            return check_language(super().clean(value))
+        except InvalidInput as error:
+            raise ValidationError(error.message) from None
 
 
 class ObjectField(forms.CharField):

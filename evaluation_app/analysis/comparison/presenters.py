@@ -6,6 +6,8 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext, gettext_lazy
+
 from collections_app.domain.formats import dollars
 from evaluation_app.analysis.comparison.changes import MeasureChange, QuestionChange
 from evaluation_app.analysis.comparison.decisive import Finding
@@ -44,12 +46,12 @@ STEPS = (  # the axis reaches at least to the first, so that tiny differences lo
 )
 
 SHOWN = {  # filter of the questions -> its title
-    "moved": "Changed",
-    "worse": "Worse",
-    "better": "Better",
-    "lost": "Newly failed",
-    "won": "Newly passed",
-    "all": "All",
+    "moved": gettext_lazy("Changed"),
+    "worse": gettext_lazy("Worse"),
+    "better": gettext_lazy("Better"),
+    "lost": gettext_lazy("Newly failed"),
+    "won": gettext_lazy("Newly passed"),
+    "all": gettext_lazy("All"),
 }
 
 
@@ -153,13 +155,17 @@ class ShownVerdict:
 def show_verdict(verdict: RunVerdict) -> ShownVerdict:
     tone, icon = VERDICT_TONES[verdict.kind]
     primary = verdict.decisive.primary
-    rows = [DecisiveRow("Primary", primary, verdict.word, tone)] if primary else []
+    word = gettext(verdict.word)
+    rows = [DecisiveRow(gettext("Primary"), primary, word, tone)] if primary else []
     for finding in verdict.decisive.guardrails:
         is_broken = finding in verdict.broken
-        state = "Dropped" if is_broken else "May have dropped" if finding in verdict.doubtful else "Within limit"
-        rows.append(DecisiveRow("Guardrail", finding, state, "bad" if is_broken else "neutral"))
+        is_doubtful = finding in verdict.doubtful
+        state = (
+            gettext("Dropped") if is_broken else gettext("May have dropped") if is_doubtful else gettext("Within limit")
+        )
+        rows.append(DecisiveRow(gettext("Guardrail"), finding, state, "bad" if is_broken else "neutral"))
     sentence = verdict.sentence.removeprefix(f"{verdict.word}: ")
-    return ShownVerdict(verdict.word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
+    return ShownVerdict(word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,7 @@ def _signed_amount(unit: Unit, value: float) -> str:
 
 def show_change(change: MeasureChange, reach: float) -> ChangeRow:
     tone, icon = TONES[change.verdict]
-    return ChangeRow(change, tone, icon, WORDS[change.verdict], _bar(change, reach))
+    return ChangeRow(change, tone, icon, gettext(WORDS[change.verdict]), _bar(change, reach))
 
 
 def _bar(change: MeasureChange, reach: float) -> Bar | None:
@@ -264,7 +270,7 @@ def choose_questions(
             rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
         )
     chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
-    filters = [Filter(key, title, len(chosen[key])) for key, title in SHOWN.items()]
+    filters = [Filter(key, str(title), len(chosen[key])) for key, title in SHOWN.items()]
     return chosen[shown], filters
 
 

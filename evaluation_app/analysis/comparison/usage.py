@@ -8,6 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 import numpy as np
+from django.utils.translation import gettext
 
 from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean, paired_quantile
 from retrieval_app.models import QueryRun
@@ -44,10 +45,10 @@ def compare_usage(
     latencies = _both([(_latency(known.get(old)), _latency(known.get(new))) for old, new in pairs])
     tokens = _both([(_tokens(known.get(old)), _tokens(known.get(new))) for old, new in pairs])
     return (
-        _quantile("latency_p50", "Latency p50", MEDIAN, latencies, draws),
-        _quantile("latency_p95", "Latency p95", TAIL, latencies, draws),
-        _mean("tokens", "Tokens per question", "tokens", tokens, draws),
-        _mean("cost", "Cost per question", "usd", _both(costs), draws),
+        _quantile("latency_p50", gettext("Latency p50"), MEDIAN, latencies, draws),
+        _quantile("latency_p95", gettext("Latency p95"), TAIL, latencies, draws),
+        _mean("tokens", gettext("Tokens per question"), "tokens", tokens, draws),
+        _mean("cost", gettext("Cost per question"), "usd", _both(costs), draws),
     )
 
 

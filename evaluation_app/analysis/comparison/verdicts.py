@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from django.utils.translation import gettext_noop
+
 from evaluation_app.analysis.comparison.decisive import Decisive, Finding
 from evaluation_app.analysis.comparison.usage import UsageChange
 from evaluation_app.measures.statistics import SAME
@@ -17,10 +19,10 @@ from evaluation_app.measures.statistics import SAME
 Kind = Literal["better", "worse", "not_better", "inconclusive"]
 ALPHA = 0.05
 WORDS: dict[Kind, str] = {
-    "better": "Better",
-    "worse": "Worse",
-    "not_better": "Not better",
-    "inconclusive": "Inconclusive",
+    "better": gettext_noop("Better"),
+    "worse": gettext_noop("Worse"),
+    "not_better": gettext_noop("Not better"),
+    "inconclusive": gettext_noop("Inconclusive"),
 }
 SHOWN_MS = 1.0  # a smaller difference of latencies is left out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.stores import open_rerankers
@@ -24,9 +24,9 @@ from retrieval_app.runs.plans import SERVER_PLAN
 VALUES_MAX = 40
 SEARCH = "search"
 JUDGES = [
-    (SEARCH, "Retrieval only"),
-    ("embedded", "Answers + embedded judge"),
-    ("llm", "Answers + LLM judge"),
+    (SEARCH, gettext_lazy("Retrieval only")),
+    ("embedded", gettext_lazy("Answers + embedded judge")),
+    ("llm", gettext_lazy("Answers + LLM judge")),
 ]
 
 
@@ -105,8 +105,10 @@ class SweepForm(forms.Form):
         self.golden_set = golden_set
         saved = SavedPlan.objects.filter(collection__name=golden_set.collection_name, collection__deleted_at=None)
         plans = [(name, name) for name in saved.order_by("name").values_list("name", flat=True)]
-        self._choose("plan", [("", "Collection default"), *plans, (SERVER_PLAN, "Server defaults")])
-        self._choose("rerank", [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))])
+        self._choose(
+            "plan", [("", gettext_lazy("Collection default")), *plans, (SERVER_PLAN, gettext_lazy("Server defaults"))]
+        )
+        self._choose("rerank", [(OFF, gettext_lazy("Off")), *((name, name) for name in sorted(open_rerankers()))])
         self._choose("measure", _measures())
         self.fields["measure"].initial = "ndcg"
         if not has_judge_model():
@@ -145,9 +147,11 @@ class SweepForm(forms.Form):
 
 
 def _measures() -> list[Any]:
-    documents = [(name, f"{MEASURES[name].title}@k") for name in CUTS]
-    chunks = [(f"{CHUNK}{name}", f"{MEASURES[name].title}@k, chunks") for name in CUTS]
+    documents = [(name, f"{gettext(MEASURES[name].title)}@k") for name in CUTS]
+    chunks = [(f"{CHUNK}{name}", f"{gettext(MEASURES[name].title)}@k, {gettext('chunks')}") for name in CUTS]
     judged = [
-        (name, item.title) for name, item in MEASURES.items() if item.group in ("trace", "answer", "noise", "outcome")
+        (name, gettext(item.title))
+        for name, item in MEASURES.items()
+        if item.group in ("trace", "answer", "noise", "outcome")
     ]
-    return [("Documents", documents), ("Chunks", chunks), ("Answers", judged)]
+    return [(gettext_lazy("Documents"), documents), (gettext_lazy("Chunks"), chunks), (gettext_lazy("Answers"), judged)]

@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
@@ -35,7 +35,7 @@ from retrieval_app.pages.plan_forms import SavePlanForm
 STEP = 0.05
 LEVELS = 8  # shades of the heat map, in static/css/evaluation.css
 PER_PAGE = 25
-HEADS = {"weights": "Vector : keyword"}
+HEADS = {"weights": gettext_lazy("Vector : keyword")}
 
 
 @dataclass(frozen=True, slots=True)

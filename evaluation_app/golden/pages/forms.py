@@ -76,7 +76,7 @@ class GoldenSetChangeForm(forms.Form):
         own = [rubric.measure for rubric in rubrics]
         present = self.initial.get("primary_measure", "")
         known = {name: measure_of(name).title for name in (*MEASURES, *own, present)}
-        default = {"": "Correctness where scored, else hit"}
+        default = {"": gettext_lazy("Correctness where scored, else hit")}
         field_of(self, "primary_measure", forms.ChoiceField).choices = list((known | default).items())
 
     def criteria(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class RunQuestionForm(QuestionForm):
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        choices = [("", gettext_lazy("Choose a test set")), *sets, (self.NEW_SET, gettext_lazy("New test set"))]
         field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 

@@ -222,7 +222,7 @@ class SuggestForm(forms.Form):
     def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_model:
-            field_of(self, "method", forms.ChoiceField).choices = [("rules", "Rules (offline)")]
+            field_of(self, "method", forms.ChoiceField).choices = [("rules", gettext_lazy("Rules (offline)"))]
 
 
 @require_http_methods(["GET", "POST"])

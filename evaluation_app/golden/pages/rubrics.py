@@ -17,10 +17,10 @@ from evaluation_app.rubrics.definitions import ENTRY_POINTS, Rubric, installed_n
 from retrieval_app.answerers.selection import has_chat_model
 
 KINDS = (
-    ("regex", "Regular expression"),
+    ("regex", gettext_lazy("Regular expression")),
     ("json", "JSON"),
-    ("prompt", "Prompt for a chat model"),
-    ("code", "Code"),
+    ("prompt", gettext_lazy("Prompt for a chat model")),
+    ("code", gettext_lazy("Code")),
 )
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from django import forms
 from django.http import QueryDict
 from django.urls import reverse
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
@@ -148,7 +148,11 @@ class Facets:
 
     @classmethod
     def of(cls, rows: Sequence[ItemRow]) -> Facets:
-        verdicts = {PASSED: "Passed", MISSED: "Missed", UNJUDGED: "No thresholds"}
+        verdicts = {
+            PASSED: gettext("Passed"),
+            MISSED: gettext("Missed"),
+            UNJUDGED: gettext("No thresholds"),
+        }
         labels = {value: str(label) for value, label in EvaluationItem.Outcome.choices}
         return cls(
             outcomes=_counted((row.outcome for row in rows), labels),

@@ -210,22 +210,22 @@ def _comparison_of(picked: Sequence[str]) -> str:
 
 @require_POST
 def cancel(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: cancel_run(run, request.user), "Stopping after the current question.")
+    return _act(request, pk, lambda run: cancel_run(run, request.user), gettext("Stopping after the current question."))
 
 
 @require_POST
 def resume(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: resume_run(run, request.user), "Evaluation resumed.")
+    return _act(request, pk, lambda run: resume_run(run, request.user), gettext("Evaluation resumed."))
 
 
 @require_POST
 def retry(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: retry_failed(run, request.user), "Failed questions queued for retry.")
+    return _act(request, pk, lambda run: retry_failed(run, request.user), gettext("Failed questions queued for retry."))
 
 
 @require_POST
 def baseline(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: make_baseline(run, actor=request.user), "Set as baseline.")
+    return _act(request, pk, lambda run: make_baseline(run, actor=request.user), gettext("Set as baseline."))
 
 
 @require_POST

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.utils.translation import gettext
+
 from collections_app.domain.formats import duration
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars
 from evaluation_app.spans.search.filters import SpanFilter
@@ -44,7 +46,9 @@ def _volume(counts: SpanCounts, span_filter: SpanFilter, address: Address) -> Pi
     completed = tuple(float(counts.total[begin] - counts.failed[begin]) for begin in counts.begins)
     failed = tuple(float(counts.failed[begin]) for begin in counts.begins)
     return draw_bars(
-        "Spans over time, UTC.", steps, [Series("completed", completed), Series("failed", failed)],
+        gettext("Spans over time, UTC."),
+        steps,
+        [Series(gettext("completed"), completed), Series(gettext("failed"), failed)],
         spell=_count, counts=True, height=HEIGHT,
     )  # fmt: skip
 
@@ -55,7 +59,14 @@ def _latency(counts: SpanCounts, span_filter: SpanFilter, address: Address) -> P
     buckets = range(known[0], known[-1] + 1) if known else range(0)
     steps = [_latency_step(bucket, span_filter, address) for bucket in buckets]
     values = tuple(float(counts.durations[bucket]) for bucket in buckets)
-    return draw_bars("Spans by latency.", steps, [Series("spans", values)], spell=_count, counts=True, height=HEIGHT)
+    return draw_bars(
+        gettext("Spans by latency."),
+        steps,
+        [Series(gettext("spans"), values)],
+        spell=_count,
+        counts=True,
+        height=HEIGHT,
+    )
 
 
 def _latency_step(bucket: int, span_filter: SpanFilter, address: Address) -> Step:

@@ -12,6 +12,7 @@ from django.db import OperationalError
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
@@ -45,20 +46,34 @@ PER_PAGE = 50
 OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above")
 FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name", "environment")
 FACETS_SHOWN = 8
-AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
+AGES = (
+    ("", gettext_lazy("Any time")),
+    ("1h", gettext_lazy("Last hour")),
+    ("24h", gettext_lazy("24 hours")),
+    ("7d", gettext_lazy("7 days")),
+    ("30d", gettext_lazy("30 days")),
+)
 OPERATOR_WORDS = {
-    "eq": "is", "ne": "is not", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "contains": "contains",
-    "starts": "starts with", "exists": "exists", "missing": "is missing",
-}  # fmt: skip
+    "eq": gettext_lazy("is"),
+    "ne": gettext_lazy("is not"),
+    "gt": ">",
+    "ge": "≥",
+    "lt": "<",
+    "le": "≤",
+    "contains": gettext_lazy("contains"),
+    "starts": gettext_lazy("starts with"),
+    "exists": gettext_lazy("exists"),
+    "missing": gettext_lazy("is missing"),
+}
 # what the list on the left offers: field of the address, field of SpanFilter and of Facets, words
 FACETS = (
-    ("status", "statuses", "Status"),
-    ("type", "types", "Type"),
-    ("collection", "collections", "Collection"),
-    ("model", "models", "Model"),
-    ("api_key", "api_keys", "API key"),
+    ("status", "statuses", gettext_lazy("Status")),
+    ("type", "types", gettext_lazy("Type")),
+    ("collection", "collections", gettext_lazy("Collection")),
+    ("model", "models", gettext_lazy("Model")),
+    ("api_key", "api_keys", gettext_lazy("API key")),
 )
-ENVIRONMENT_CHOICES = (*((name, name.capitalize()) for name in telemetry.ENVIRONMENTS), (ALL, "All"))
+ENVIRONMENT_CHOICES = (*((name, name.capitalize()) for name in telemetry.ENVIRONMENTS), (ALL, gettext_lazy("All")))
 ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
 TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
 
@@ -163,7 +178,7 @@ def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPag
         return []
     counts = environment_counts(span_filter)
     return [
-        (label, counts[name], _address(query, environment=name))
+        (str(label), counts[name], _address(query, environment=name))
         for name, label in ENVIRONMENT_CHOICES
         if counts.get(name)
     ]
@@ -267,7 +282,7 @@ def facets_of(span_filter: SpanFilter, query: QueryDict, counts: Facets) -> list
         ]
         choices.sort(key=lambda choice: not choice.chosen)
         if choices:
-            result.append(Facet(name, label, choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
+            result.append(Facet(name, str(label), choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
     return result
 
 
@@ -276,7 +291,7 @@ def _facet_value(name: str, value: str) -> str:
 
 
 def _facet_label(name: str, value: str) -> str:
-    return STAGE_WORDS.get(value, value) if name == "type" else value
+    return str(STAGE_WORDS.get(value, value)) if name == "type" else value
 
 
 def conditions_of(query: QueryDict) -> list[Condition]:
@@ -296,7 +311,14 @@ def _condition_words(name: str, value: str) -> str:
         attribute, _, rest = value.partition(":")
         op, _, text = rest.partition(":")
         return f"{attribute} {OPERATOR_WORDS.get(op, op)} {text}".strip()
-    words = {"min_ms": "at least {} ms", "max_ms": "at most {} ms", "name": "name starts with {}", "where": "{}"}
+    words = {
+        "min_ms": gettext("at least {} ms"),
+        "max_ms": gettext("at most {} ms"),
+        "name": gettext("name starts with {}"),
+        "since": gettext("since {}"),
+        "until": gettext("until {}"),
+        "where": "{}",
+    }
     return words.get(name, name.replace("_", " ") + " {}").format(value)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from django.db import OperationalError, connection, transaction
 from django.http import QueryDict
 from django.urls import reverse
+from django.utils.translation import gettext_lazy
 
 from evaluation_app.models import Span
 from evaluation_app.spans.search.search import SpanFilter, neighbours, parse_filter
@@ -24,26 +25,26 @@ OWN_NAMES = ("from", "tab")
 PIPELINE_TYPE = "aitf.rag.pipeline"
 # the stages in the order of the work, and their words; others follow by name
 STAGE_WORDS = {
-    PIPELINE_TYPE: "Pipeline (root)",
-    "aitf.rag.query": "Question",
-    "gen_ai.embeddings": "Embeddings",
-    "aitf.rag.retrieve": "Retrieval",
-    names.LEXICAL: "Keyword search",
-    names.VECTOR: "Vector search",
-    names.FUSE: "Fusion",
-    "aitf.rag.rerank": "Reranking",
-    names.COMPRESS: "Compression",
-    "gen_ai.inference": "Chat",
-    "aitf.rag.evaluate": "Evaluation",
-    names.INGEST: "Ingest",
-    names.FETCH: "Fetch",
-    names.UNPACK: "Extract",
-    names.PARSE: "Parse",
-    names.CHUNK: "Chunk",
-    names.STORE: "Store",
-    names.FILL: "Build index version",
-    names.BUILD_INDEX: "Build index",
-    names.PROBE: "Recall probe",
+    PIPELINE_TYPE: gettext_lazy("Pipeline (root)"),
+    "aitf.rag.query": gettext_lazy("Question"),
+    "gen_ai.embeddings": gettext_lazy("Embeddings"),
+    "aitf.rag.retrieve": gettext_lazy("Retrieval"),
+    names.LEXICAL: gettext_lazy("Keyword search"),
+    names.VECTOR: gettext_lazy("Vector search"),
+    names.FUSE: gettext_lazy("Fusion"),
+    "aitf.rag.rerank": gettext_lazy("Reranking"),
+    names.COMPRESS: gettext_lazy("Compression"),
+    "gen_ai.inference": gettext_lazy("Chat"),
+    "aitf.rag.evaluate": gettext_lazy("Evaluation"),
+    names.INGEST: gettext_lazy("Ingest"),
+    names.FETCH: gettext_lazy("Fetch"),
+    names.UNPACK: gettext_lazy("Extract"),
+    names.PARSE: gettext_lazy("Parse"),
+    names.CHUNK: gettext_lazy("Chunk"),
+    names.STORE: gettext_lazy("Store"),
+    names.FILL: gettext_lazy("Build index version"),
+    names.BUILD_INDEX: gettext_lazy("Build index"),
+    names.PROBE: gettext_lazy("Recall probe"),
 }
 
 

@@ -11,7 +11,7 @@ from django.contrib import messages
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
@@ -68,10 +68,10 @@ class SamplingForm(forms.Form):
             "judge_model": sampling.judge_model,
         }
         super().__init__(data, initial=initial)
-        choices = [("embedded", "Embedded judge (no cost)")]
+        choices = [("embedded", gettext_lazy("Embedded judge (no cost)"))]
         self.has_model = has_judge_model() or sampling.judge == "llm"
         if self.has_model:
-            choices.append(("llm", "Chat model"))
+            choices.append(("llm", gettext_lazy("Chat model")))
             self.fields["judge_model"].help_text = f"Default: {judge_model()}"
         else:
             del self.fields["judge_model"]
@@ -140,8 +140,9 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
 
 def _sampling_message(form: SamplingForm) -> str:
     if not form.cleaned_data["enabled"]:
-        return "Online evaluation disabled."
-    return f"Online evaluation enabled: sampling rate {form.cleaned_data['percent']:g} %."
+        return gettext("Online evaluation disabled.")
+    text = gettext("Online evaluation enabled: sampling rate %(percent)s %%.")
+    return text % {"percent": f"{form.cleaned_data['percent']:g}"}
 
 
 def _describe(request: PageRequest, name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
+from django.utils.translation import gettext_lazy
 
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS
 from evaluation_app.pages.overview.periods import DAY, HOUR, Period, floor_to
@@ -26,7 +27,11 @@ from ragd.telemetry import PRODUCTION
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 SLOWEST = 10
 # what consumption is told apart by: the word in the address -> (column, words)
-DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
+DIMENSIONS = {
+    "model": ("model", gettext_lazy("Model")),
+    "collection": ("collection", gettext_lazy("Collection")),
+    "key": ("api_key", gettext_lazy("API key")),
+}
 
 PART = """
 (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s)
@@ -96,7 +101,7 @@ class StageFigures:
 
     @property
     def label(self) -> str:
-        return STAGE_WORDS.get(self.type, self.type)
+        return str(STAGE_WORDS.get(self.type, self.type))
 
     @property
     def spans(self) -> int:

@@ -11,7 +11,7 @@ from django.db.models.functions import Collate
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, is_part, render_page
@@ -42,36 +42,41 @@ FOUND_PER_GROUP = 6
 
 # name of the address, symbol, label, other words for it
 PAGES = (
-    ("evaluation:home", "home", "Home", "start overview"),
-    ("collections:list", "collections", "Collections", "documents"),
-    ("retrieval:ask", "ask", "Ask", "question search answer"),
-    ("retrieval:runs", "runs", "Runs", "queries history log"),
-    ("evaluation:index", "evaluation", "Evaluation", "dashboard scores trend metrics quality"),
-    ("evaluation:evaluation-runs", "evaluation", "Evaluation runs", "scores history"),
-    ("evaluation:new-evaluation-run", "plus", "New evaluation run", "start evaluate judge"),
-    ("evaluation:golden-sets", "evaluation", "Test sets", "golden questions expected dataset"),
-    ("evaluation:compare", "evaluation", "Compare evaluation runs", "regressed improved difference"),
-    ("evaluation:sweeps", "evaluation", "Sweeps", "grid of settings tune"),
-    ("evaluation:board", "evaluation", "Failure analysis", "failure modes failed questions fix"),
-    ("evaluation:review", "person", "Human review", "human people judge agreement kappa"),
-    ("evaluation:live", "evaluation", "Online evaluation", "sampling scored answers"),
-    ("evaluation:traces", "traces", "Traces", "spans telemetry"),
-    ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
-    ("collections:models", "models", "Models", "embedding chat rerank judge endpoint provider key ollama openai"),
-    ("evaluation:prices", "admin", "Model pricing", "cost spent dollars tokens"),
-    ("evaluation:status", "check", "Conformance", "status specification rules versions"),
+    ("evaluation:home", "home", gettext_noop("Home"), "start overview"),
+    ("collections:list", "collections", gettext_noop("Collections"), "documents"),
+    ("retrieval:ask", "ask", gettext_noop("Ask"), "question search answer"),
+    ("retrieval:runs", "runs", gettext_noop("Runs"), "queries history log"),
+    ("evaluation:index", "evaluation", gettext_noop("Evaluation"), "dashboard scores trend metrics quality"),
+    ("evaluation:evaluation-runs", "evaluation", gettext_noop("Evaluation runs"), "scores history"),
+    ("evaluation:new-evaluation-run", "plus", gettext_noop("New evaluation run"), "start evaluate judge"),
+    ("evaluation:golden-sets", "evaluation", gettext_noop("Test sets"), "golden questions expected dataset"),
+    ("evaluation:compare", "evaluation", gettext_noop("Compare evaluation runs"), "regressed improved difference"),
+    ("evaluation:sweeps", "evaluation", gettext_noop("Sweeps"), "grid of settings tune"),
+    ("evaluation:board", "evaluation", gettext_noop("Failure analysis"), "failure modes failed questions fix"),
+    ("evaluation:review", "person", gettext_noop("Human review"), "human people judge agreement kappa"),
+    ("evaluation:live", "evaluation", gettext_noop("Online evaluation"), "sampling scored answers"),
+    ("evaluation:traces", "traces", gettext_noop("Traces"), "spans telemetry"),
+    ("evaluation:operations", "operations", gettext_noop("Operations"), "workers queue jobs storage"),
+    (
+        "collections:models",
+        "models",
+        gettext_noop("Models"),
+        "embedding chat rerank judge endpoint provider key ollama openai",
+    ),
+    ("evaluation:prices", "admin", gettext_noop("Model pricing"), "cost spent dollars tokens"),
+    ("evaluation:status", "check", gettext_noop("Conformance"), "status specification rules versions"),
     (
         "evaluation:evidence",
         "print",
-        "Field coverage",
+        gettext_noop("Field coverage"),
         "audit evidence eu ai act nist owasp atlas cosai report",
     ),
-    ("collections:create", "plus", "New collection", "make create"),
-    ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
+    ("collections:create", "plus", gettext_noop("New collection"), "make create"),
+    ("api:openapi-view", "runs", gettext_noop("API reference"), "docs openapi rest json"),
 )
 STAFF_PAGES = (
-    ("admin:index", "admin", "Admin", "settings users"),
-    ("admin:collections_app_apikey_changelist", "key", "API keys", "bearer secret"),
+    ("admin:index", "admin", gettext_noop("Admin"), "settings users"),
+    ("admin:collections_app_apikey_changelist", "key", gettext_noop("API keys"), "bearer secret"),
 )
 RECENT = 8
 SUGGESTED = 4
@@ -94,19 +99,22 @@ class Group:
 
 def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
     """Groups that are not empty. Without words: the pages and the first collections."""
-    groups = [Group("Pages", _pages(words, is_staff)), Group("Collections", _collections(words))]
+    groups = [Group(gettext("Pages"), _pages(words, is_staff)), Group(gettext("Collections"), _collections(words))]
     if words:
-        groups.append(Group("Playgrounds", _playgrounds(words)))
-        groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
-        groups += [Group("Test sets", _golden_sets(words)), Group("Evaluation runs", _evaluation_runs(words))]
+        groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
+        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Runs"), _runs(words))]
+        groups += [
+            Group(gettext("Test sets"), _golden_sets(words)),
+            Group(gettext("Evaluation runs"), _evaluation_runs(words)),
+        ]
     return [group for group in groups if group.destinations]
 
 
 def _pages(words: str, is_staff: bool) -> list[Destination]:
     known = PAGES + (STAFF_PAGES if is_staff else ())
     requested = words.lower()
-    result = [page for page in known if requested in f"{page[2]} {page[3]}".lower()]
-    return [Destination(reverse(name), symbol, label) for name, symbol, label, _ in result]
+    result = [page for page in known if requested in f"{gettext(page[2])} {page[2]} {page[3]}".lower()]
+    return [Destination(reverse(name), symbol, gettext(label)) for name, symbol, label, _ in result]
 
 
 def _collections(words: str) -> list[Destination]:
@@ -121,7 +129,9 @@ def _playgrounds(words: str) -> list[Destination]:
     names_the_page = len(words) > 2 and "playground".startswith(words.lower())
     destinations = _collections("" if names_the_page else words)
     return [
-        Destination(reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, "why this ranking")
+        Destination(
+            reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, gettext("why this ranking")
+        )
         for item in destinations
     ]
 
@@ -228,7 +238,7 @@ def operations(request: PageRequest) -> HttpResponse:
 @require_POST
 def retry_failed(request: PageRequest) -> HttpResponse:
     """Everything that failed, in all collections; back to the page."""
-    answer_changed(request, lambda: retry_all_failed(request.user), "queued for retry")
+    answer_changed(request, lambda: retry_all_failed(request.user), "retry")
     return redirect("evaluation:operations")
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.db import OperationalError
 from django.http import HttpResponse
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.formats import dollars, duration
@@ -28,8 +29,16 @@ from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun
 
-IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
-UNNAMED = {"model": "no model", "collection": "no collection", "key": "no API key"}
+IN_A_SENTENCE = {
+    "model": gettext_lazy("model"),
+    "collection": gettext_lazy("collection"),
+    "key": gettext_lazy("API key"),
+}
+UNNAMED = {
+    "model": gettext_lazy("no model"),
+    "collection": gettext_lazy("no collection"),
+    "key": gettext_lazy("no API key"),
+}
 EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
 FIRST_LETTERS = 120
 # what a parameter of the address may be, the usual value first
@@ -74,7 +83,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
     figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""), environment)
     context: dict[str, Any] = {
         "period": period,
-        "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
+        "periods": [(name, gettext(words)) for name, (words, _, _) in PERIODS.items()],
         "refresh": chosen["refresh"] if not params.get("until") else "off",
         "refreshes": REFRESH_WORDS.items(),
         "wanted": figure_filter,
@@ -108,7 +117,7 @@ def _read_period(params: Mapping[str, str], name: str, wrong: dict[str, str]) ->
         since, until = (parse_moment(field, params.get(field, "")) for field in ("since", "until"))
         return period_between(since, until) if since or until else period_until(name)
     except InvalidInput as error:
-        wrong[error.field or "since"] = f"{error.message}: {PERIODS[name][0]} is shown."
+        wrong[error.field or "since"] = f"{error.message}: {gettext(PERIODS[name][0])} is shown."
         return period_until(name)
 
 
@@ -166,7 +175,7 @@ def _other_environments(figure_filter: FigureFilter, params: dict[str, str]) -> 
             continue
         stages = overview.stage_figures(replace(figure_filter, environment=name))
         if count := sum(stage.spans for stage in stages.values()):
-            result.append((label, count, f"?{urlencode(params | {'environment': name})}"))
+            result.append((str(label), count, f"?{urlencode(params | {'environment': name})}"))
     return result
 
 
@@ -226,7 +235,7 @@ def _step_title(begin: datetime, period: Period) -> str:
 
 def _times_chart(figure_filter: FigureFilter, stage: StageFigures) -> Picture:
     series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
-    title = f"{stage.label}: latency percentiles, logarithmic scale, UTC."
+    title = gettext("%(stage)s: latency percentiles, logarithmic scale, UTC.") % {"stage": stage.label}
     return draw_lines(title, _steps(figure_filter, type=stage.type), series, spell=duration, log=True)
 
 
@@ -241,7 +250,7 @@ def _failures_chart(figure_filter: FigureFilter, stages: Any) -> Picture:
         if stage.failed
     ]
     return draw_bars(
-        "Errors by stage, UTC.", _steps(figure_filter, status="error"), series, spell=spell_count, counts=True
+        gettext("Errors by stage, UTC."), _steps(figure_filter, status="error"), series, spell=spell_count, counts=True
     )
 
 
@@ -250,7 +259,12 @@ def _rate_chart(figure_filter: FigureFilter, whole: StageFigures) -> Picture:
     counts = zip(whole.failed_steps, whole.steps, strict=True)
     shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
     steps = _steps(figure_filter, type=PIPELINE_TYPE, status="error")
-    return draw_lines("Error rate of queries in percent, UTC.", steps, [Series("failed", shares)], spell=spell_percent)
+    return draw_lines(
+        gettext("Error rate of queries in percent, UTC."),
+        steps,
+        [Series(gettext("failed"), shares)],
+        spell=spell_percent,
+    )
 
 
 def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow]:
@@ -263,7 +277,7 @@ def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow
 
 def _consumption_context(figure_filter: FigureFilter, parts: Sequence[overview.Consumption], by: str) -> dict[str, Any]:
     rows = [
-        (part, part.name or UNNAMED[by], _consumption_address(figure_filter, by, part.name))
+        (part, part.name or str(UNNAMED[by]), _consumption_address(figure_filter, by, part.name))
         for part in parts
         if part.calls
     ]
@@ -285,8 +299,18 @@ def _consumption_context(figure_filter: FigureFilter, parts: Sequence[overview.C
             "tokens": count_tokens(parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
-        "tokens": _bars(figure_filter, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
-        "costs": _bars(figure_filter, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
+        "tokens": _bars(
+            figure_filter,
+            gettext("Input and output tokens by %(dimension)s. UTC.") % {"dimension": words},
+            tokens,
+            spell_count,
+        ),
+        "costs": _bars(
+            figure_filter,
+            gettext("Cost in US dollars by %(dimension)s, priced calls, UTC.") % {"dimension": words},
+            costs,
+            dollars,
+        ),
         "models_href": explorer_address(**_conditions(figure_filter), type=MODEL_TYPES),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 
 from evaluation_app.pages.overview.rollups import KEEP_DAYS
 from ragd.errors import InvalidInput
@@ -40,10 +41,10 @@ class Period:
 
 
 PERIODS: dict[str, tuple[str, timedelta, int]] = {
-    "1h": ("Last hour", timedelta(minutes=2), 30),
-    "24h": ("24 hours", HOUR, 24),
-    "7d": ("7 days", timedelta(hours=6), 28),
-    "30d": ("30 days", DAY, 30),
+    "1h": (gettext_noop("Last hour"), timedelta(minutes=2), 30),
+    "24h": (gettext_noop("24 hours"), HOUR, 24),
+    "7d": (gettext_noop("7 days"), timedelta(hours=6), 28),
+    "30d": (gettext_noop("30 days"), DAY, 30),
 }
 USUAL_PERIOD = "24h"
 # a range of at most so much has steps of so much, which begin at whole multiples of the third
@@ -60,7 +61,7 @@ def period_until(name: str, now: datetime | None = None) -> Period:
     words, step, count = PERIODS[name]
     until = (now or timezone.now()).astimezone(UTC)
     last = floor_to(until, step)
-    return Period(name, words, step, count, last - (count - 1) * step, until)
+    return Period(name, gettext(words), step, count, last - (count - 1) * step, until)
 
 
 def period_between(since: datetime | None, until: datetime | None, now: datetime | None = None) -> Period:
@@ -75,7 +76,7 @@ def period_between(since: datetime | None, until: datetime | None, now: datetime
     for longest, step, align in RANGES:
         if until - since <= longest:
             begin = floor_to(since, align)
-            return Period("", "Time range", step, -((begin - until) // step), begin, until)
+            return Period("", gettext("Time range"), step, -((begin - until) // step), begin, until)
     raise InvalidInput(f"a time range has at most {KEEP_DAYS} days, which figures are kept for", field="since")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext_lazy
+
 from collections_app.domain.formats import dollars
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.cards import Documents, documents_of, events_of, links_of, messages_of
@@ -45,28 +47,28 @@ def _joined(value: Any) -> str:
 
 
 # attribute, label, how it is spelled; what a span does not have is left out
-FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    (names.GEN_AI_SYSTEM, "Provider", str),
-    (names.REQUEST_MODEL, "Model", str),
-    (names.RESPONSE_MODEL, "Response model", str),
-    (names.RERANK_MODEL, "Reranker", str),
-    (names.RETRIEVE_DATABASE, "Database", str),
-    (names.RETRIEVE_INDEX, "Index", str),
-    (names.RETRIEVE_TOP_K, "Top k", _count),
-    (names.RETRIEVE_RESULTS_COUNT, "Results", _count),
-    (names.RERANK_INPUT_COUNT, "Given", _count),
-    (names.RERANK_OUTPUT_COUNT, "Kept", _count),
-    (names.USAGE_INPUT_TOKENS, "Input tokens", _count),
-    (names.USAGE_OUTPUT_TOKENS, "Output tokens", _count),
-    (names.USAGE_CACHED_TOKENS, "Cached tokens", _count),
-    (names.USAGE_REASONING_TOKENS, "Reasoning tokens", _count),
-    (names.COST_TOTAL, "Cost", _dollars),
-    (names.LATENCY_FIRST_TOKEN_MS, "Time to first token", _milliseconds),
-    (names.LATENCY_TOKENS_PER_SECOND, "Tokens per second", _rate),
-    (names.LATENCY_QUEUE_MS, "Queue time", _milliseconds),
-    (names.RESPONSE_FINISH_REASONS, "Finish reason", _joined),
-    (names.SECURITY_RISK_SCORE, "Risk", _risk),
-    (names.DOOR, "Channel", str),
+FIGURES: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
+    (names.GEN_AI_SYSTEM, gettext_lazy("Provider"), str),
+    (names.REQUEST_MODEL, gettext_lazy("Model"), str),
+    (names.RESPONSE_MODEL, gettext_lazy("Response model"), str),
+    (names.RERANK_MODEL, gettext_lazy("Reranker"), str),
+    (names.RETRIEVE_DATABASE, gettext_lazy("Database"), str),
+    (names.RETRIEVE_INDEX, gettext_lazy("Index"), str),
+    (names.RETRIEVE_TOP_K, gettext_lazy("Top k"), _count),
+    (names.RETRIEVE_RESULTS_COUNT, gettext_lazy("Results"), _count),
+    (names.RERANK_INPUT_COUNT, gettext_lazy("Given"), _count),
+    (names.RERANK_OUTPUT_COUNT, gettext_lazy("Kept"), _count),
+    (names.USAGE_INPUT_TOKENS, gettext_lazy("Input tokens"), _count),
+    (names.USAGE_OUTPUT_TOKENS, gettext_lazy("Output tokens"), _count),
+    (names.USAGE_CACHED_TOKENS, gettext_lazy("Cached tokens"), _count),
+    (names.USAGE_REASONING_TOKENS, gettext_lazy("Reasoning tokens"), _count),
+    (names.COST_TOTAL, gettext_lazy("Cost"), _dollars),
+    (names.LATENCY_FIRST_TOKEN_MS, gettext_lazy("Time to first token"), _milliseconds),
+    (names.LATENCY_TOKENS_PER_SECOND, gettext_lazy("Tokens per second"), _rate),
+    (names.LATENCY_QUEUE_MS, gettext_lazy("Queue time"), _milliseconds),
+    (names.RESPONSE_FINISH_REASONS, gettext_lazy("Finish reason"), _joined),
+    (names.SECURITY_RISK_SCORE, gettext_lazy("Risk"), _risk),
+    (names.DOOR, gettext_lazy("Channel"), str),
     (f"{names.OWN}api_key", "API key", str),
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
+from django.utils.translation import gettext_lazy
 
 from collections_app.domain.formats import dollars, duration
 from evaluation_app.models import Span
@@ -36,15 +37,15 @@ STAGES = (
     (names.STORE, "store"),
 )
 STAGE_WORDS = {
-    "pipeline": "Root and parent spans",
-    "embed": "Embedding",
-    "retrieve": "Retrieval",
-    "rank": "Ranking",
-    "generate": "Generation",
-    "judge": "Evaluation",
-    "read": "Fetching, parsing, chunking",
-    "store": "Storage",
-    "failed": "Failed",
+    "pipeline": gettext_lazy("Root and parent spans"),
+    "embed": gettext_lazy("Embedding"),
+    "retrieve": gettext_lazy("Retrieval"),
+    "rank": gettext_lazy("Ranking"),
+    "generate": gettext_lazy("Generation"),
+    "judge": gettext_lazy("Evaluation"),
+    "read": gettext_lazy("Fetching, parsing, chunking"),
+    "store": gettext_lazy("Storage"),
+    "failed": gettext_lazy("Failed"),
 }
 READ_FACTS = """
 (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))

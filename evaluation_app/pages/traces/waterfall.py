@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.utils.translation import gettext_lazy
+
 from collections_app.domain.identity import can_be_stored
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.critical_path import CriticalPath, Stretch, find_critical_path
@@ -27,10 +29,10 @@ from retrieval_app.models import QueryRun
 Children = Mapping[str | None, Sequence[Span]]
 
 SHOWN = {
-    "": "All spans",
-    "stages": "Without SQL and HTTP",
-    "path": "Critical path",
-    "failed": "Failed",
+    "": gettext_lazy("All spans"),
+    "stages": gettext_lazy("Without SQL and HTTP"),
+    "path": gettext_lazy("Critical path"),
+    "failed": gettext_lazy("Failed"),
 }
 ALIKE_MAX = 24  # of siblings with one name more than this many are told in one row
 ROWS_MAX = 600
@@ -118,7 +120,7 @@ class Waterfall:
     def stages(self) -> list[tuple[str, str]]:
         """(stage, words) of the rows that are shown, in the order of STAGE_WORDS."""
         result = {row.stage for part in (self, *self.evaluations) for row in part.rows}
-        return [(stage, words) for stage, words in STAGE_WORDS.items() if stage in result]
+        return [(stage, str(words)) for stage, words in STAGE_WORDS.items() if stage in result]
 
     @property
     def ticks(self) -> list[float]:

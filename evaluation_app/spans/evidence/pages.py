@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 from ninja import Router
 from ninja.params import functions as param
@@ -25,7 +26,12 @@ from ragd.errors import InvalidInput, RagdError
 
 DEFAULT_SINCE = USUAL["since"]
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-PRESETS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
+PRESETS = (
+    ("24h", gettext_lazy("24 hours")),
+    ("7d", gettext_lazy("7 days")),
+    ("30d", gettext_lazy("30 days")),
+    ("90d", gettext_lazy("90 days")),
+)
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 
