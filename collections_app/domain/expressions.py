@@ -112,9 +112,8 @@ class Language(Generic[Result]):
             accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
         except (UnexpectedInput, InvalidInput):
             return []
-        bare = word.lstrip("'\"").casefold()
         words = offer(accepted, field_before(tokens), word)
-        fitting = [each for each in words if each.lstrip("'").casefold().startswith(bare) and each != word]
+        fitting = [each for each in words if _begins(each, word) and each != word]
         return [f"{before}{each}" for each in dict.fromkeys(fitting)][:OFFERED_MAX]
 
     def wrong(self, message: str) -> InvalidInput:
@@ -144,6 +143,13 @@ def field_before(tokens: Sequence[Token]) -> str:
         elif token.type == "LSQB" and named and behind is not None and behind.type == "TEXT":
             named = f"{named}.{unquote(behind)}"
     return named
+
+
+def _begins(each: str, word: str) -> bool:
+    """A text in quotes fits a word without them; nothing else fits a quotation mark."""
+    if word[:1] in ("'", '"') and not each.startswith("'"):
+        return False
+    return each.lstrip("'").casefold().startswith(word.lstrip("'\"").casefold())
 
 
 def unquote(text: str) -> str:

@@ -39,14 +39,21 @@ class Piece:
         return len(self.chunks) > 1
 
 
-def cut_pieces(text: str, offset: int, spans: Sequence[ChunkSpan], cited: tuple[int, int] | None = None) -> list[Piece]:
+def cut_pieces(
+    text: str,
+    offset: int,
+    spans: Sequence[ChunkSpan],
+    cited: tuple[int, int] | None = None,
+    begin: int | None = None,
+) -> list[Piece]:
     """The text, which begins at character `offset` of its document, as pieces in order; joined they are the text again.
 
-    Spans may reach beyond the text; what no span covers is a piece without chunks.
+    Spans may reach beyond the text; what no span covers is a piece without chunks. begin: where a piece begins too.
     """
     end = offset + len(text)
     borders = {offset, end}
-    for start, stop in [(span.start, span.end) for span in spans] + ([cited] if cited else []):
+    places = [(span.start, span.end) for span in spans] + ([cited] if cited else [])
+    for start, stop in [*places, *([(begin, begin)] if begin is not None else [])]:
         borders.update(position for position in (start, stop) if offset < position < end)
     edges = sorted(borders)
     pieces: list[Piece] = []

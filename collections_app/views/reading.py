@@ -53,7 +53,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if flagged:
         chunks = chunks.outlying(limits, _duplicates(record))
     page = None if flagged else _page_beside(request, record, cited)
-    reading = _read(request, record, chunks, None if flagged else cited or _begin_of(page), flagged=flagged)
+    reading = _read(request, record, chunks, None if flagged else cited, page, flagged=flagged)
     context = {
         "collection": collection,
         "document": record,
@@ -83,11 +83,6 @@ def _page_beside(request: PageRequest, document: Document, cited: tuple[int, int
     return page if page is not None and (asked or page.cited) else None
 
 
-def _begin_of(page: PageView | None) -> tuple[int, int] | None:
-    """The first character of a page's text, to find the chunks there."""
-    return (page.start, page.start) if page is not None else None
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One page of a document: stretches of text in pieces, and the chunks over them. number counts from 1."""
@@ -111,12 +106,16 @@ def _read(
     document: Document,
     chunks: QuerySet[Chunk],
     cited: tuple[int, int] | None,
+    page: PageView | None,
     *,
     flagged: bool = False,
 ) -> Reading:
+    """The part of the text where the page begins that was turned to, else the cited place, else the page shown."""
+    turned = page is not None and (cited is None or "leaf" in request.GET)
+    place = page.start if page is not None and turned else cited[0] if cited else None
     count = chunks.count() if flagged else document.chunk_count
     total = max(1, -(-count // CHUNKS_PER_PAGE))
-    number = min(_page_number(request, chunks, cited), total)
+    number = min(_page_number(request, chunks, place), total)
     first = (number - 1) * CHUNKS_PER_PAGE
     page_chunks = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
     following = page_chunks[CHUNKS_PER_PAGE:]
@@ -126,15 +125,20 @@ def _read(
     start = page_chunks[0].start_char if page_chunks and first else 0
     end = following[0].start_char if following else document.size_chars
     end = max([end, *(chunk.end_char for chunk in page_chunks)])
-    return Reading(number, total, [_cut(document, start, end, page_chunks, cited)], page_chunks)
+    return Reading(number, total, [_cut(document, start, end, page_chunks, cited, page)], page_chunks)
 
 
 def _cut(
-    document: Document, start: int, end: int, chunks: Sequence[Chunk], cited: tuple[int, int] | None
+    document: Document,
+    start: int,
+    end: int,
+    chunks: Sequence[Chunk],
+    cited: tuple[int, int] | None,
+    page: PageView | None,
 ) -> list[Piece]:
     """text[start:end] in pieces. What was added by hand at its very end begins with a piece without text."""
     spans = [ChunkSpan(chunk.chunk_index, chunk.start_char, chunk.end_char) for chunk in chunks]
-    pieces = cut_pieces(_text_of(document, start, end), start, spans, cited)
+    pieces = cut_pieces(_text_of(document, start, end), start, spans, cited, page.start if page is not None else None)
     behind = tuple(span.index for span in spans if span.start == span.end == end)
     return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
 
@@ -203,9 +207,9 @@ def _text_of(document: Document, start: int, end: int) -> str:
     return str(rows.values_list("passage", flat=True).get())
 
 
-def _page_number(request: PageRequest, chunks: QuerySet[Chunk], cited: tuple[int, int] | None) -> int:
-    if cited is not None:
-        holders = chunks.filter(start_char__lte=cited[0]).order_by("-chunk_index")
+def _page_number(request: PageRequest, chunks: QuerySet[Chunk], place: int | None) -> int:
+    if place is not None:
+        holders = chunks.filter(start_char__lte=place).order_by("-chunk_index")
         return (holders.values_list("chunk_index", flat=True).first() or 0) // CHUNKS_PER_PAGE + 1
     index = whole_number(request.GET.get("chunk"))
     return page_number(request) if index is None else index // CHUNKS_PER_PAGE + 1

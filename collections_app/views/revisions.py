@@ -25,6 +25,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Document, DocumentRevision
 from collections_app.services.documents.edits import is_busy, roll_back
+from collections_app.services.documents.page_pictures import has_pages
 from collections_app.services.documents.revision_diff import compare_revisions, rollback_changes
 from collections_app.services.indexing.revisions import (
     any_revision,
@@ -123,6 +124,7 @@ def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
         "revision": result,
         "part": "history",
         "present": number == document.revision,
+        "has_pages": has_pages(result),
         "cited": cited,
         "pieces": cut_pieces(revision_text(document, number, start, end), start, spans, cited),
         "page_number": shown_page,

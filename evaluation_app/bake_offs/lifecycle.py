@@ -108,7 +108,7 @@ def process_bake_off(pk: str | UUID) -> None:
                     advance=lambda done, total: progress.write(done=done, total=total) if progress.is_due else None,
                     stated=chosen.plan if chosen.name else None,
                 )
-                progress.write(results=[*bake_off.results, trial.as_dict()])
+                progress.write(results=[*bake_off.results, trial.as_dict()], attempts_forgiven=lease.attempt)
         lease.release(state=BakeOff.State.SUCCEEDED, finished_at=timezone.now(), stage="")
     except LeaseLostError:
         log.info("bake-off %s was cancelled or went on elsewhere", pk)

@@ -83,7 +83,6 @@ def show_bake_off(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
         "bake_off": bake_off,
         "lines": _lines(standings),
         "winner": winner_of(standings),
-        "current": next((each for each in standings if each.is_current), None),
         "waiting": [Candidate(**values).label for values in bake_off.candidates[len(bake_off.results) + tried :]],
         "percent": 100 * bake_off.done // bake_off.total if bake_off.total else 0,
         "has_collection": Collection.objects.live().filter(name=bake_off.collection_name).exists(),

@@ -69,6 +69,15 @@ def document_condition_sql(condition: Condition) -> tuple[str, dict[str, Any]]:
     return f"({writer.write(condition)})", writer.params
 
 
+def is_indexed(condition: Condition) -> bool:
+    """Whether an index of the chunks finds what passes: equality of some part that all must satisfy."""
+    if isinstance(condition, AllOf):
+        return any(map(is_indexed, condition.parts))
+    if not isinstance(condition, Comparison) or condition.op not in ("eq", "in") or condition.kind in ("pages", "time"):
+        return False
+    return condition.field not in DOCUMENT_FIELDS | INHERITED_FIELDS
+
+
 class _Writer:
     """documents: their table; "" where the row is one of it."""
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.search.candidates import COLUMNS, passing, scope
+from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, Segment, add_impacts, read_segments, slots_of
 from ragd.store.store import Store, cursor, fetch_all
 from ragd.types import RetrievePlan
@@ -181,14 +182,15 @@ class _Search:
     def _scan_is_better(self) -> bool:
         """So few of the best passed that going on would read more rows than a scan.
 
-        With tags an index finds what passes; of other filters a scan is taken to read every row with one of the words.
+        An index finds what passes tags and equality; of other filters a scan is taken to read every row with one of the
+        words.
         """
         filters = self.plan.filters
         if self.rescored < SCAN_CONSIDERED or not filters:
             return False
         passed = (len(self.rows) + 1) / self.rescored
         scanned = float(np.count_nonzero(self.bounds > 0))
-        if filters.tags_any or filters.tags_all:
+        if filters.tags_any or filters.tags_all or filters.metadata or (filters.where and is_indexed(filters.where)):
             scanned *= passed
         return self.plan.pool / passed > scanned
 

@@ -12,6 +12,7 @@ from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
+from ragd.search.codes import add_codes
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import lexical_candidates
@@ -117,6 +118,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
             with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
                 lists["lexical"] = lexical_candidates(text, plan, store, state)
         with clock.time("fuse"):
+            lists = add_codes(text, lists, plan)
             fused = _fuse(lists, plan)
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
@@ -185,7 +187,7 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
 
 
 def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
-    """One list keeps its own scores; two are fused by reciprocal rank."""
+    """One list keeps its own scores; several are fused by reciprocal rank."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))
     with telemetry.fuse_span(method="rrf", lists_count=len(lists)):

@@ -63,8 +63,8 @@ class Structure:
         """Of a chunk of this document, without what is unknown; docs/structure.md says what each one means.
 
         section and block are what chunk() found. page, slide, sheet, message and chapter are those of the chunk's first
-        character; page_end and row_end belong to its last one. speaker: who says the most characters of it, of several
-        the one who speaks first.
+        character; page_end and row_end belong to its last one; pages are those that begin inside of it.
+        speaker: who says the most characters of it, of several the one who speaks first.
         """
         found: dict[str, Any] = dict(chunk.attributes)
         if headings := chunk.metadata.get("headings"):
@@ -92,6 +92,9 @@ class Structure:
             last = self._entry(end - 1)
             final = _LABEL.match(last[2]) if last is not None else None
             place["page_end"] = int(final[2]) if final is not None and final[1] == "page" else place["page"]
+            first, stop = (bisect_right(self._page_starts, at) for at in (start, end - 1))
+            if first < stop:
+                place["pages"] = [[begin, label] for begin, _, label in self.page_map[first:stop]]
         return place
 
     def _entry(self, position: int) -> Entry | None:

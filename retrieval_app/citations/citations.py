@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ragd.text.chunking import split_sentences
 from ragd.text.scripts import is_unspaced, word_terms
 from ragd.types import Candidate
-from retrieval_app.citations.places import is_written, page_of, place_of
+from retrieval_app.citations.places import is_written, place_of
 
 Match = Literal["quote", "closest", "chunk"]
 
@@ -296,7 +296,7 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         sentence=owner,
         answer_start=item.start,
         answer_end=item.end,
-        page=page_of(source.metadata),
+        page=place.page,
         place=place.label,
         cells=place.cells,
     )

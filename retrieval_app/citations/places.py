@@ -13,16 +13,18 @@ from ragd.types import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """label: such as "page 3", "sheet Prices, row 14"; None where nothing is known. cells: such as "Prices!A14:F14"."""
+    """label: such as "page 3", "sheet Prices, row 14"; None where nothing is known. cells: such as "Prices!A14:F14".
+    page: the label of its page, "page 3"."""
 
     label: str | None = None
     cells: str | None = None
+    page: str | None = None
 
 
 def place_of(source: Candidate, start: int | None = None, end: int | None = None) -> Place:
     """Of a chunk, or of content[start:end]. Of a chunk that a person wrote, no cells: they are those of other text."""
     known = source.attributes
-    label = page_of(source.metadata)
+    label = page = _page_at(source, source.start + (start or 0))
     found = None
     if known.get("cells") and not is_written(source.metadata):
         first = source.start + (start or 0)
@@ -31,10 +33,16 @@ def place_of(source: Candidate, start: int | None = None, end: int | None = None
     if found is not None:
         cells, sheet, (top, bottom) = found
         rows = f"row {top}" if top == bottom else f"rows {top} to {bottom}"
-        return Place(f"sheet {sheet}, {rows}" if sheet else rows, cells)
+        return Place(f"sheet {sheet}, {rows}" if sheet else rows, cells, page)
     if speaker := known.get("speaker"):
         label = f"{label}, {speaker}" if label else f"speaker {speaker}"
-    return Place(label)
+    return Place(label, page=page)
+
+
+def _page_at(source: Candidate, position: int) -> str | None:
+    """The page that holds a character of the document; of a chunk that a person wrote, the page where it begins."""
+    begun = [] if is_written(source.metadata) else source.attributes.get("pages", ())
+    return next((str(label) for at, label in reversed(begun) if at <= position), page_of(source.metadata))
 
 
 def path_of(context: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragd.types import Candidate
 from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, place_in_document
-from retrieval_app.citations.places import page_of, place_of
+from retrieval_app.citations.places import place_of
 
 
 class QuotedAnswer:
@@ -35,7 +35,7 @@ class QuotedAnswer:
                 sentence=len(self.sentences),
                 answer_start=len(self.answer) - len(f"[{marker}]"),
                 answer_end=len(self.answer),
-                page=page_of(source.metadata),
+                page=place.page,
                 place=place.label,
                 cells=place.cells,
             )

@@ -79,7 +79,7 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
         "excerpt_end": end,
         "start": candidate.start,
         "end": candidate.end,
-        "page": page_of(candidate.metadata),
+        "page": place.page,
         "place": place.label,
         "cells": place.cells,
         "attributes": dict(candidate.attributes),

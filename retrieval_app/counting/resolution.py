@@ -37,9 +37,9 @@ SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "eq": "="}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A piece of the question. kind: noun, column, value, number, day, sign, or, phrase.
+    """A piece of the question. kind: noun, column, value, number, day, sign, or, phrase, unclear.
 
-    columns: of a column or value.
+    columns: of a column or value. text: of what is unclear, the reason to decline.
     """
 
     kind: str
@@ -66,7 +66,8 @@ class _Reading:
     @property
     def score(self) -> int:
         """How much of the question speaks of this table: rows, columns, values."""
-        return self.nearly + sum(item.kind in ("noun", "column", "value", "phrase") for item in self.items)
+        named = (item.kind in ("noun", "column", "value", "phrase") or bool(item.columns) for item in self.items)
+        return self.nearly + sum(named)
 
 
 def is_total(row: Row) -> bool:
@@ -104,6 +105,8 @@ class Resolver:
     def resolve(self) -> Match:
         """Raises Declined."""
         reading = self.reading
+        if unclear := next((item for item in reading.items if item.kind == "unclear"), None):
+            raise Declined(unclear.text)
         if reading.unknown:
             raise Declined(
                 f"“{reading.unknown[0]}” is no column, no value and no name of {self._where()}; {self._known()}"
@@ -179,12 +182,14 @@ class Resolver:
         if held and length == 1 and key in FILLERS and text not in self.written.values():
             held = None  # "it" is not the value IT
         if held and length == 1 and text in FILLERS:
-            raise Declined(f"“{text}” is a value of {self._where()}, or says nothing; put the value in quotation marks")
+            reason = f"“{text}” is a value of {self._where()}, or says nothing; put the value in quotation marks"
+            return Item("unclear", reason)
         is_name = stem_of(text) in self.table.words or (key in ROW_WORDS and not self.table.is_documents)
         if length == 1 and is_name and not held:
             return Item("noun", text)
         if column and held:
-            raise Declined(f"“{text}” is a column and a value of {self._where()}; put the value in quotation marks")
+            reason = f"“{text}” is a column and a value of {self._where()}; put the value in quotation marks"
+            return Item("unclear", reason, tuple(column))
         if column:
             return Item("column", text, tuple(dict.fromkeys(column)))
         if DAY.fullmatch(text):

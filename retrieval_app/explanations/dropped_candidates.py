@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 from collections_app.domain.filter_language import write_filter
 from ragd.conditions import first_failure
 from ragd.insight.disabled_chunks import would_be_rank
+from ragd.search.codes import CODES
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.retrieval import Retrieval
 from ragd.types import Candidate, Filters, RetrievePlan
@@ -147,6 +148,8 @@ def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidat
     if len(retrieval.lists) < 2:
         return
     for name, candidates in retrieval.lists.items():
+        if name == CODES:  # most chunks hold none
+            continue
         keys = {candidate.key for candidate in candidates}
         last = candidates[-1].score if candidates else None
         for index, candidate in enumerate(retrieval.fused, 1):

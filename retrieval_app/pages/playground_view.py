@@ -23,6 +23,7 @@ EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
 TITLES = {
     "vector": gettext_lazy("Vector"),
     "lexical": gettext_lazy("Keyword"),
+    "codes": gettext_lazy("Codes"),
     "fused": gettext_lazy("Fused"),
     "reranked": gettext_lazy("Reranked"),
     "final": gettext_lazy("Final"),

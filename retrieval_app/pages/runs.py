@@ -178,7 +178,7 @@ def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> Sa
 
 
 def _list_names(run: QueryRun) -> list[str]:
-    return [name for name in ("vector", "lexical") if any(name in result["ranks"] for result in run.results)]
+    return [name for name in ("vector", "lexical", "codes") if any(name in result["ranks"] for result in run.results)]
 
 
 def _source_rows(run: QueryRun) -> list[SourceRow]:

@@ -18,6 +18,7 @@ register = template.Library()
 MODES = {"hybrid": gettext_lazy("Hybrid"), "vector": gettext_lazy("Vector"), "lexical": gettext_lazy("Keyword")}
 STAGES = {
     "answer": gettext_lazy("Answer"),
+    "codes": gettext_lazy("Codes"),
     "compress": gettext_lazy("Compression"),
     "embed_query": gettext_lazy("Query embedding"),
     "evaluate": gettext_lazy("Confidence"),
@@ -39,7 +40,7 @@ SCORES = {
     "rerank": gettext_lazy("Reranker score"),
     "rrf": gettext_lazy("Fusion score"),
 }
-LISTS = {"lexical": "kw", "vector": "vec"}
+LISTS = {"codes": "code", "lexical": "kw", "vector": "vec"}
 
 
 @register.simple_tag

@@ -34,6 +34,10 @@
     else picture.addEventListener("load", place, { once: true });
   }
 
+  // a page that was turned to stays in view where it stands below its text
+  const isBelow = chunkPane.getBoundingClientRect().top >= textPane.getBoundingClientRect().bottom;
+  if (location.hash === "#page-text" && isBelow) chunkPane.scrollIntoView();
+
   textPane.addEventListener("click", (event) => {
     const piece = event.target.closest("[data-chunks]");
     const index = piece?.dataset.chunks.split(" ").filter(Boolean).at(-1);

@@ -3,9 +3,10 @@
     python -m tests.benchmarks.bench_folder_model
     BENCH_PEER_PYTHON=/tmp/peer/bin/python python -m tests.benchmarks.bench_folder_model
 
-Without BENCH_PEER_PYTHON a virtual environment is made in a temporary folder (about 1 GB, some minutes) and removed at
-the end. The peer reads the same folders with its ONNX backend; it also exports the built-in model, all-MiniLM-L6-v2,
-to a folder, whose vectors are compared with those of the built-in embedder.
+Without BENCH_PEER_PYTHON a virtual environment is made in a temporary folder (about 1 GB with a CPU build of torch,
+several with the usual one; some minutes) and removed at the end. The peer reads the same folders with its ONNX backend;
+it also exports the built-in model, all-MiniLM-L6-v2, to a folder, whose vectors are compared with those of the built-in
+embedder.
 """
 
 from __future__ import annotations

@@ -210,6 +210,7 @@ def test_one_that_lost_its_worker_goes_on_with_the_model_that_was_not_finished(
     BakeOff.objects.filter(pk=bake_off.pk).update(lease_until=None)
     done = finish(bake_off)
     assert (done.state, len(done.results), len(tried)) == ("succeeded", 2, 3)
+    assert done.tries == 0, "what stored something is no failed attempt"
     assert tried[1] == tried[2] != tried[0]
 
 

@@ -125,7 +125,9 @@ def test_pages_slides_messages_and_chapters_come_from_the_labels() -> None:
     text = "alpha beta\n\ngamma delta\n\nepsilon"
     pages = [(0, 10, "page 3 (iv)"), (12, 23, "page 4"), (25, 32, "slide 2")]
     whole = Structure(text, page_map=pages)
-    assert whole.attributes(Chunk("d", 0, text[:23], 0, 23)) == {"page": 3, "page_end": 4}
+    assert whole.attributes(Chunk("d", 0, text[:23], 0, 23)) == {
+        "page": 3, "page_end": 4, "pages": [[12, "page 4"]],
+    }  # fmt: skip
     assert whole.attributes(Chunk("d", 1, text[25:], 25, 32)) == {"slide": 2}
     assert whole.attributes(Chunk("d", 1, "", 11, 12)) == {}
     book = Structure(text, page_map=[(0, 32, "The barrel")], media_type="application/epub+zip")

@@ -58,6 +58,14 @@ def grid_rules(xs: Sequence[float], ys: Sequence[float]) -> list[Rule]:
     return [*(Rule(x, ys[0], x, ys[-1]) for x in xs), *(Rule(xs[0], y, xs[-1], y) for y in ys)]
 
 
+def test_columns_given_in_turn_stay_in_turn_where_no_gutter_is_left() -> None:
+    left = [(50.0, 80.0 + 14 * n, f"l{n} ==" + "=" * (5 * n)) for n in range(9)]
+    right = [(left[-1][0] + 5 * len(left[-1][2]) - 8, y, f"r{n} value") for n, (_, y, _) in enumerate(left)]
+    words = " ".join(str(each) for each in texts([*left, *right])).split()
+    assert [word for word in words if word[0] in "lr"] == [f"{side}{n}" for side in "lr" for n in range(9)]
+    assert words[0] == "l0"
+
+
 @pytest.mark.parametrize("order", ["down", "across", "upwards"])
 def test_columns_are_read_one_after_the_other_however_they_were_drawn(order: str) -> None:
     title = (60.0, 40.0, "A title that stands over both of the columns of this page and spans them")

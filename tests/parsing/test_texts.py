@@ -11,6 +11,9 @@ import pytest
 
 from collections_app.parsing import ParseError, ParseLimits, parse
 from collections_app.parsing.text.charsets import decode
+from ragd.text.chunking import bind, chunk
+from ragd.text.structure import Structure
+from ragd.types import ChunkPolicy
 from tests.parsing import builders
 
 RUSSIAN = "Однажды, в студёную зимнюю пору, я из лесу вышел; был сильный мороз."
@@ -327,8 +330,30 @@ def test_subtitles_are_labelled_with_their_time() -> None:
     document = parse(vtt.encode(), "a.vtt")
     assert document.text == "Ann: Hello & welcome\nBye"
     assert [label for _, _, label in document.page_map] == ["00:01:02", "00:01:05"]
+    two = parse(b"WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>Hello. <v.loud Bob>Hi!</v>\n<v Ann>Well\n", "a.vtt")
+    assert two.text == "Ann: Hello.\nBob: Hi!\nAnn: Well"
     srt = "1\n00:00:01,000 --> 00:00:02,000\n<i>One</i>\n\n2\n00:00:03,000 --> 00:00:04,000\nTwo\n"
     assert parse(srt.encode(), "a.srt").text == "One\nTwo"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.vtt", "WEBVTT\n\n00:01.000 --> 00:04.000\n<v Ann Lee>{}</v>\n<v Bob>{}</v>\n"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nAnn Lee: {}\n\n2\n00:00:03,000 --> 00:00:04,000\nBob: {}\n"),
+    ],
+)
+def test_the_speakers_of_subtitles_become_those_of_chunks(name: str, content: str) -> None:
+    document = parse(
+        content.format("The harbour opens at nine. " * 9, "Then we sail to the north. " * 9).encode(), name
+    )
+    structure = Structure(document.text, page_map=document.page_map, media_type=document.media_type)
+    chunks = bind(
+        chunk(document.text, ChunkPolicy(target_tokens=45, overlap_tokens=0)), doc_id="d", structure=structure
+    )
+    said = [each.attributes["speaker"] for each in chunks]
+    most = [each.content.count("harbour") > each.content.count("north") for each in chunks]
+    assert {*most} == {True, False} and said == ["Ann Lee" if ann else "Bob" for ann in most]
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])

@@ -166,6 +166,13 @@ def test_a_value_that_is_also_a_word_of_the_question_is_not_guessed(question: st
     assert len(result.rows) == (rows or 0)
 
 
+def test_a_value_of_another_table_that_is_a_word_of_the_question_changes_nothing(office: Collection) -> None:
+    ingest_text(office, "marks.csv", "| Mark | Points |\n| --- | --- |\n| a | 1 |\n| in | 2 |", title="Marks")
+    result = counted("How many staff are in a city Paris?", office)
+    assert result is not None and not result.declined
+    assert len(result.rows) == sum(row["City"] == "Paris" for row in STAFF)
+
+
 def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
     collection = make_collection("items", empty=True)
     ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")

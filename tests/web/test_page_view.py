@@ -10,6 +10,8 @@ from django.test import Client
 
 from collections_app.models import Collection, Document, Upload
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import delete_documents, ingest_text
+from collections_app.services.governance.api_keys import create_key
 from collections_app.services.uploads.uploads import HeldFile, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from tests.parsing.builders import make_pdf
@@ -52,6 +54,19 @@ def test_pages_are_turned_by_plain_links(visitor: Client, paper: Collection) -> 
         assert IMAGE.format(shown) in visitor.get(f"{BASE}?view=page&leaf={leaf}").content.decode()
 
 
+def test_turning_the_page_goes_to_its_text_also_from_a_citation(
+    visitor: Client, paper: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Document.objects.get().text.index("north")
+    cited = f"start={start}&end={start + 5}"
+    for query, leaf in ((f"?{cited}", 2), (f"?view=page&leaf=3&{cited}", 3), (f"?view=page&leaf=1&{cited}", 1)):
+        html = visitor.get(f"{BASE}{query}").content.decode()
+        begin = html.index('id="page-text"')
+        shown = html[begin : begin + 400]
+        assert IMAGE.format(leaf) in html and PAGES[leaf - 1].split()[0] in shown.partition("</span>")[2][:200]
+        assert html.count('id="page-text"') == 1 and "<mark" in html
+
+
 def test_the_picture_is_drawn_once_for_a_browser_that_keeps_it(visitor: Client, paper: Collection) -> None:
     answer = visitor.get(IMAGE.format(1))
     assert answer.status_code == 200 and answer["Content-Type"] in ("image/jpeg", "image/png")
@@ -61,9 +76,33 @@ def test_the_picture_is_drawn_once_for_a_browser_that_keeps_it(visitor: Client, 
     assert visitor.get(IMAGE.format(9)).status_code == 404
 
 
-def test_a_picture_is_for_those_who_may_read_the_document(paper: Collection) -> None:
-    answer = Client().get(IMAGE.format(1))
-    assert answer.status_code == 302 and "/login" in answer["Location"]
+def test_a_picture_is_for_those_who_may_read_the_document(visitor: Client, paper: Collection) -> None:
+    tag = visitor.get(IMAGE.format(1))["ETag"]
+    key = create_key("reader")[1]
+    for headers in ({}, {"If-None-Match": tag}, {"Authorization": f"Bearer {key}"}):
+        answer = Client().get(IMAGE.format(1), headers=headers)
+        assert answer.status_code == 302 and "/login" in answer["Location"] and not answer.content
+    other = create_collection(name="other")
+    ingest_text(other, "paper.pdf", "Words of another document.")
+    ingest_text(other, "scan.pdf", "It has no file.")
+    for path in (IMAGE.format(1).replace("papers", "other"), "/collections/other/page-image/1/scan.pdf/"):
+        assert visitor.get(path, headers={"If-None-Match": tag}).status_code == 404
+    delete_documents(paper, ["paper.pdf"])
+    for path in (IMAGE.format(1), f"{BASE}?view=page"):
+        assert visitor.get(path, headers={"If-None-Match": tag}).status_code == 404
+
+
+def test_only_the_present_file_is_shown(visitor: Client, paper: Collection) -> None:
+    old = visitor.get(IMAGE.format(1)).content
+    (outcome,) = submit_uploads(paper, [HeldFile("paper.pdf", make_pdf(["Words of the new edition"]))])
+    assert outcome.job is not None and run_job(outcome.job.pk) == "succeeded"
+    assert visitor.get(IMAGE.format(1)).content != old and visitor.get(IMAGE.format(2)).status_code == 404
+    html = visitor.get("/collections/papers/revision/1/paper.pdf/").content.decode()
+    assert PAGES[0] in html and "data-no-pages" in html and "page-image" not in html
+    assert "data-no-pages" not in visitor.get("/collections/papers/revision/2/paper.pdf/").content.decode()
+    ingest_text(paper, "paper.pdf", "Only words are left.")
+    assert visitor.get(IMAGE.format(1)).status_code == 404
+    assert "page-pane" not in visitor.get(f"{BASE}?view=page").content.decode()
 
 
 def test_a_file_that_is_gone_is_said_to_be(visitor: Client, paper: Collection) -> None:

@@ -25,6 +25,7 @@ HEAD_LINES, HEAD_GAP = 2, 1.2  # lines of a head or foot; heights of a line betw
 LINES_IN_TURN = 6  # that columns of short lines have, which their source gave one after the other
 DEPTH = 6
 CHUNKS_MAX = 60
+COLUMNS_MAX = 6
 
 
 def divide(segments: Sequence[Segment], chars: Callable[[Segment], int], depth: int = DEPTH) -> list[list[Segment]]:
@@ -32,12 +33,30 @@ def divide(segments: Sequence[Segment], chars: Callable[[Segment], int], depth: 
 
     chars: how many characters a segment holds. Segments keep the order they came in within a part.
     """
+    if depth == DEPTH and (columns := _given_columns(segments)):
+        return [each for column in columns for each in divide(column, chars, depth - 1)]
     if depth and len(segments) >= 2 * LINES_MIN:
         for gutter in _gutters(segments):
             parts = _divide_at(gutter, segments, chars)
             if parts is not None:
                 return [each for part in parts for each in divide(part, chars, depth - 1)]
     return [list(segments)] if segments else []
+
+
+def _given_columns(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """The columns of a page that its source gave one after the other, each down the page and right of the one before;
+    they may reach into each other by the height of a line, so that no gutter is left. [] where it is not so."""
+    runs: list[list[Segment]] = []
+    for segment in segments:
+        if runs and segment.y1 > runs[-1][-1].y0:
+            runs[-1].append(segment)
+        else:
+            runs.append([segment])
+    if not 2 <= len(runs) <= COLUMNS_MAX or any(len(rows_of(run)) < LINES_IN_TURN for run in runs):
+        return []
+    reach = max(run[0].y1 - run[0].y0 for run in runs)
+    is_right = all(bounds(after).x0 > bounds(before).x1 - reach for before, after in pairwise(runs))
+    return runs if is_right else []
 
 
 def _gutters(segments: Sequence[Segment]) -> list[float]:

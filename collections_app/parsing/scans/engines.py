@@ -10,11 +10,12 @@ import importlib
 import importlib.metadata
 import importlib.util
 import io
+import math
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +45,10 @@ LANGUAGES: dict[str, tuple[str, ...]] = {
     "Armenian": ("hye",),
 }
 READ_BY_RAPIDOCR = ("Latin", "Han", "Japanese")
+# Tesseract's page segmentation (--psm). Of a page that is askew or noisy it may take all lines for a picture, and then
+# reads nothing; the page as one block is the other try, kept where it gives clearly more.
+FIND_BLOCKS, ONE_BLOCK = "3", "6"
+MISSED_SHARE, MORE = 0.3, 1.3
 SCRIPT = re.compile(r"^Script: (\w+)", re.MULTILINE)
 
 
@@ -109,8 +114,13 @@ class Tesseract:
 
     def read_script(self, pixels: Pixels, script: str) -> list[ReadLine]:
         languages = self.languages(script) or self.languages("Latin") or "eng"
-        table = _tesseract(["--psm", "3", "-l", languages, "tsv"], encode(pixels)[1])
-        return list(_lines(csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE)))
+        picture = encode(pixels)[1]
+        lines = _read_blocks(picture, languages, FIND_BLOCKS)
+        if _missed_share(pixels, lines) > MISSED_SHARE:
+            whole = _read_blocks(picture, languages, ONE_BLOCK)
+            if _sure_chars(whole) > MORE * _sure_chars(lines):
+                return whole
+        return lines
 
 
 @dataclass(slots=True)
@@ -160,6 +170,25 @@ def _tesseract(options: list[str], picture: bytes | None = None) -> str:
     command = ["tesseract", *(["stdin", "stdout"] if picture is not None else []), *options]
     done = subprocess.run(command, input=picture, capture_output=True, timeout=TESSERACT_S, check=False)
     return done.stdout.decode("utf-8", "replace") or (done.stderr.decode("utf-8", "replace") if picture is None else "")
+
+
+def _read_blocks(picture: bytes, languages: str, segmentation: str) -> list[ReadLine]:
+    table = _tesseract(["--psm", segmentation, "-l", languages, "tsv"], picture)
+    return list(_lines(csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE)))
+
+
+def _missed_share(pixels: Pixels, lines: Sequence[ReadLine]) -> float:
+    """How much of what is dark on a page lies outside of the lines that were found; 0 for a page of one shade."""
+    grey = pixels.min(axis=2)
+    dark = grey < (int(grey.min()) + int(grey.max())) / 2
+    total = int(dark.sum())
+    for x0, y0, x1, y1 in (line.box for line in lines):
+        dark[math.floor(y0) : math.ceil(y1), math.floor(x0) : math.ceil(x1)] = False
+    return int(dark.sum()) / total if total else 0.0
+
+
+def _sure_chars(lines: Sequence[ReadLine]) -> float:
+    return sum(len(word.text) * word.confidence for line in lines for word in line.words)
 
 
 def _lines(rows: Iterator[dict[str, str]] | csv.DictReader[str]) -> Iterator[ReadLine]:

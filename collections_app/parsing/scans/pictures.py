@@ -27,6 +27,7 @@ PIXELS_MAX = 120_000_000  # of an image as its head states them: more is refused
 FRAMES_MAX = 5_000
 ENLARGED = 4.0  # pixels of a point at most: 288 dpi
 JPEG_QUALITY = 82
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # of Exif: turned by a quarter
 NEEDS_PILLOW = "Images are read with the extra `ocr`, which is not installed."
 
 
@@ -73,33 +74,37 @@ class ImagePages:
         pillow.MAX_IMAGE_PIXELS = PIXELS_MAX
         try:
             self.image = pillow.open(io.BytesIO(data), formats=("PNG", "JPEG", "TIFF", "WEBP"))
-            self.count = min(FRAMES_MAX, int(getattr(self.image, "n_frames", 1)))
+            self.count = int(getattr(self.image, "n_frames", 1))
         except pillow.DecompressionBombError as error:
             raise _too_large() from error
-        if self.image.width * self.image.height > PIXELS_MAX:
-            raise _too_large()
+        if self.count > FRAMES_MAX:
+            raise ParseError(
+                "too_large", f"The image has {self.count:,} pages; at most {FRAMES_MAX:,} are read. Split it."
+            )
+        self._seek(1)
 
-    def _frame(self, number: int) -> Any:
+    def _seek(self, number: int) -> None:
         self.image.seek(number - 1)
         if self.image.width * self.image.height > PIXELS_MAX:
             raise _too_large()
-        return importlib.import_module("PIL.ImageOps").exif_transpose(self.image)
 
     def size(self, number: int) -> tuple[float, float]:
-        frame = self._frame(number)
-        dpi = frame.info.get("dpi") or (USUAL_DPI, USUAL_DPI)
-        across, down = (float(each) if int(each) in BELIEVED_DPI else float(USUAL_DPI) for each in dpi[:2])
-        return frame.width * POINTS_PER_INCH / across, frame.height * POINTS_PER_INCH / down
+        self._seek(number)
+        dpi = self.image.info.get("dpi") or (USUAL_DPI, USUAL_DPI)
+        across, down = (float(each) if each == each and int(each) in BELIEVED_DPI else USUAL_DPI for each in dpi[:2])
+        size = self.image.width * POINTS_PER_INCH / across, self.image.height * POINTS_PER_INCH / down
+        return size[::-1] if self.image.getexif().get(ORIENTATION, 1) in SIDEWAYS else size
 
     def draw(self, number: int, long_side: int) -> Pixels:
-        frame = self._frame(number)
+        self._seek(number)
+        frame = importlib.import_module("PIL.ImageOps").exif_transpose(self.image)
         if frame.mode in ("RGBA", "LA", "PA") or "transparency" in frame.info:
             frame = frame.convert("RGBA")
             paper = _pillow().new("RGBA", frame.size, "white")
             frame = _pillow().alpha_composite(paper, frame)
         elif frame.mode.startswith("I") or frame.mode == "F":  # 16 bits and more a pixel
-            values = np.asarray(frame, np.float64)
-            frame = _pillow().fromarray((255 * (values / max(values.max(), 1))).astype(np.uint8))
+            values = np.asarray(frame, np.float32)
+            frame = _pillow().fromarray((values * (255 / max(values.max(), 1))).astype(np.uint8))
         frame = frame.convert("RGB")
         frame.thumbnail((long_side, long_side))
         return np.asarray(frame, np.uint8)

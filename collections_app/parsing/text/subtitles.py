@@ -9,7 +9,7 @@ from collections_app.parsing.text.plain import decode_into
 from collections_app.parsing.types import Source
 
 TIMES = re.compile(r"^\s*((?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3})\s*-->\s*((?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3})")
-VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
+VOICE = re.compile(r"\s*<v(?:\.[^ >]*)?\s+([^>]+)>")
 TAGS = re.compile(r"</?[a-zA-Z][^<>]*>|<\d[\d:.]*>|\{\\[^}]*\}")
 NOT_SPOKEN = ("NOTE", "STYLE", "REGION")
 
@@ -28,7 +28,7 @@ def read(source: Source, assembly: Assembly) -> None:
         match = TIMES.match(lines[index])
         assert match is not None
         spoken = "\n".join(lines[index + 1 :])
-        spoken = TAGS.sub("", VOICE.sub(r"\1: ", spoken)).strip()
+        spoken = TAGS.sub("", VOICE.sub(r"\n\1: ", spoken)).strip()  # each voice on a line of its own
         assembly.add(_unescape(spoken), _label(match.group(1)), joint="\n")
 
 

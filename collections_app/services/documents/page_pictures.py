@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from collections_app.errors import ServiceError
-from collections_app.models import Document, Upload
+from collections_app.models import Document, DocumentRevision, Upload
 from collections_app.parsing import ParseError, Word, is_image
 from collections_app.parsing.recognition import DrawnPage, draw_page
 from collections_app.parsing.scans.packing import UNSURE
@@ -78,7 +78,7 @@ class PageView:
         return self.number + 1 if self.number < self.count else None
 
 
-def has_pages(document: Document) -> bool:
+def has_pages(document: Document | DocumentRevision) -> bool:
     return document.media_type == PDF or is_image(document.media_type)
 
 

@@ -38,7 +38,7 @@ EARLIER_RUNS = 12
 EARLIER_COLUMNS = 2
 HEADLINE_SCORES = 5
 SHOWN_ELSEWHERE = ("explanation", "likely", "store_state", "components", "citations", "estimates")
-LIST_NAMES = ("vector", "lexical", "fused", "reranked")
+LIST_NAMES = ("vector", "lexical", "codes", "fused", "reranked")
 
 
 @dataclass(frozen=True, slots=True)

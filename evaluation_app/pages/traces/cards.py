@@ -21,7 +21,7 @@ PIECE = re.compile(r"\.(\d+)\.document\.(id|content|score|metadata)")
 LIST_FIELD = re.compile(rf"{re.escape(names.DOC_LIST)}\.(.+)\.(rank|score)")
 SNIPPET_CHARS = 420
 TELLING = (names.DOC_ID, names.EXCEPTION_TYPE, names.EVALUATION_NAME, names.TOOL_NAME)  # what an event is about
-LISTS = ("vector", "lexical", "fused", "reranked")
+LISTS = ("vector", "lexical", "codes", "fused", "reranked")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""The list "codes" of a hybrid search: chunks that hold a number or a code of the query that hardly any other holds.
+
+A key such as "AK-0201234" decides by itself which row of a sheet is asked for. The lexical list puts its chunk first;
+the vector list, to which the rows of a sheet are all alike, holds it or does not by chance, and chunks in the middle of
+both lists would pass it. So a chunk with a code of the query stands in one list more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ragd.types import Candidate, ListRank, RetrievePlan
+
+CODES = "codes"
+CHARS_MIN = 3  # of a code
+CHUNKS_MAX = 3  # of the lexical list that hold it: more, and it says little
+CODES_MAX = 20  # of one question
+
+# Letters of scripts that set blanks between words, and digits; parts that a sign joins are one code.
+_SIGN = "0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
+_CODE = re.compile(rf"[{_SIGN}]+(?:[-./_:][{_SIGN}]+)*")
+
+
+def add_codes(text: str, lists: Mapping[str, list[Candidate]], plan: RetrievePlan) -> dict[str, list[Candidate]]:
+    """The lists of a hybrid search, and as "codes" those of the lexical list that hold a code of the query.
+
+    A code has a digit and three characters or more; one that more than three chunks of the list hold does not count.
+    The order and the scores are those of the lexical list. No such list where none does, or where the plan gives the
+    lexical list no weight. What it counts in the fusion is 1.
+    """
+    if len(lists) < 2 or not plan.weights["lexical"]:
+        return dict(lists)
+    found = _holding(codes_of(text), lists["lexical"])
+    holders = [candidate for candidate in lists["lexical"] if candidate.key in found]
+    listed = [replace(each, ranks={CODES: ListRank(rank, each.score)}) for rank, each in enumerate(holders, 1)]
+    return {**lists, CODES: listed} if listed else dict(lists)
+
+
+def codes_of(text: str) -> list[str]:
+    """The words of a text that hold a digit, in order, each once."""
+    codes = dict.fromkeys(match[0] for match in _CODE.finditer(text))
+    return [code for code in codes if len(code) >= CHARS_MIN and any(map(str.isdigit, code))][:CODES_MAX]
+
+
+def _holding(codes: Sequence[str], candidates: Sequence[Candidate]) -> set[tuple[str, int]]:
+    found: set[tuple[str, int]] = set()
+    for code in codes:
+        whole = re.compile(rf"(?<![{_SIGN}]){re.escape(code)}(?![{_SIGN}])", re.IGNORECASE)
+        holders = [candidate.key for candidate in candidates if whole.search(candidate.content)]
+        if len(holders) <= CHUNKS_MAX:
+            found.update(holders)
+    return found
