@@ -25,6 +25,7 @@ EXACT_CHOICES: tuple[Exact, ...] = ("auto", "always", "never")
 VECTOR_TYPES: tuple[VectorType, ...] = ("vector", "halfvec")
 COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
+CODES = "codes"  # the list that a hybrid search adds for the codes of a query (`ragd.search.codes`)
 
 RRF_K = 60
 RRF_K_MAX = 1_000_000
@@ -207,7 +208,8 @@ class RetrievePlan:
     """Everything that decides a ranking, besides the query and the store. Same plan, same store state, same result.
 
     k: results wanted. candidate_pool: rows per list, at least k is used. rrf_k and weights: fusion; a list that
-    weights leaves out counts 1, one that the mode does not make is ignored (0, or from 0.000001 to 1,000,000).
+    weights leaves out counts 1, one that the mode does not make is ignored (0, or from 0.000001 to 1,000,000). CODES
+    with the weight 0: hybrid search fuses its two lists alone.
     exact: "always" scans, "never" uses the HNSW index when there is one, "auto" scans below the store's threshold.
     ef_search: HNSW beam, at least the pool is used. rerank names one of the store's rerankers, which orders the whole
     fused pool before the cut to k; None: the fused order stays.
@@ -288,9 +290,12 @@ def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
 def _list_weights(values: object) -> dict[str, float]:
     if not isinstance(values, Mapping):
         raise InvalidInput(f"weights must map {' and '.join(LISTS)} to numbers, not {values!r}", field="weights")
-    if unknown := sorted(set(values) - set(LISTS), key=str):
-        raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {' and '.join(LISTS)}", field="weights")
-    return read_weights(values, LISTS)
+    if unknown := sorted(set(values) - {*LISTS, CODES}, key=str):
+        raise InvalidInput(
+            f"weights names {unknown[0]!r}; the lists are {', '.join(LISTS)} and {CODES}", field="weights"
+        )
+    codes = read_weights(values, (*LISTS, CODES))[CODES]
+    return read_weights(values, LISTS) | ({} if codes == 1.0 else {CODES: codes})
 
 
 def read_weights(values: Mapping[str, object], lists: Sequence[str]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from ragd.insight.near_rows import NearRows
 from ragd.models.reranking import rerank
 from ragd.normalization import normalize
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
-from ragd.search.codes import add_codes
+from ragd.search.codes import add_codes, weights_of
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
@@ -313,7 +313,7 @@ class WhatIf:
             fused = list(next(iter(lists.values())))
         else:
             lists = add_codes(text, lists, plan)
-            fused = fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
+            fused = fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
         reranker = find_reranker(plan, self.store)
         if reranker is not None:
             fused = rerank(text, fused, reranker)

@@ -8,12 +8,11 @@ both lists would pass it. So a chunk with a code of the query stands in one list
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ragd.types import Candidate, ListRank, RetrievePlan
+from ragd.types import CODES, Candidate, ListRank, RetrievePlan
 
-CODES = "codes"
 CHARS_MIN = 3  # of a code
 CHUNKS_MAX = 3  # of the lexical list that hold it: more, and it says little
 CODES_MAX = 20  # of one question
@@ -27,15 +26,20 @@ def add_codes(text: str, lists: Mapping[str, list[Candidate]], plan: RetrievePla
     """The lists of a hybrid search, and as "codes" those of the lexical list that hold a code of the query.
 
     A code has a digit and three characters or more; one that more than three chunks of the list hold does not count.
-    The order and the scores are those of the lexical list. No such list where none does, or where the plan gives the
-    lexical list no weight. What it counts in the fusion is 1.
+    The order and the scores are those of the lexical list. No such list where none does, or where the plan gives it or
+    the lexical list no weight. It counts 1 in the fusion where the plan says nothing.
     """
-    if len(lists) < 2 or not plan.weights["lexical"]:
+    if len(lists) < 2 or not plan.weights["lexical"] or not plan.weights.get(CODES, 1.0):
         return dict(lists)
     found = _holding(codes_of(text), lists["lexical"])
     holders = [candidate for candidate in lists["lexical"] if candidate.key in found]
     listed = [replace(each, ranks={CODES: ListRank(rank, each.score)}) for rank, each in enumerate(holders, 1)]
     return {**lists, CODES: listed} if listed else dict(lists)
+
+
+def weights_of(lists: Iterable[str], plan: RetrievePlan) -> dict[str, float]:
+    """What each of the lists counts in the fusion."""
+    return {name: plan.weights.get(name, 1.0) for name in lists}
 
 
 def codes_of(text: str) -> list[str]:

@@ -12,7 +12,7 @@ from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
-from ragd.search.codes import add_codes
+from ragd.search.codes import add_codes, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import lexical_candidates
@@ -191,7 +191,7 @@ def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[
     if len(lists) == 1:
         return list(next(iter(lists.values())))
     with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
-        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
+        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
 
 
 def _rerank(

@@ -37,7 +37,9 @@ class PlanFields(Schema):
     candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
     rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
     weights: dict[str, float] | None = Field(
-        None, description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default 1 each'
+        None,
+        description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default: as measured, '
+        'else 1; {"codes": 0} leaves out the list of chunks with a code of the question',
     )
     exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
     ef_search: int | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
