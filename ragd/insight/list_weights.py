@@ -175,13 +175,14 @@ def _open_scratch(store: Store) -> Store:
 
 
 def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
-    """Even weights where none are better for sure, else the best.
+    """Even weights or the better list alone where nothing is better for sure, else the best.
 
     rankings: of each kind, as many in each and in the same order. Tried are even weights and SHARES to either side. A
     pair is worth the mean nDCG@10 of the fused list, kinds weighted by KINDS; of equal ones the most even is best.
-    Even weights stay while they are less than NEAR standard errors of the paired difference below the best, or less
-    than LOSS_MIN: which point of a grid is best is partly chance. A list that reaches less than a share of USELESS of
-    what the other reaches alone gets 0.
+    Even weights, else the stronger list alone, are chosen where they are less than NEAR standard errors of the paired
+    difference below the best, or less than LOSS_MIN: which point of a grid is best is partly chance, and a small share
+    of a poor list only swaps neighbours. A list that reaches less than a share of USELESS of what the other reaches
+    alone gets 0.
     Raises ValueError for no rankings.
     """
     if not rankings or not all(rankings.values()):
@@ -198,11 +199,13 @@ def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
     everything = [row for asked in rankings.values() for row in asked]
     alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in everything) for name in LISTS}
     weaker, stronger = sorted(LISTS, key=lambda name: alone[name])
-    chosen = means.index(max(means))
-    if alone[weaker] < USELESS * alone[stronger]:
-        chosen = PAIRS.index(EVEN | {weaker: 0.0})
-    elif means[chosen] - means[0] <= max(LOSS_MIN, NEAR * _error(worth[chosen], worth[0]) / share):
-        chosen = 0
+    best, single = means.index(max(means)), PAIRS.index(EVEN | {weaker: 0.0})
+    near = (
+        number
+        for number in (0, single)
+        if means[best] - means[number] <= max(LOSS_MIN, NEAR * _error(worth[best], worth[number]) / share)
+    )
+    chosen = single if alone[weaker] < USELESS * alone[stronger] else next(near, best)
     even, fused = statistics.fmean(gains[0]), statistics.fmean(gains[chosen])
     return ListWeights(dict(PAIRS[chosen]), alone, even, fused, len(everything))
 
