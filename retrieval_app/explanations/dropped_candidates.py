@@ -11,10 +11,9 @@ from django.utils.translation import gettext_noop
 from collections_app.domain.filter_language import write_filter
 from ragd.conditions import first_failure
 from ragd.insight.disabled_chunks import would_be_rank
-from ragd.search.codes import CODES
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.retrieval import Retrieval
-from ragd.types import Candidate, Filters, RetrievePlan
+from ragd.types import CODES, Candidate, Filters, RetrievePlan
 from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.explanations.score_arithmetic import Parts
 
