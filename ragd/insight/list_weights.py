@@ -39,7 +39,7 @@ EVEN = {"vector": 1.0, "lexical": 1.0}
 SHARES = (0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.0)  # of the weaker list, beside 1 of the other
 PAIRS = (EVEN, *(EVEN | {name: share} for share in SHARES for name in LISTS))  # the most even first
 NEAR, LOSS_MIN = 0.5, 0.0075
-USELESS = 1 / 3
+USELESS, SMALL = 1 / 3, 0.1
 PLAN = RetrievePlan(exact="always")
 WHITE_SPACE = re.compile(r"\s+")
 
@@ -175,14 +175,14 @@ def _open_scratch(store: Store) -> Store:
 
 
 def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
-    """Even weights or the better list alone where nothing is better for sure, else the best.
+    """Even weights where none are better for sure, else the best, without a small share that is not.
 
     rankings: of each kind, as many in each and in the same order. Tried are even weights and SHARES to either side. A
     pair is worth the mean nDCG@10 of the fused list, kinds weighted by KINDS; of equal ones the most even is best.
-    Even weights, else the stronger list alone, are chosen where they are less than NEAR standard errors of the paired
-    difference below the best, or less than LOSS_MIN: which point of a grid is best is partly chance, and a small share
-    of a poor list only swaps neighbours. A list that reaches less than a share of USELESS of what the other reaches
-    alone gets 0.
+    Even weights stay while they are less than NEAR standard errors of the paired difference below the best, or less
+    than LOSS_MIN: which point of a grid is best is partly chance. So does the stronger list alone beside a share of
+    SMALL or less, which only swaps neighbours. A list that reaches less than a share of USELESS of what the other
+    reaches alone gets 0.
     Raises ValueError for no rankings.
     """
     if not rankings or not all(rankings.values()):
@@ -202,7 +202,7 @@ def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
     best, single = means.index(max(means)), PAIRS.index(EVEN | {weaker: 0.0})
     near = (
         number
-        for number in (0, single)
+        for number in ((0, single) if PAIRS[best][weaker] <= SMALL else (0,))
         if means[best] - means[number] <= max(LOSS_MIN, NEAR * _error(worth[best], worth[number]) / share)
     )
     chosen = single if alone[weaker] < USELESS * alone[stronger] else next(near, best)

@@ -73,6 +73,18 @@ def test_a_list_that_takes_places_away_counts_next_to_nothing() -> None:
     assert measured.fused == measured.alone["lexical"] > measured.even
 
 
+@pytest.mark.parametrize(("helped", "share"), [(1, 0.0), (8, 0.02)])
+def test_a_small_share_must_gain_something(helped: int, share: float) -> None:
+    """.02 puts the chunk first where the words have it second, .05 lets wrong ones pass."""
+    wrong = [Candidate(f"y{number}", 0, "other", 1.0) for number in range(1, 50)]
+    both = {"vector": ranked(1, OTHERS), "lexical": ranked(1, OTHERS_BY_WORDS)}
+    lexical = {"vector": wrong, "lexical": ranked(1, OTHERS_BY_WORDS)}
+    second = {"vector": ranked(1, OTHERS), "lexical": ranked(2, OTHERS_BY_WORDS)}
+    rankings = [both] * 30 + [lexical] * (30 - helped) + [second] * helped
+    measured = choose_weights({"apart": [(lists, ("wanted", 0)) for lists in rankings]})
+    assert measured.weights == {"vector": share, "lexical": 1.0}
+
+
 def test_the_figures_are_those_of_the_lists() -> None:
     rankings = [{"vector": ranked(None, OTHERS), "lexical": ranked(1, OTHERS_BY_WORDS)}] * 40
     measured = choose_weights({"shared": [(lists, ("wanted", 0)) for lists in rankings]})
