@@ -109,7 +109,7 @@ class Language(Generic[Result]):
             tokens = list(self.parser.lex(before))
             parser = self.parser.parse_interactive(before)
             parser.exhaust_lexer()
-            accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+            accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]  # lark has no type for it
         except (UnexpectedInput, InvalidInput):
             return []
         words = offer(accepted, field_before(tokens), word)

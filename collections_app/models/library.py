@@ -156,7 +156,7 @@ class DocumentQuerySet(QuerySet["Document"]):
 
         positional = re.sub(r"%\((\w+)\)s", place, sql)
         chosen = f"SELECT id FROM documents WHERE {positional}"  # noqa: S608  (values are parameters)
-        return self.filter(pk__in=RawSQL(chosen, params))  # noqa: S611
+        return self.filter(pk__in=RawSQL(chosen, params))  # noqa: S611  (as above)
 
     def of_type(self, media_type: str) -> DocumentQuerySet:
         """Of that media type; "" for all."""

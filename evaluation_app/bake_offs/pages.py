@@ -13,6 +13,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
@@ -104,6 +105,8 @@ def measured(request: PageRequest, name: str) -> HttpResponse:
         )
     except (KeyError, ValueError) as error:
         raise Http404("embed_model and embed_dims are needed") from error
+    if not can_be_stored(candidate.embed_model + candidate.vector_type):
+        raise Http404("no model has such a name")
     context = {
         "collection": collection,
         "candidate": candidate,

@@ -28,8 +28,7 @@ class Standing:
 
     gain: nDCG less that of the collection's own model over the same questions, None for that one. p: of the gain,
     corrected for the number of candidates (Holm). by_mode: mode -> mean nDCG. weights: of the lists that hybrid search
-    fused. index_bytes and embed_s: what the whole
-    collection would take, by its chunks.
+    fused. index_bytes and embed_s: what the whole collection would take, by its chunks.
     """
 
     candidate: Candidate

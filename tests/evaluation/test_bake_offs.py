@@ -318,6 +318,7 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
         unknown.context["found"] is None and "models=text-embedding-3-small%3A48%3Ahalfvec" in unknown.context["query"]
     )
     assert admin_client.get("/models/bake-offs/measured/animals/", {"embed_dims": "x"}).status_code == 404
+    assert admin_client.get("/models/bake-offs/measured/animals/", change | {"embed_model": "\0"}).status_code == 404
     form = admin_client.get(f"/models/bake-offs/?{unknown.context['query']}").context["form"]
     assert form["models"].value() == "text-embedding-3-small:48:halfvec"
     estimate = admin_client.post(
