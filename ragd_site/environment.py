@@ -228,7 +228,7 @@ class Environment(BaseSettings):
         "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
     )
     RAGD_METRICS_KEY: SecretStr = Field(
-        SecretStr(""), description="What `/metrics` asks for as a bearer; unset: it is open to who reaches the server"
+        SecretStr(""), description="What `/metrics` asks for as a bearer; unset: only this machine reads it"
     )
     RAGD_GENERATION_KEEP_DAYS: Natural = Field(
         7, description="Days that the index generation before the present one is kept for the way back"

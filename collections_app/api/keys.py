@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import secrets
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any, Literal
 
 from django.conf import settings
@@ -20,13 +19,13 @@ from collections_app.api.schemas import Request
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.senders import foreign_sender, is_loopback
 from collections_app.models import ApiKey
 from collections_app.services.governance import api_keys as service
 
 router = Router(auth=BearerAuth(write=True), tags=["api-keys"])
 
 NO_KEY_YET = "first"
-PROXY_HEADERS = {"Forwarded", "Via", "X-Real-Ip"}  # and X-Forwarded-*
 OWN_SITE = ("same-origin", "none")
 FIRST_KEY_RULE = "the first key is made without a key from the machine alone that the server runs on"
 FIRST_KEY_ADVICE = (
@@ -86,25 +85,15 @@ class FirstKeyOpen(BearerAuth):
 
 def _first_key_obstacle(request: HttpRequest) -> str:
     """Why the sender may be somebody else than a program on this machine; empty when nothing tells of that."""
-    if not _is_loopback(settings.RAGD_HOST):
+    if not is_loopback(settings.RAGD_HOST):
         return f"the server listens on {settings.RAGD_HOST} (RAGD_HOST), which others may reach"
-    if not _is_loopback(request.META.get("REMOTE_ADDR", "")):
-        return "this request came from another"
-    proxied = [name for name in request.headers if name in PROXY_HEADERS or name.startswith("X-Forwarded-")]
-    if proxied:
-        return f"this request came through a proxy ({proxied[0]})"
+    if sender := foreign_sender(request):
+        return sender
     if request.content_type != "application/json":
         return f"the body must be application/json, not {request.content_type or 'untyped'}"
     if _comes_from_another_site(request):
         return "this request came from a page of another site"
     return ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _comes_from_another_site(request: HttpRequest) -> bool:

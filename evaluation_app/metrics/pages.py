@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from collections_app.http.auth import bearer_secret
+from collections_app.http.senders import foreign_sender
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
 from evaluation_app.metrics.instruments import prometheus_name
@@ -72,17 +73,25 @@ def _family(metric: metrics.Metric, rows: Rows) -> GaugeMetricFamily:
     return family
 
 
-def may_read(request: HttpRequest) -> bool:
-    """With RAGD_METRICS_KEY only who sends it as a bearer; without one everybody."""
+def find_obstacle(request: HttpRequest) -> str:
+    """Why the sender may not read; "" where it may. With RAGD_METRICS_KEY who sends it as a bearer, without one a
+    program on this machine."""
     expected = settings.RAGD_METRICS_KEY
-    return not expected or hmac.compare_digest((bearer_secret(request) or "").encode(), expected.encode())
+    if expected:
+        is_sent = hmac.compare_digest((bearer_secret(request) or "").encode(), expected.encode())
+        return "" if is_sent else "this needs the key of RAGD_METRICS_KEY: send the header Authorization: Bearer <key>"
+    sender = foreign_sender(request)
+    return sender and (
+        "without a key the metrics are read from the server's own machine alone, and "
+        f"{sender}. Set RAGD_METRICS_KEY on the server, and send the header Authorization: Bearer <key>"
+    )
 
 
 @login_not_required
 @require_safe
 def metrics_page(request: HttpRequest) -> HttpResponse:
-    if not may_read(request):
-        answer = _plain("this needs the key of RAGD_METRICS_KEY: send the header Authorization: Bearer <key>", 401)
+    if obstacle := find_obstacle(request):
+        answer = _plain(obstacle, 401)
         answer["WWW-Authenticate"] = 'Bearer realm="ragd metrics"'
         return answer
     try:
