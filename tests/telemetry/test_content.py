@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanKind
 
 from evaluation_app.spans.store.exporter import span_row
 from ragd import telemetry
@@ -117,6 +119,40 @@ def test_redacting_twice_changes_nothing() -> None:
 def test_a_wrong_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="capture must be one of full, hash, none, not 'some'"):
         telemetry.configure(capture="some")  # type: ignore[arg-type]
+
+
+KEY = f"ragd_{'aB3-' * 10}xyz"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("url.query", f"api_key={KEY}&k=5", "api_key=[secret]&k=5"),
+        ("url.query", f"q={KEY}", "q=[secret]"),
+        ("url.query", f"next=%2Fv1%2Fruns%3Fapi_key%3D{KEY}", "next=[secret]"),
+        ("url.query", "access_token=short&ACCESS-KEY=x&client_secret=y", "access_token=[secret]&ACCESS-KEY=[secret]"
+         "&client_secret=[secret]"),
+        ("url.query", KEY, "[secret]"),
+        ("url.query", "code=4%2F0AY0e&state=failed", "code=[secret]&state=failed"),
+        ("url.query", "query=what+is+a+token&collection=keys&token=", "query=what+is+a+token&collection=keys&token="),
+        ("url.query", "barcode=1&author=x&side=2", "barcode=1&author=x&side=2"),
+        ("url.full", "https://me:pw@x.org/a?X-Amz-Signature=00ff&v=1", "https://x.org/a?X-Amz-Signature=[secret]&v=1"),
+        ("http.target", f"/v1/{KEY}?sig=a", "/v1/[secret]?sig=[secret]"),
+        ("url.path", f"/v1/runs/{KEY}", "/v1/runs/[secret]"),
+        ("http.url", "http://x/ask/?a=b@c", "http://x/ask/?a=b@c"),
+    ],
+)  # fmt: skip
+def test_no_secret_of_an_address_is_stored_or_sent(recorder: Recorder, name: str, value: str, expected: str) -> None:
+    tracer = trace.get_tracer("opentelemetry.instrumentation.django")
+    with tracer.start_as_current_span("GET", kind=SpanKind.SERVER, attributes={name: value}) as span:
+        span.add_event("seen", {name: value})
+    outside = Outside()
+    RedactingExporter(outside, "full").export(recorder.spans)
+    stored = span_row(recorder.spans[0], "full")
+    (sent,) = outside.spans
+    stored_attributes, stored_events = (json.loads(stored[index]) for index in (14, 15))
+    said = [sent.attributes, sent.events[0].attributes, stored_attributes, stored_events[0]["attributes"]]
+    assert [dict(each or {})[name] for each in said] == [expected] * 4
 
 
 class Outside(SpanExporter):

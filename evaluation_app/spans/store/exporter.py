@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
 
+from evaluation_app.spans.store.addresses import mask_addresses
 from evaluation_app.spans.store.columns import span_columns
 from ragd import telemetry
 
@@ -174,10 +175,14 @@ def span_row(span: ReadableSpan, capture: telemetry.Capture) -> tuple[Any, ...]:
 
 
 def captured_attributes(attributes: Mapping[str, Any], capture: telemetry.Capture) -> dict[str, Any]:
-    """Attributes as the content switch lets them through; what the instrumentations of others recorded included."""
+    """Attributes as the content switch lets them through; what the instrumentations of others recorded included.
+
+    Secrets in addresses are in none.
+    """
+    masked = mask_addresses(attributes)
     if capture == "full":
-        return dict(attributes)
-    return {name: telemetry.captured(name, value, capture) for name, value in attributes.items()}
+        return masked
+    return {name: telemetry.captured(name, value, capture) for name, value in masked.items()}
 
 
 def storable_json(value: Any) -> str:
