@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import types
+from collections.abc import Container
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -15,11 +17,20 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
 from ragd.models.prompts import PROMPT_PRESETS
+from ragd_site.runtime.secret_files import read_secret_files
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATABASE_SCHEMES = ("postgresql", "postgres")
 BROKER_SCHEMES = ("pgmq", "redis", "rediss", "amqp", "amqps")
 HTTP_SCHEMES = ("http", "https")
+# they hold passwords or keys and are no SecretStr
+IN_PLAIN = [
+    "DATABASE_URL",
+    "DATABASE_REPLICA_URL",
+    "CELERY_BROKER_URL",
+    "RAGD_SECRET_KEY_FALLBACKS",
+    "AWS_ACCESS_KEY_ID",
+]
 
 
 class SettingError(Exception):
@@ -27,8 +38,10 @@ class SettingError(Exception):
 
 
 def split_commas(value: object) -> object:
-    """ "a, b" -> ["a", "b"]; anything that is not text passes unchanged."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """ "a, b" -> ["a", "b"], lines likewise; anything that is not text passes unchanged."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.replace("\n", ",").split(",") if part.strip()]
 
 
 def check_scheme(url: str, schemes: tuple[str, ...]) -> str:
@@ -227,6 +240,9 @@ class Environment(BaseSettings):
     OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
         "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
     )
+    OTEL_EXPORTER_OTLP_HEADERS: SecretStr = Field(
+        SecretStr(""), description="Headers of what is sent there, such as a key: `name=value`, comma-separated"
+    )
     RAGD_METRICS_KEY: SecretStr = Field(
         SecretStr(""), description="What `/metrics` asks for as a bearer; unset: only this machine reads it"
     )
@@ -315,10 +331,20 @@ class Environment(BaseSettings):
 
 def read_environment() -> Environment:
     """The typed settings of this process. Raises SettingError, which names every wrong variable."""
+    values, problems = read_secret_files(secret_names(), os.environ)
     try:
-        return Environment()
+        environment = Environment(**values)  # type: ignore[arg-type]  # as a variable would give them
     except ValidationError as error:
-        raise SettingError(describe_errors(error)) from None
+        problems.append(describe_errors(error, hidden=values))
+    if problems:
+        raise SettingError("\n".join(problems))
+    return environment
+
+
+def secret_names() -> list[str]:
+    """The settings that open something: never shown, and given by a file where NAME_FILE names one."""
+    fields = Environment.model_fields
+    return [name for name in fields if fields[name].annotation is SecretStr or name in IN_PLAIN]
 
 
 def local_address(host: str, port: int) -> str:
@@ -327,14 +353,14 @@ def local_address(host: str, port: int) -> str:
     return f"http://{reachable}:{port}/"
 
 
-def describe_errors(error: ValidationError) -> str:
-    """One line per wrong variable: name, the value that came (never a secret), what is accepted."""
+def describe_errors(error: ValidationError, hidden: Container[str] = ()) -> str:
+    """One line per wrong variable: name, the value that came (never a secret nor one of `hidden`), what is accepted."""
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0])
         field = Environment.model_fields[name]
-        hidden = field.annotation is SecretStr or name == "RAGD_SECRET_KEY_FALLBACKS" or "@" in str(problem["input"])
-        shown = "(hidden)" if hidden else repr(problem["input"])
+        is_hidden = field.annotation is SecretStr or name == "RAGD_SECRET_KEY_FALLBACKS" or "@" in str(problem["input"])
+        shown = "(hidden)" if is_hidden or name in hidden else repr(problem["input"])
         accepted = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else describe_accepted(name)
         lines.append(f"{name}={shown} is not accepted: expected {accepted}. Correct the variable or unset it.")
     return "\n".join(lines)

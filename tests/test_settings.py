@@ -12,7 +12,7 @@ from django.conf import settings
 from pydantic import SecretStr
 
 from ragd_site.embedded import make_private_folder
-from ragd_site.environment import Environment, SettingError, local_address, read_environment
+from ragd_site.environment import Environment, SettingError, local_address, read_environment, secret_names
 from ragd_site.runtime.machine import tune_postgres
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -74,6 +74,97 @@ def test_wrong_value_is_named_with_what_is_accepted(
     with pytest.raises(SettingError) as caught:
         read_environment()
     assert str(caught.value) == f"{sentence} Correct the variable or unset it."
+
+
+SECRETS = [
+    "DATABASE_URL",
+    "DATABASE_REPLICA_URL",
+    "CELERY_BROKER_URL",
+    "RAGD_SECRET_KEY",
+    "RAGD_SECRET_KEY_FALLBACKS",
+    "EMBED_API_KEY",
+    "RAGD_RERANK_API_KEY",
+    "OPENAI_API_KEY",
+    "RAGD_JUDGE_API_KEY",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "RAGD_METRICS_KEY",
+    "RAGD_ADMIN_PASSWORD",
+]
+
+
+def test_every_secret_may_stand_in_a_file_and_the_documentation_names_each() -> None:
+    assert sorted(secret_names()) == sorted(SECRETS)
+    text = (REPOSITORY / "docs" / "configuration.md").read_text()
+    assert sorted(re.findall(r"`([A-Z0-9_]+)_FILE`", text)) == sorted(SECRETS)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_comes_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    scheme = {"DATABASE": "postgresql://", "CELERY": "redis://"}.get(name.split("_")[0], "")
+    value = f"{scheme}ada:pass%20word@host/x"
+    (tmp_path / "secret").write_text(f"\n {value}\r\n")
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(f"{name}_FILE", str(tmp_path / "secret"))
+    found = getattr(read_environment(), name)
+    assert (found.get_secret_value() if isinstance(found, SecretStr) else found) in (value, [value])
+    monkeypatch.setenv(f"{name}_FILE", "")  # empty: unset
+    assert getattr(read_environment(), name) == Environment.model_fields[name].default
+
+
+def test_earlier_keys_stand_in_lines_of_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("first\nsecond, third\n")
+    monkeypatch.setenv("RAGD_SECRET_KEY_FALLBACKS_FILE", str(tmp_path / "keys"))
+    assert read_environment().RAGD_SECRET_KEY_FALLBACKS == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such file or directory"),
+        (b" \n", "it is empty"),
+        (b"\xff\xfe", "it is not UTF-8"),
+        (b"x" * 65_537, "it is larger"),
+        (b"a\0b", "it holds a NUL"),
+    ],
+)
+def test_a_file_without_a_value_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "secret"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(path))
+    monkeypatch.setenv("PORT", "x")
+    with pytest.raises(SettingError) as caught:
+        read_environment()
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"OPENAI_API_KEY_FILE='{path}' is not accepted: expected a text file of at most 64 kB")
+    assert f", but {said}." in first
+    assert second.startswith("PORT=")
+
+
+def test_a_secret_is_given_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter-two")
+    monkeypatch.setenv("OPENAI_API_KEY_FILE", str(tmp_path / "secret"))
+    monkeypatch.setenv("OPENAI_API_KEY", "hunter-one")
+    with pytest.raises(SettingError) as caught:
+        read_environment()
+    assert str(caught.value) == (
+        "OPENAI_API_KEY and OPENAI_API_KEY_FILE are both set: expected one of them. Unset the other."
+    )
+
+
+def test_a_wrong_value_of_a_file_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter-two")
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "secret"))
+    with pytest.raises(SettingError) as caught:
+        read_environment()
+    assert str(caught.value).startswith("DATABASE_URL=(hidden) is not accepted: expected a URL that starts with")
+    assert "hunter" not in str(caught.value)
 
 
 def test_every_wrong_value_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

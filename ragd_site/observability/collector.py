@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from django.conf import settings
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.util.re import parse_env_headers
 
@@ -28,6 +29,12 @@ def traces_endpoint() -> str:
     return own or (f"{common.rstrip('/')}/{TRACES_PATH}" if common else "")
 
 
+def request_headers(signal: str) -> dict[str, str]:
+    """The headers of what is sent, such as a key. signal: TRACES or METRICS, which may have headers of their own."""
+    own = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS", "")
+    return parse_env_headers(own or settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True)
+
+
 def build_exporter() -> SpanExporter:
     """What speaks the protocol that OTEL_EXPORTER_OTLP_PROTOCOL names: http/protobuf (the default) or http/json."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -36,7 +43,7 @@ def build_exporter() -> SpanExporter:
     if protocol == "http/json":
         return collector_export.JsonExporter(
             traces_endpoint(),
-            headers=parse_env_headers(setting("HEADERS"), liberal=True),
+            headers=request_headers("TRACES"),
             compress=setting("COMPRESSION") == "gzip",
             tls={name: path for name, variable in TLS.items() if (path := setting(variable))},
         )
@@ -44,4 +51,4 @@ def build_exporter() -> SpanExporter:
         log.warning(
             "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json, not %s; taking the first", protocol
         )
-    return OTLPSpanExporter(timeout=collector_export.TIMEOUT_S)
+    return OTLPSpanExporter(timeout=collector_export.TIMEOUT_S, headers=request_headers("TRACES"))

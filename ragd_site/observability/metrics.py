@@ -20,6 +20,7 @@ from evaluation_app.metrics.spans import SpanMeter
 from evaluation_app.spans.store.collector_export import SendingExporter
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd.telemetry import metrics
+from ragd_site.observability import collector
 
 EXPORT_TIMEOUT_S = 5.0
 LAST_EXPORT_MS = 2000  # of a process that ends
@@ -33,7 +34,7 @@ class CountingExporter(OTLPMetricExporter):
     """Counts the exports that the collector did not accept. The next export holds what they held."""
 
     def __init__(self) -> None:
-        super().__init__(timeout=EXPORT_TIMEOUT_S)
+        super().__init__(timeout=EXPORT_TIMEOUT_S, headers=collector.request_headers("METRICS"))
         self.count_failure: Callable[[], None] = lambda: None
 
     def export(

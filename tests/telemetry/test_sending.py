@@ -20,7 +20,7 @@ from evaluation_app.spans.store import collector_export
 from evaluation_app.spans.store.collector_export import SendingExporter, SendingProcessor, name_endpoint
 from evaluation_app.spans.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.collector import build_exporter, traces_endpoint
+from ragd_site.observability.collector import build_exporter, request_headers, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
@@ -70,10 +70,10 @@ def sender(**values: Any) -> SendingExporter:
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
 def test_both_protocols_say_the_same(
-    recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, protocol: str
+    recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any, protocol: str
 ) -> None:
     monkeypatch.setenv(f"{PREFIX}_PROTOCOL", protocol)
-    monkeypatch.setenv(f"{PREFIX}_HEADERS", "api-key=s%20ecret,x-team=rag")
+    settings.OTEL_EXPORTER_OTLP_HEADERS = "api-key=s%20ecret,x-team=rag"
     monkeypatch.setenv(f"{PREFIX}_COMPRESSION", "gzip")
     trace_id = make_query_spans(make_candidates(2))
     exporter = build_exporter()
@@ -91,6 +91,12 @@ def test_both_protocols_say_the_same(
     if protocol == "http/json":
         assert f'"traceId":"{trace_id}"'.encode() in text and b'"kind":3' in text
         assert json.loads(text)["resourceSpans"]
+
+
+def test_headers_of_one_signal_go_before_those_of_all(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.OTEL_EXPORTER_OTLP_HEADERS = "api-key=all"
+    monkeypatch.setenv(f"{PREFIX}_METRICS_HEADERS", "api-key=metrics")
+    assert (request_headers("TRACES"), request_headers("METRICS")) == ({"api-key": "all"}, {"api-key": "metrics"})
 
 
 def test_an_endpoint_is_named_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
