@@ -32,7 +32,7 @@ def traces_endpoint() -> str:
 def request_headers(signal: str) -> dict[str, str]:
     """The headers of what is sent, such as a key. signal: TRACES or METRICS, which may have headers of their own."""
     own = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS", "")
-    return parse_env_headers(own or settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True)
+    return dict(parse_env_headers(own or settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
 
 
 def build_exporter() -> SpanExporter:
