@@ -158,7 +158,7 @@ def test_internal_tables_are_listed_for_those_who_ask(admin_client: Client) -> N
 
 
 def test_the_switch_is_for_staff(client: Client, django_user_model: Any) -> None:
-    client.force_login(django_user_model.objects.create_user("reader"))
+    client.force_login(django_user_model.objects.create_superuser("reader"))
     client.post("/admin-internals/")
     assert "admin_internals" not in client.session
 

@@ -73,6 +73,12 @@ SELECT %(collection_id)s, %(generation)s, ragd_term(lexeme), count(*)
 FROM {past} c, unnest(c.fts) GROUP BY ragd_term(lexeme)
 """
 
+# of documents that are gone by now, too
+SET_ACCESS = """
+UPDATE {past} c SET access = a.access FROM document_access a
+WHERE a.collection_id = c.collection_id AND a.doc_id = c.doc_id
+"""
+
 SET_ENABLED = "UPDATE {past} SET enabled = %(enabled)s AND NOT switched_off WHERE doc_id = ANY(%(doc_ids)s)"
 
 
@@ -296,6 +302,7 @@ class _Maker:
                 params = {"enabled": enabled, "doc_ids": flipped}
                 execute(connection, SET_ENABLED.format(**names), params)
         self._put_back(store, changed)
+        execute(connection, SET_ACCESS.format(**names))
         execute(connection, f"ANALYZE {names['past']}")
         return store
 
