@@ -344,7 +344,7 @@ CREATE TABLE IF NOT EXISTS api_keys (
     prefix          text NOT NULL DEFAULT '',          -- the first characters, to tell keys apart
     scope           text NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write')),
     scopes          text[] NOT NULL DEFAULT '{read,ask,write,evaluate,administer}',  -- permissions
-    user_id         bigint,                            -- the user that it acts as; null: a program of its own
+    user_id         integer,                           -- the user that it acts as; null: a program of its own
     group_ids       bigint[] NOT NULL DEFAULT '{}',    -- groups that such a program belongs to
     collections     text[] NOT NULL DEFAULT '{}',      -- names it is limited to; empty: all
     collection_ids  bigint[] NOT NULL DEFAULT '{}',    -- what each of them stands for; 0: none was there yet
