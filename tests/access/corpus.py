@@ -13,8 +13,9 @@ from collections_app.models import Collection, Document, RoleGrant
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.governance.document_access import set_access, widen
 from collections_app.stores import open_store
+from evaluation_app.leak_probe.truth import LISTS
 from ragd.store.indexing import index
-from ragd.store.store import execute
+from ragd.store.store import execute, fetch_all
 from ragd.types import Chunk
 
 SUBJECTS = ("pump", "valve", "heron", "ledger", "garden", "engine", "contract", "harbour", "lantern", "furnace")
@@ -63,6 +64,18 @@ class Corpus:
                 if chance.random() < 0.7:
                     role = chance.choice([Role.VIEWER, Role.ASKER, Role.CURATOR, Role.EVALUATOR])
                     RoleGrant.objects.create(user=person, collection_id=collection.pk, role=role)
+
+    def take_something(self) -> None:
+        """Some people may no longer read a document that they could; nobody gains anything."""
+        chance, collection = self.chance, self.chance.choice(self.collections)
+        name = chance.choice(list(Document.objects.filter(collection=collection).values_list("doc_id", flat=True)))
+        lists = dict(fetch_all(connection, LISTS, {"collection": collection.pk}))
+        if name not in lists:
+            set_access(collection, [name], users=[each.pk for each in chance.sample(self.people, 3)])
+            return
+        left = [number for number in lists[name] if number > 1 and chance.random() < 0.5]
+        users = [number // 2 for number in left if number % 2 == 0]
+        set_access(collection, [name], users=users, groups=[number // 2 for number in left if number % 2])
 
 
 def make_corpus(*, people: int, groups: int, documents: int, seed: int, prefix: str = "") -> Corpus:
