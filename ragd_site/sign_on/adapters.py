@@ -37,10 +37,12 @@ class AccountAdapter(DefaultAccountAdapter):
         """TrustedProxyMiddleware has found it."""
         return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS
 
-    def add_message(self, request: HttpRequest, level: int, message_template: str | None = None, **kwargs: Any) -> None:
+    def add_message(
+        self, request: HttpRequest, level: int, message_template: str | None = None, *args: Any, **kwargs: Any
+    ) -> None:
         """Without the greeting at every log-in."""
         if message_template != "account/messages/logged_in.txt":
-            super().add_message(request, level, message_template, **kwargs)
+            super().add_message(request, level, message_template, *args, **kwargs)
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):
