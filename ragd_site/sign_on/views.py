@@ -27,7 +27,7 @@ from requests import RequestException
 from ragd_site.sign_on.forms import LoginForm
 from ragd_site.sign_on.links import user_of_link
 from ragd_site.sign_on.provider import CheckingAdapter
-from ragd_site.sign_on.sessions import end_sessions, list_sessions
+from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions
 
 
 class LoginView(auth_views.LoginView):
@@ -60,6 +60,11 @@ class PasswordChangeView(auth_views.PasswordChangeView):
         if request.user.is_authenticated and not request.user.has_usable_password():
             raise Http404
         return super().dispatch(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        self.request.session.pop(SEEN_KEY, None)  # the session has another key now, under which it is listed next
+        return answer
 
 
 def log_in(request: HttpRequest, user: User, method: str, next_url: str) -> HttpResponse:

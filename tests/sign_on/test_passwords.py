@@ -74,7 +74,7 @@ def test_the_file_goes_with_the_first_change_wherever_it_is_made(folder: Path) -
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("password", ["changeme", "admin-admin-admin", "password1234"])
+@pytest.mark.parametrize("password", ["changeme", "12345678901234", "password1234"])
 def test_a_weak_password_of_the_environment_stops_the_start(folder: Path, settings: Any, password: str) -> None:
     settings.RAGD_ADMIN_PASSWORD = password
     with pytest.raises(SystemExit) as caught:
