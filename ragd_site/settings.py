@@ -278,16 +278,11 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
     "ragd_site.sign_on.proxies.ProxyUserBackend",
 ]
-PASSWORD_MIN_LENGTH = 12
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {
-        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
-        "OPTIONS": {"min_length": PASSWORD_MIN_LENGTH},
-    },
+    {"NAME": "ragd_site.sign_on.passwords.PasswordLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
-    {"NAME": "ragd_site.sign_on.passwords.FirstPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; nothing is sent by mail
 LOGIN_URL = "login"

@@ -8,12 +8,14 @@ from typing import Any, cast
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.shortcuts import render
+from django.utils.translation import gettext
 
 from collections_app.model_endpoints import secrets
 from ragd_site.sign_on.groups import read_groups, set_groups
@@ -86,6 +88,10 @@ class SecondFactorAdapter(DefaultMFAAdapter):
             return secrets.decrypt(encrypted_text)
         except secrets.UnreadableSecretError:
             raise ValidationError(UNREADABLE) from None
+
+    def generate_authenticator_name(self, user: Any, type: Any) -> str:
+        count = Authenticator.objects.filter(user=user, type=type).count()
+        return gettext("Passkey %(number)d") % {"number": count + 1}
 
 
 def follow_claims(user: Any, claims: dict[str, Any]) -> None:

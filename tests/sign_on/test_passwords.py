@@ -61,7 +61,9 @@ def test_the_file_goes_with_the_first_change_wherever_it_is_made(folder: Path) -
     other.set_password(GOOD + "s")
     other.save()
     client = Client()
-    assert client.post("/accounts/login/", {"username": "admin", "password": kept.read_text().strip()}).status_code == 302
+    assert (
+        client.post("/accounts/login/", {"username": "admin", "password": kept.read_text().strip()}).status_code == 302
+    )
     assert kept.exists()  # neither another's change nor a log-in
     old = kept.read_text().strip()
     data = {"old_password": old, "new_password1": GOOD, "new_password2": GOOD}

@@ -53,7 +53,10 @@ def test_a_person_sees_their_own_sessions_and_ends_one(ada: User) -> None:
     User.objects.create_user("grace", password=PASSWORD)
     here, phone, other = log_in(), log_in(PHONE, "198.51.100.4"), log_in(name="grace")
     page = here.get("/accounts/sessions/")
-    assert [text.split(" this one")[0] for text in texts(page, "tbody th")] == ["Firefox 130, Linux", "Safari 17, iPhone"]
+    assert [text.split(" this one")[0] for text in texts(page, "tbody th")] == [
+        "Firefox 130, Linux",
+        "Safari 17, iPhone",
+    ]
     assert texts(page, "tbody td.mono") == ["192.0.2.7", "198.51.100.4"]
     theirs = UserSession.objects.get(user__username="grace")
     assert here.post("/accounts/sessions/", {"end": theirs.pk}).status_code == 302
