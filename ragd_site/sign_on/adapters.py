@@ -29,7 +29,7 @@ UNREADABLE = (
 )
 
 
-class AccountAdapter(DefaultAccountAdapter):
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     """Accounts come from administrators, single sign-on and proxies: there is no page to sign up."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -47,7 +47,7 @@ class AccountAdapter(DefaultAccountAdapter):
             super().add_message(request, level, message_template, *args, **kwargs)
 
 
-class SignOnAdapter(DefaultSocialAccountAdapter):
+class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     """Groups and administrators follow the provider at each log-in."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
@@ -77,7 +77,7 @@ class SignOnAdapter(DefaultSocialAccountAdapter):
         logger.warning("single sign-on failed: %s %s", error, exception or "the state is not that of this session")
 
 
-class SecondFactorAdapter(DefaultMFAAdapter):
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """Secrets of second factors are encrypted like keys of models."""
 
     def encrypt(self, text: str) -> str:

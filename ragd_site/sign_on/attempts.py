@@ -6,14 +6,13 @@ from typing import Any
 
 from axes.attempts import get_cool_off_threshold
 from axes.handlers.database import AxesDatabaseHandler
-from axes.helpers import get_failure_limit
 from axes.models import AccessAttempt
 from django.db.models import Sum
 
 ADDRESS_SHARE = 5  # an address alone may fail this many times as often as a name from it
 
 
-class AttemptsHandler(AxesDatabaseHandler):
+class AttemptsHandler(AxesDatabaseHandler):  # type: ignore[misc]
     """Counts an address beside the name. A log-in that succeeds forgives its own name only: else somebody with an
     account could try passwords of others without end."""
 
@@ -22,6 +21,4 @@ class AttemptsHandler(AxesDatabaseHandler):
         found = AccessAttempt.objects.filter(
             ip_address=request.axes_ip_address, attempt_time__gte=get_cool_off_threshold(request)
         ).aggregate(total=Sum("failures_since_start"))
-        by_address = (found["total"] or 0) // ADDRESS_SHARE
-        # axes compares the number with its one limit
-        return max(by_name, min(by_address, get_failure_limit(request, credentials)))
+        return max(by_name, (found["total"] or 0) // ADDRESS_SHARE)  # axes compares it with its one limit

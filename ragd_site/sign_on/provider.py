@@ -15,14 +15,14 @@ from django.utils.http import urlencode
 from ragd_site.sign_on.tokens import TokenError, nonce_of, read_id_token
 
 
-class NonceClient(OAuth2Client):
+class NonceClient(OAuth2Client):  # type: ignore[misc]
     """Sends a nonce beside the state."""
 
     def get_redirect_url(self, authorization_url: str, scope: Any, extra_params: dict[str, str]) -> str:
         return str(super().get_redirect_url(authorization_url, scope, extra_params | {"nonce": nonce_of(self.state)}))
 
 
-class CheckingAdapter(OpenIDConnectOAuth2Adapter):
+class CheckingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
     """allauth's flow of codes, with the checks that it leaves out: signature, nonce, issuer, one subject."""
 
     client_class = NonceClient
@@ -66,7 +66,7 @@ class CheckingAdapter(OpenIDConnectOAuth2Adapter):
         return request.build_absolute_uri(reverse("oidc_callback"))
 
 
-class SignOnProvider(OpenIDConnectProvider):
+class SignOnProvider(OpenIDConnectProvider):  # type: ignore[misc]
     """The provider that the settings name. Its accounts are kept under the issuer's address."""
 
     id = "oidc"

@@ -56,7 +56,7 @@ class ProxyUserMiddleware(RemoteUserMiddleware):
         if not settings.RAGD_PROXY_USER_HEADER:
             raise MiddlewareNotUsed
         super().__init__(get_response)
-        self.header = meta_name(settings.RAGD_PROXY_USER_HEADER)
+        self.header = meta_name(settings.RAGD_PROXY_USER_HEADER)  # type: ignore[misc]
         self.groups_header = settings.RAGD_PROXY_GROUPS_HEADER and meta_name(settings.RAGD_PROXY_GROUPS_HEADER)
 
     def process_request(self, request: HttpRequest) -> None:
@@ -85,7 +85,7 @@ class ProxyUserBackend(RemoteUserBackend):
     def create_unknown_user(self) -> bool:  # type: ignore[override]
         return settings.RAGD_PROXY_SIGNUP
 
-    def configure_user(self, request: HttpRequest, user: Any, created: bool = True) -> Any:
+    def configure_user(self, request: HttpRequest | None, user: Any, created: bool = True) -> Any:
         if created:
             user.set_unusable_password()
             user.save(update_fields=["password"])

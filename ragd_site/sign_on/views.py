@@ -70,7 +70,7 @@ class PasswordChangeView(auth_views.PasswordChangeView):
 def log_in(request: HttpRequest, user: User, method: str, next_url: str) -> HttpResponse:
     """Go on after a first factor that was right. It is fresh enough to set up a second one."""
     record_authentication(request, user, method=method, reauthenticated=True)
-    return perform_login(request, Login(user=user, redirect_url=next_url or None))
+    return cast(HttpResponse, perform_login(request, Login(user=user, redirect_url=next_url or None)))
 
 
 @never_cache

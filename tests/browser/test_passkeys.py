@@ -1,4 +1,4 @@
-"""Passkeys in a real browser with a virtual authenticator, under the content security policy; the pages of logging in."""
+"""Passkeys in a real browser with a virtual authenticator, under the content security policy; the pages around it."""
 
 from __future__ import annotations
 

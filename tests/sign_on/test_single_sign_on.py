@@ -1,4 +1,4 @@
-"""OpenID Connect against a real provider on loopback: the way there and back, groups, and everything that is refused."""
+"""OpenID Connect against a real provider on loopback: there and back, groups, and everything that is refused."""
 
 from __future__ import annotations
 

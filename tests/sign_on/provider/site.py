@@ -86,7 +86,7 @@ class Validator(OAuth2Validator):
     oidc_claim_scope = None
 
     def get_additional_claims(self, request):
-        claims = {name: value for name, value in read("people.json")[request.user.username].items()}
+        claims = dict(read("people.json")[request.user.username].items())
         return {"preferred_username": request.user.username, **claims}
 
     def get_userinfo_claims(self, request):
