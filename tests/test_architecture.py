@@ -27,7 +27,8 @@ ORDER: dict[str, str] = {
         " conformance"
     ),
     "collections_app": (
-        "advisory_locks domain fetching parsing validation errors stages work models model_folders model_endpoints"
+        "advisory_locks domain access_context row_access fetching parsing validation errors stages work models"
+        " model_folders model_endpoints"
         " stores policies replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (

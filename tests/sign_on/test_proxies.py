@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from collections_app.access_context import NOBODY, using_access
 from ragd_site.environment import SettingError, read_environment
 from ragd_site.sign_on.proxies import client_address, read_address
 from tests.sign_on.conftest import who
@@ -71,6 +72,13 @@ def test_the_proxy_says_who_it_is(proxied: None, client: Client) -> None:
     user = User.objects.get(username="grace@example.org")
     assert who(client) == user.username and not user.has_usable_password()
     assert sorted(user.groups.values_list("name", flat=True)) == ["curators", "readers"]
+
+
+def test_it_needs_no_rights_in_the_database_before_it_is_known_who_asks(proxied: None, client: Client) -> None:
+    """In the web server nobody is anybody until the request has told."""
+    with using_access(NOBODY):
+        assert by_proxy(client, "grace", **{"X-Forwarded-Groups": "readers"}).status_code == 200
+    assert User.objects.get().groups.get().name == "readers"
 
 
 def test_groups_follow_the_header_and_those_given_by_hand_stay(proxied: None, client: Client) -> None:

@@ -166,19 +166,19 @@ def test_who_must_have_one_is_led_to_it(db: None, client: Client, settings: Any,
     settings.RAGD_REQUIRE_MFA = value
     user = User.objects.create_user("ada", password=PASSWORD, is_staff=kind == "staff")
     password(client)
-    answer = client.get("/runs/")
+    answer = client.get("/")
     if not REQUIRED[value][kind]:
         assert answer.status_code == 200
         return
     assert answer["Location"] == "/accounts/2fa/"
-    for address in ("/", "/accounts/sessions/", "/accounts/password/", "/admin/", "/accounts/2fa/recovery-codes/"):
+    for address in ("/models/", "/accounts/sessions/", "/accounts/password/", "/admin/", "/accounts/2fa/recovery-codes/"):
         assert client.get(address)["Location"] == "/accounts/2fa/", address
     assert client.post("/theme/", {"theme": "dark"}).status_code == 302
     page = client.get("/accounts/2fa/")
     assert page.status_code == 200 and "watch" in [tone for tone, _ in toasts(page)]
     assert client.get("/accounts/2fa/totp/activate/").status_code == 200
     with_app(user)
-    assert client.get("/runs/").status_code == 200
+    assert client.get("/").status_code == 200
     assert client.post("/accounts/logout/").status_code == 302
 
 
@@ -197,7 +197,7 @@ def test_who_comes_by_a_proxy_is_the_proxys_to_check(db: None, client: Client, s
     settings.RAGD_REQUIRE_MFA = "everyone"
     settings.RAGD_TRUSTED_PROXIES = ["127.0.0.1"]
     settings.RAGD_PROXY_USER_HEADER = "X-Forwarded-User"
-    assert client.get("/runs/", headers={"X-Forwarded-User": "grace"}).status_code == 200
+    assert client.get("/", headers={"X-Forwarded-User": "grace"}).status_code == 200
 
 
 def test_single_sign_on_asks_for_it_too(
@@ -205,7 +205,7 @@ def test_single_sign_on_asks_for_it_too(
 ) -> None:
     settings.RAGD_REQUIRE_MFA = "everyone"
     sign_on(client, "grace")
-    assert client.get("/runs/")["Location"] == "/accounts/2fa/"
+    assert client.get("/")["Location"] == "/accounts/2fa/"
     with_app(User.objects.get(username="grace"))
     assert sign_on(later := Client(), "grace", "/runs/")["Location"] == "/accounts/2fa/authenticate/"
     assert who(later) is None
