@@ -180,6 +180,10 @@ OPEN: dict[str, bool] = {
     **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
     **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),
     "axes_accesslog": True,
+    # logging in (ragd_site/sign_on)
+    **dict.fromkeys(("account_emailaddress", "account_emailconfirmation", "mfa_authenticator"), True),
+    **dict.fromkeys(("socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken"), True),
+    **dict.fromkeys(("sign_on_cache", "sign_on_grants", "sign_on_grants_groups", "usersessions_usersession"), True),
 }
 
 TABLES = """
