@@ -9,22 +9,33 @@ from django.urls import include, path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog, set_language
 
+from collections_app.admin.audited import audit_admin
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
-from ragd_site.login import AdminLoginForm, LoginForm
+from ragd_site.login import (
+    AdminLoginForm,
+    LoginForm,
+    LogoutPage,
+    PasswordPage,
+    admin_logout_page,
+    admin_password_page,
+)
 from retrieval_app.api.mcp import mcp_view
 
 admin.site.login_form = AdminLoginForm
+audit_admin(admin.site)
 
 urlpatterns = [
+    path("admin/logout/", admin.site.admin_view(admin_logout_page)),
+    path("admin/password_change/", admin.site.admin_view(admin_password_page)),
     path("admin/", admin.site.urls),
     path(
         "accounts/login/",
         auth_views.LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True),
         name="login",
     ),
-    path("accounts/logout/", auth_views.LogoutView.as_view(), name="logout"),
-    path("accounts/password/", auth_views.PasswordChangeView.as_view(), name="password_change"),
+    path("accounts/logout/", LogoutPage.as_view(), name="logout"),
+    path("accounts/password/", PasswordPage.as_view(), name="password_change"),
     path("accounts/password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
     path("language/", login_not_required(set_language), name="set_language"),
     path(

@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any
 
 from django import template
-from django.contrib.admin.models import LogEntry
 from django.core.paginator import Page
 from django.http import HttpRequest, QueryDict
 from django.template import Context
@@ -21,7 +20,7 @@ from django.utils.translation import get_language, gettext, gettext_noop
 
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
-from collections_app.services.governance.audit import tell
+from collections_app.models import AuditEvent
 from collections_app.stages import StageRow
 
 register = template.Library()
@@ -156,9 +155,9 @@ def planned(status: str, total: int | None = None) -> SafeString:
 
 
 @register.filter
-def what_was_done(entry: LogEntry) -> str:
-    """The words of an entry of the audit log, with a capital letter in front."""
-    words = tell(entry)
+def what_was_done(event: AuditEvent) -> str:
+    """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
+    words = event.message or event.action
     return words[:1].upper() + words[1:]
 
 
