@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -159,6 +160,19 @@ def what_was_done(event: AuditEvent) -> str:
     """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
     words = event.message or event.action
     return words[:1].upper() + words[1:]
+
+
+@register.filter
+def audit_value(value: object) -> SafeString | str:
+    """A value before or after a change: a text that is not kept by its length and hash, structures as JSON."""
+    if isinstance(value, dict) and value.keys() == {"sha256", "chars"}:
+        size = formats.counted(value["chars"], gettext("character,characters"))
+        return format_html('{} <span class="sub mono">SHA-256 {}</span>', size, str(value["sha256"])[:16])
+    if isinstance(value, dict | list):
+        return format_html('<span class="mono small">{}</span>', json.dumps(value, ensure_ascii=False))
+    if value is None or value == "":
+        return format_html('<span class="muted">{}</span>', gettext("empty"))
+    return {True: gettext("yes"), False: gettext("no")}[value] if isinstance(value, bool) else str(value)
 
 
 @register.filter

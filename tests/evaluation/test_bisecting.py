@@ -153,7 +153,7 @@ def test_a_preset_of_another_collection_is_not_what_changed(house: Collection, p
     event = plan_event(good.run, bad.run)
     saved = AuditEvent.objects.get(subject_name="day", collection_name="house")
     assert event is not None
-    assert (event.by, event.at) == ("ada", saved.action_time)
+    assert (event.by, event.at) == ("ada", saved.at)
 
 
 def test_every_moment_is_read_once(house: Collection, pumps: GoldenSet, monkeypatch: pytest.MonkeyPatch) -> None:
