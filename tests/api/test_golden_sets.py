@@ -43,7 +43,7 @@ def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
     assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
     words = AuditEvent.objects.order_by("-id").values_list("message", flat=True)[0]
-    assert words == "deleted golden set wood with 1 questions (by key tests)"
+    assert words == "deleted golden set wood with 1 questions"
 
 
 def test_by_what_runs_are_compared_is_stated_checked_and_makes_no_version(trees: Any) -> None:

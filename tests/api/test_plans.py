@@ -60,9 +60,7 @@ def test_a_plan_is_saved_read_listed_and_deleted(client: Client) -> None:
     assert (status, body["error"]["type"], body["error"]["field"]) == (404, "unknown_plan", "plan")
     assert "it has all" in body["detail"]
     said = [entry.message for entry in AuditEvent.objects.filter(subject_kind="savedplan").order_by("pk")]
-    assert said == [
-        f"{did} of house (by key tests)" for did in ("saved plan words", "saved plan all", "deleted plan words")
-    ]
+    assert said == [f"{did} of house" for did in ("saved plan words", "saved plan all", "deleted plan words")]
 
 
 def test_a_second_put_replaces_the_whole_plan(client: Client) -> None:
