@@ -31,11 +31,11 @@ def require_key(request: HttpRequest, *, write: bool = False) -> ApiKey:
     key = authenticate(secret)
     if key is None:
         raise ServiceError("this key is unknown, revoked or expired; use a live one", type="invalid_key", status=403)
+    request.api_key = key  # type: ignore[attr-defined]  # also of a request that is refused: the audit log names it
     if write and key.scope != ApiKey.Scope.WRITE:
         raise ServiceError(
             f"the key {key.label!r} may only read; this needs a key with scope write", type="out_of_scope", status=403
         )
-    request.api_key = key  # type: ignore[attr-defined]
     return key
 
 
