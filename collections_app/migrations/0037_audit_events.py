@@ -52,8 +52,11 @@ DECLARE
     previous varchar;
     own varchar;
 BEGIN
-    INSERT INTO audit_head (id, position, hash) VALUES (1, 0, repeat('0', 64)) ON CONFLICT (id) DO NOTHING;
     SELECT h.position + 1, h.hash INTO place, previous FROM audit_head h FOR UPDATE;
+    IF NOT FOUND THEN
+        INSERT INTO audit_head (id, position, hash) VALUES (1, 0, repeat('0', 64)) ON CONFLICT (id) DO NOTHING;
+        SELECT h.position + 1, h.hash INTO place, previous FROM audit_head h FOR UPDATE;
+    END IF;
     SELECT encode(sha256(convert_to(place || ' ' || previous || ' ' || e.digest, 'UTF8')), 'hex') INTO own
     FROM audit_events e WHERE e.id = NEW.event_id;
     UPDATE audit_links SET position = place, prev_hash = previous, hash = own WHERE event_id = NEW.event_id;

@@ -158,8 +158,9 @@ def planned(status: str, total: int | None = None) -> SafeString:
 @register.filter
 def what_was_done(event: AuditEvent) -> str:
     """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
-    words = event.message or event.action
-    return words[:1].upper() + words[1:]
+    if event.what_salt is None:
+        return gettext("Details erased")
+    return event.message[:1].upper() + event.message[1:] or event.action
 
 
 @register.filter

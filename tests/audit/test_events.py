@@ -286,6 +286,7 @@ def evaluated(house: Collection) -> EvaluationRun:
     return lifecycle.run_now(lifecycle.start_run(golden_set, plan=RetrievePlan(k=2), settings=settings, send=False))
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated: EvaluationRun) -> None:
     run = ask(house, "How fast is the pump?", RetrievePlan(k=1), door="api")
     headers = bearer()
@@ -308,7 +309,7 @@ def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated
     root = User.objects.create_superuser("root")
     client = Client()
     client.force_login(root)
-    b"".join(client.get("/reviews/download/").streaming_content)  # type: ignore[attr-defined]
+    b"".join(client.get("/evaluation/review/reviews.jsonl").streaming_content)  # type: ignore[attr-defined]
     event = newest("review.export")
     assert event.after == {"rows": 0} and event.actor_name == "root"
 
