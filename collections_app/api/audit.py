@@ -1,4 +1,4 @@
-"""The audit log over HTTP, for keys with write scope that are limited to no collection."""
+"""The audit log over HTTP, for keys that administer and are limited to no collection."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from collections_app.api.access import ERRORS
+from collections_app.domain.permissions import Permission
 from collections_app.http.audit_downloads import MEDIA_TYPE, send_audit_log
 from collections_app.http.auth import BearerAuth, check_unlimited, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.services.governance.audit_chain import verify_chain
 from collections_app.services.governance.audit_log import ORDER, AuditFilter, describe_event
 
-router = Router(auth=BearerAuth(write=True), tags=["audit"])
+router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["audit"])
 
 
 class AuditQuery(Schema):

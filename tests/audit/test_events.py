@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from referencing import Registry, Resource
 
 from collections_app.admin.audited import AuditedAdmin
 from collections_app.audit_origin import Channel, Origin, current_origin, using_origin
+from collections_app.model_endpoints.endpoints import stored
 from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.collections import update_collection
 from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
@@ -43,6 +44,13 @@ from tests.retrieval.corpus import bearer, make_collection
 pytestmark = pytest.mark.django_db
 SCHEMAS = Path(audit_ocsf.__file__).parent / "audit_schemas"
 ADDRESS = "203.0.113.7"
+
+
+@pytest.fixture(autouse=True)
+def forget_models() -> Iterator[None]:
+    """What a test sets up is kept in the process."""
+    yield
+    stored._rows, stored._read_at = (), 0.0
 
 
 @pytest.fixture

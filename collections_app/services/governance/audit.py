@@ -9,6 +9,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.db.models import Model
 from django.utils import timezone
 
+from collections_app.access_context import system_access
 from collections_app.audit_origin import current_origin
 from collections_app.domain.audit_digests import audit_values, clean_text, seal, text_mark
 from collections_app.models import ApiKey, AuditEvent, Collection
@@ -35,26 +36,27 @@ def record(
     before: Part = None,
     after: Part = None,
 ) -> None:
-    """One event per subject. action: "document.change" and the like where none is named.
+    """One event per subject, whoever asks. action: "document.change" and the like where none is named.
 
     before, after: the fields that changed, by name; a function gives those of each subject.
     """
-    names = _collections_of(subjects)
-    AuditEvent.objects.bulk_create(
-        (
-            _make_event(
-                actor,
-                action=action or f"{kind_of(subject)}.{verb}",
-                message=message,
-                subject=subject,
-                collection=collection,
-                before=before(subject) if callable(before) else before,
-                after=after(subject) if callable(after) else after,
-            )
-            for subject, collection in zip(subjects, names, strict=True)
-        ),
-        batch_size=BATCH,
-    )
+    with system_access():
+        names = _collections_of(subjects)
+        AuditEvent.objects.bulk_create(
+            (
+                _make_event(
+                    actor,
+                    action=action or f"{kind_of(subject)}.{verb}",
+                    message=message,
+                    subject=subject,
+                    collection=collection,
+                    before=before(subject) if callable(before) else before,
+                    after=after(subject) if callable(after) else after,
+                )
+                for subject, collection in zip(subjects, names, strict=True)
+            ),
+            batch_size=BATCH,
+        )
 
 
 def record_event(
@@ -72,12 +74,15 @@ def record_event(
     anonymous_name: str = "",
 ) -> AuditEvent:
     """One event, with a subject that is a row or only named. anonymous_name: what an unknown caller called itself."""
-    place = (collection.pk, collection.name) if collection else _collections_of([subject])[0] if subject else (None, "")
-    event = _make_event(
-        actor, action=action, message=message, subject=subject, collection=place, before=before, after=after,
-        subject_kind=subject_kind, subject_name=subject_name, outcome=outcome, anonymous_name=anonymous_name,
-    )  # fmt: skip
-    event.save(force_insert=True)
+    with system_access():
+        place = (
+            (collection.pk, collection.name) if collection else _collections_of([subject])[0] if subject else (None, "")
+        )
+        event = _make_event(
+            actor, action=action, message=message, subject=subject, collection=place, before=before, after=after,
+            subject_kind=subject_kind, subject_name=subject_name, outcome=outcome, anonymous_name=anonymous_name,
+        )  # fmt: skip
+        event.save(force_insert=True)
     return event
 
 

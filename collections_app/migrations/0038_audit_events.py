@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 # Events are written once. An erasure, which says so, may empty the columns of a person or of a text and forget the salt.
 GUARD = """
-CREATE FUNCTION audit_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit_refuse_change() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     IF TG_OP = 'UPDATE' AND TG_TABLE_NAME = 'audit_events' AND current_setting('ragd.audit_erasure', true) = 'on' THEN
         IF (NEW.id, NEW.at, NEW.actor_kind, NEW.channel, NEW.request_id, NEW.action, NEW.subject_kind, NEW.subject_id,
@@ -41,12 +41,12 @@ CREATE TRIGGER audit_links_kept BEFORE TRUNCATE ON audit_links
 # Both steps run at the commit, the second behind every other deferred check of the transaction: whoever holds the end of
 # the chain waits for nobody any more, so two transactions cannot wait for each other here.
 CHAIN = """
-CREATE FUNCTION audit_queue_link() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit_queue_link() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO audit_links (event_id) VALUES (NEW.id);
     RETURN NULL;
 END $$;
-CREATE FUNCTION audit_close_link() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION audit_close_link() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     place bigint;
     previous varchar;
@@ -78,7 +78,7 @@ DROP FUNCTION audit_queue_link(), audit_close_link(), audit_refuse_change();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0036_list_weights'),
+        ('collections_app', '0037_access'),
     ]
 
     operations = [

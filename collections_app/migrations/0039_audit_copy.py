@@ -64,7 +64,7 @@ def _event(events: Any, entry: Any, beside: Any, collections: dict[str, int]) ->
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("collections_app", "0037_audit_events"),
+        ("collections_app", "0038_audit_events"),
         ("admin", "0003_logentry_add_action_flag_choices"),
         ("auth", "0012_alter_user_first_name_max_length"),
     ]
