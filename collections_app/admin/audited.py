@@ -57,7 +57,11 @@ def audit_admin(site: AdminSite) -> None:
     for model, model_admin in list(site._registry.items()):
         if not isinstance(model_admin, AuditedAdmin):
             own = type(model_admin)
-            audited = type(own.__name__, (AuditedAdmin, own), {"__module__": own.__module__})
+            audited = type(
+                own.__name__,
+                (AuditedAdmin, own),
+                {"__module__": own.__module__, "services_record": getattr(own, "services_record", False)},
+            )
             site._registry[model] = audited(model, site)
 
 

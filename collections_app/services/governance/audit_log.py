@@ -10,7 +10,6 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from collections_app.domain.audit_digests import clean_text
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent
 
@@ -39,7 +38,8 @@ class AuditFilter:
     @classmethod
     def read(cls, values: Any) -> AuditFilter:
         """Of an address' parameters."""
-        return cls(**{field.name: clean_text(str(values.get(field.name) or "").strip()) for field in fields(cls)})
+        stated = {field.name: str(values.get(field.name) or "").strip() for field in fields(cls)}
+        return cls(**{name: text.encode(errors="replace").decode() for name, text in stated.items()})
 
     def as_params(self) -> dict[str, str]:
         """What is stated, for an address."""
@@ -52,6 +52,8 @@ class AuditFilter:
     def rows(self) -> QuerySet[AuditEvent]:
         """Newest first. Raises ServiceError (422) naming the field that is no time."""
         rows = AuditEvent.objects.order_by(*ORDER)
+        if any("\x00" in value for value in self.as_params().values()):
+            return rows.none()  # no stored text holds a NUL
         exact = {
             "collection_name": self.collection,
             "subject_kind": self.kind,
