@@ -31,13 +31,13 @@ class AuditedAdmin(Base):
         setattr(request, CHANGED, (before, after))
         return super().construct_change_message(request, form, formsets, add)
 
-    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> None:
+    def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> None:  # type: ignore[override]
         self._record(request, [obj], audit.ADDITION, "added in the admin")
 
-    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> None:
+    def log_change(self, request: HttpRequest, obj: Model, message: Any) -> None:  # type: ignore[override]
         self._record(request, [obj], audit.CHANGE, message if isinstance(message, str) else "changed in the admin")
 
-    def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+    def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:  # type: ignore[override]
         if not self.services_record:
             audit.record(request.user, list(queryset), audit.DELETION, "deleted in the admin", before=_values_of)
 

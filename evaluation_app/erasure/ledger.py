@@ -96,7 +96,7 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.strip()]
 
 
-def replay(path: Path, erase: Mapping[str, Callable[[dict[str, Any]], Any]]) -> list[dict[str, Any]]:
+def replay(path: Path, erase: Mapping[str, Callable[[dict[str, Any]], Erasing | None]]) -> list[Erasing]:
     """Carry out every erasure of the file and of the table again; what is not there any more is passed over.
 
     erase: kind -> what erases it again, None where there is nothing. One result per erasure that found something.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
@@ -105,7 +106,7 @@ def write_version(version: GoldenSetVersion, questions: Sequence[Golden]) -> Non
     GoldenSet.objects.filter(pk=version.golden_set_id, version=version.version).update(digest=digest)
 
 
-def _without(golden: Golden, gone: frozenset[str]) -> dict[str, object]:
+def _without(golden: Golden, gone: frozenset[str]) -> dict[str, Any]:
     return {
         "expected_doc_ids": [doc for doc in golden.expected_doc_ids if doc not in gone],
         "expected_chunks": [key for key in golden.expected_chunks if key.rpartition("#")[0] not in gone],

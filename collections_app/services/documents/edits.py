@@ -160,9 +160,9 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         )
     if not outcome.unchanged:
         now = get_document(collection, doc_id)
-        before, after = ({name: getattr(row, EDITED.get(name, name)) for name in fields} for row in (document, now))
+        was, is_now = ({name: getattr(row, EDITED.get(name, name)) for name in fields} for row in (document, now))
         message = f"edited {', '.join(sorted(fields))}"
-        audit.record(actor, [document], audit.CHANGE, message, before=before, after=after)
+        audit.record(actor, [document], audit.CHANGE, message, before=was, after=is_now)
     return outcome
 
 
