@@ -237,6 +237,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "collections_app.http.audit_middleware.AuditMiddleware",
     "ragd_site.sign_on.proxies.ProxyUserMiddleware",
     "ragd_site.access.middleware.AccessMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",

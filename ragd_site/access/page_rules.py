@@ -73,6 +73,8 @@ RULES: dict[str, Rule] = {
     "collections:filter-completions": Rule(READ, READ),
     "collections:check": OF_SERVER,
     "collections:audit": OF_SERVER,
+    "collections:audit-event": OF_SERVER,
+    "collections:audit-download": OF_SERVER,
     # questions
     "retrieval:ask": Rule(ASK, ASK),
     "retrieval:ask-stream": Rule(ASK, ASK),

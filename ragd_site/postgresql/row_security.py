@@ -168,7 +168,8 @@ POLICIES: dict[str, Policy] = {
     "api_keys": Policy("(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"),
     "reports": Policy("(SELECT ragd_all('administer'))"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
-    "audit_subjects": Policy("(SELECT ragd_all('administer'))"),
+    **dict.fromkeys(("audit_events", "audit_links"), Policy("(SELECT ragd_all('administer'))")),
+    **dict.fromkeys(("audit_head", "erasures"), NOBODY),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.

@@ -84,7 +84,21 @@ def create_collection(
             collection = Collection.objects.get(pk=pk)
             bind_keys(collection, actor=actor)
             make_administrator(actor, collection)
-            audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
+            audit.record(
+                actor,
+                [collection],
+                audit.ADDITION,
+                f"made with {model}, {dims} dimensions",
+                after={
+                    "name": stored,
+                    "embed_model": model,
+                    "embed_dims": dims,
+                    "hybrid_enabled": hybrid_enabled,
+                    "language": language or AUTO,
+                    "chunk_policy": explicit,
+                    "description": description,
+                },
+            )
     except IntegrityError:
         raise ServiceError(
             f"there is a collection {stored!r} already; choose another name, or use that one",
@@ -109,13 +123,21 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
             raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
         cleaned = {name: _check_change(current, name, value) for name, value in changes.items()}
         changed = [name for name, value in cleaned.items() if value != getattr(current, name)]
+        before = {name: getattr(current, name) for name in changed}
         for name in changed:
             setattr(current, name, cleaned[name])
         if changed:
             current.save(update_fields=[*changed, "updated_at"])
             if not Chunk.objects.filter(collection_id=current.pk).exists():
                 redefine_serving(current)
-            audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
+            audit.record(
+                actor,
+                [current],
+                audit.CHANGE,
+                f"changed {', '.join(changed)}",
+                before=before,
+                after={name: cleaned[name] for name in changed},
+            )
     return current
 
 

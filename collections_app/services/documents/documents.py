@@ -110,8 +110,23 @@ def ingest_text(
         )
 
     asked_by = key_label(name_actor(actor))
+    previous = Document.objects.listed().filter(collection=collection, doc_id=doc_id).first()
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
-        return in_current_generation(collection, work)
+        outcome = in_current_generation(collection, work)
+    if not outcome.unchanged:
+        stored = Document.objects.listed().get(collection=collection, doc_id=doc_id)
+        verb, message = (audit.CHANGE, "text replaced") if previous else (audit.ADDITION, "text stored")
+        before = state_of(previous) if previous else None
+        audit.record(actor, [stored], verb, message, before=before, after=state_of(stored))
+    return outcome
+
+
+def state_of(document: Document) -> dict[str, Any]:
+    """What the audit log keeps of a document that goes: how large it was and which content, never the text."""
+    return {
+        "tags": document.tags, "metadata": document.metadata, "enabled": document.enabled,
+        "revision": document.revision, "size_chars": document.size_chars, "content_hash": document.content_hash,
+    }  # fmt: skip
 
 
 def _check_content(content: str | Sequence[Segment]) -> str | Sequence[Segment]:
@@ -172,7 +187,7 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
             named = with_attachments(collection, names)
         records = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
-        audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}")
+        audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}", before=state_of)
         record_deletions(collection, [document.doc_id for document in records], actor)
         chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in records]).delete()
@@ -201,7 +216,14 @@ def set_documents_enabled(
         chunks.update(enabled=enabled)
         kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
         record_switches(collection, changed, kind, actor)
-        audit.record(actor, changed, audit.CHANGE, "enabled" if enabled else "disabled")
+        audit.record(
+            actor,
+            changed,
+            audit.CHANGE,
+            "enabled" if enabled else "disabled",
+            before={"enabled": not enabled},
+            after={"enabled": enabled},
+        )
     return len(changed)
 
 

@@ -80,7 +80,8 @@ def create_key(
             collection_ids=[ids.get(name, NOT_THERE) for name in names],
             expires_at=expires_at,
         )
-        audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}")
+        values = {"label": key.label, "scope": scope, "collections": names, "expires_at": expires_at}
+        audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}", after=values)
     return key, secret
 
 
@@ -149,7 +150,15 @@ def revoke_key(key: ApiKey, *, actor: audit.Actor = None) -> ApiKey:
     """End a key at once and for good. Revoking it again changes nothing."""
     with system_access(), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
-            audit.record(actor, [key], audit.CHANGE, "revoked")
+            audit.record(
+                actor,
+                [key],
+                audit.CHANGE,
+                "revoked",
+                action="apikey.revoke",
+                before={"status": key.status},
+                after={"status": "revoked"},
+            )
     key.refresh_from_db()
     return key
 

@@ -121,7 +121,8 @@ class Export:
         self.running = OperationProgress(
             begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress
         )
-        audit.record(actor, [collection], audit.CHANGE, f"exported {self.counts['chunks']} chunks")
+        message = f"exported {self.counts['chunks']} chunks"
+        audit.record(actor, [collection], audit.READING, message, action="collection.export", after=self.counts)
         self._stream = self._guarded()
 
     def __iter__(self) -> Iterator[bytes]:

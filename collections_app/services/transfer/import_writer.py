@@ -259,7 +259,14 @@ class ImportWriter:
                 bind_keys(self.collection, replaced=before, actor=actor)
                 for part in registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
-                audit.record(actor, [self.collection], audit.ADDITION, f"imported {self.counts['chunks']} chunks")
+                audit.record(
+                    actor,
+                    [self.collection],
+                    audit.ADDITION,
+                    f"imported {self.counts['chunks']} chunks",
+                    action="collection.import",
+                    after=self.counts,
+                )
                 self.progress.write(report=self.report(replaced=before is not None))
         except IntegrityError as error:
             if "collections_name_key" in str(error):

@@ -45,6 +45,7 @@ LABEL_MAX_CHARS = 200
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 COUNTED = ("skipped", "unchanged", "rejected")
 SUPERSEDED = "superseded by a newer upload of the same document"
+NOTED_MAX = 20  # documents that the audit log names of one upload
 
 
 class UploadedFile(Protocol):
@@ -172,7 +173,24 @@ def submit_uploads(
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
+        note_files(collection, batch, outcomes, actor)
     return outcomes
+
+
+def note_files(
+    collection: Collection, batch: IngestBatch, outcomes: Sequence[UploadOutcome], actor: audit.Actor
+) -> None:
+    """One event for the files of one request: how many came to what, and the ids of the first of them."""
+    counts = Counter(outcome.status for outcome in outcomes)
+    shown = [outcome.doc_id for outcome in outcomes[:NOTED_MAX]]
+    audit.record_event(
+        actor,
+        "document.upload",
+        f"uploaded {len(outcomes)} files",
+        subject=batch,
+        collection=collection,
+        after={"files": len(outcomes), "outcomes": dict(counts), "doc_ids": shown},
+    )
 
 
 def check_counts(
