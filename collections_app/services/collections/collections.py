@@ -19,6 +19,7 @@ from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services.collections.retention import check_retention
 from collections_app.services.collections.statistics import count_chunk_lengths, count_documents, count_growth
+from collections_app.services.documents.readers import follow_metadata
 from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
@@ -33,8 +34,18 @@ from ragd.store.tables import create_collection as create_rows
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 
-CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language", "open_role")
+CHANGEABLE = (
+    "description",
+    "chunk_policy",
+    "retention",
+    "security",
+    "hybrid_enabled",
+    "language",
+    "open_role",
+    "access_from",
+)
 DESCRIPTION_MAX_CHARS = 2000
+ACCESS_KEY_MAX_CHARS = 200
 
 
 def get_collection(name: str) -> Collection:
@@ -116,6 +127,8 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
             if not Chunk.objects.filter(collection_id=current.pk).exists():
                 redefine_serving(current)
             audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
+        if "access_from" in changed:
+            follow_metadata(current)
     return current
 
 
@@ -130,6 +143,11 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     if name == "open_role":
         require(Permission.ADMINISTER, collection.pk)
         return check_open_role(value)
+    if name == "access_from":
+        key = check_access_from(value)
+        if key != collection.access_from:
+            require(Permission.ADMINISTER, collection.pk)  # it decides over documents that a curator may not read
+        return key
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):
@@ -155,6 +173,17 @@ def check_open_role(role: str) -> str:
             field="open_role",
         )
     return role
+
+
+def check_access_from(key: str) -> str:
+    """A key of metadata, "" for none. Raises InvalidInput."""
+    stored = key.strip()
+    if len(stored) > ACCESS_KEY_MAX_CHARS or not can_be_stored(stored):
+        raise InvalidInput(
+            f"access_from must be a metadata key of at most {ACCESS_KEY_MAX_CHARS} characters, or empty for none",
+            field="access_from",
+        )
+    return stored
 
 
 def check_description(text: str) -> str:
