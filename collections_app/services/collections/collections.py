@@ -26,6 +26,7 @@ from collections_app.services.generations.swap import ensure_serving, redefine_s
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import make_administrator
 from collections_app.services.governance.api_keys import bind_keys
+from collections_app.services.governance.document_access import check_access_from
 from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput, UnknownCollection
@@ -45,7 +46,6 @@ CHANGEABLE = (
     "access_from",
 )
 DESCRIPTION_MAX_CHARS = 2000
-ACCESS_KEY_MAX_CHARS = 200
 
 
 def get_collection(name: str) -> Collection:
@@ -173,17 +173,6 @@ def check_open_role(role: str) -> str:
             field="open_role",
         )
     return role
-
-
-def check_access_from(key: str) -> str:
-    """A key of metadata, "" for none. Raises InvalidInput."""
-    stored = key.strip()
-    if len(stored) > ACCESS_KEY_MAX_CHARS or not can_be_stored(stored):
-        raise InvalidInput(
-            f"access_from must be a metadata key of at most {ACCESS_KEY_MAX_CHARS} characters, or empty for none",
-            field="access_from",
-        )
-    return stored
 
 
 def check_description(text: str) -> str:

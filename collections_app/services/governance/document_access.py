@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 from collections_app.access_context import Access, current_access, elevated, system_access
 from collections_app.domain.access_lists import EVERYBODY_NAME, StatedAccess
+from collections_app.domain.identity import can_be_stored
 from collections_app.domain.permissions import (
     ADMINISTRATORS,
     EVERYBODY,
@@ -32,6 +33,7 @@ Codes = tuple[int, ...]
 OPEN: Codes = (ADMINISTRATORS, EVERYBODY)
 STATED, FROM_METADATA, ATTACHED, IMPORTED = "stated", "metadata", "attachment", "import"
 PARENT = "parent"
+ACCESS_KEY_MAX_CHARS = 200
 
 # The documents, and all that was attached to them or waits to be, at any depth.
 FAMILY = """
@@ -97,6 +99,17 @@ def set_access(
 def widen(collection: Collection, doc_ids: Sequence[str]) -> int:
     """Let everybody who may read the collection read the documents; returns how many had a list."""
     return put_list(collection, doc_ids, UNRESTRICTED)
+
+
+def check_access_from(key: str) -> str:
+    """A key of metadata, "" for none. Raises InvalidInput."""
+    stored = key.strip()
+    if len(stored) > ACCESS_KEY_MAX_CHARS or not can_be_stored(stored):
+        raise InvalidInput(
+            f"access_from must be a metadata key of at most {ACCESS_KEY_MAX_CHARS} characters, or empty for none",
+            field="access_from",
+        )
+    return stored
 
 
 def put_list(collection: Collection, doc_ids: Sequence[str], access_list: AccessList) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -115,9 +116,10 @@ def recorded_since(collection: Collection) -> datetime:
     return beginnings.values_list("made_at", flat=True).first() or collection.created_at
 
 
-def not_restorable(at: datetime, reasons: Mapping[str, str]) -> ServiceError:
-    """reasons: doc_id -> why its state of then cannot be made again."""
-    named = [f"{doc_id!r} ({reasons[doc_id]})" for doc_id in sorted(reasons)[:NAMED_MAX]]
+def not_restorable(at: datetime, reasons: Mapping[str, str], *, hidden: AbstractSet[str] = frozenset()) -> ServiceError:
+    """reasons: doc_id -> why its state of then cannot be made again. hidden: those that are not named."""
+    told = {doc_id: repr(doc_id) for doc_id in reasons if doc_id not in hidden}
+    named = [f"{told.get(doc_id, 'a document')} ({reasons[doc_id]})" for doc_id in sorted(reasons)[:NAMED_MAX]]
     more = f" and {len(reasons) - NAMED_MAX} more" if len(reasons) > NAMED_MAX else ""
     return ServiceError(
         f"the collection as of {at.isoformat()} cannot be restored: {', '.join(named)}{more}. Choose a later time, and "
