@@ -162,7 +162,7 @@ def pages(world: World) -> dict[str, bool]:
         "/runs/log/?format=jsonl": True,
         f"/runs/{world.run.pk}/receipt/": False,
         f"/ask/?run={world.run.pk}": True,
-        f"{base}/playground/?query=heron+nest": True,
+        f"{base}/playground/?q=heron+nest": True,
         f"/go/?q={WORD}": False,
         "/traces/": False,
         "/traces/list/": False,
@@ -234,9 +234,9 @@ def test_the_api_tells_nothing_of_a_document_that_was_restricted_since(world: Wo
         f"/v1/collections/{name}/documents", f"/v1/collections/{name}/documents/{SECRET}",
         f"/v1/collections/{name}/chunks", f"/v1/collections/{name}/facets",
         f"/v1/collections/{name}/revisions?doc_id={SECRET}", f"/v1/collections/{name}/revisions/1?doc_id={SECRET}",
-        f"/v1/collections/{name}/document-access?doc_id={SECRET}", f"/v1/runs/{world.run.pk}",
-        f"/v1/runs/{world.looked.pk}", f"/v1/golden-sets/{world.golden.pk}/questions",
-        f"/v1/evaluation-runs/{world.runs[0].pk}/items",
+        f"/v1/runs/{world.run.pk}",
+        f"/v1/runs/{world.looked.pk}", "/v1/golden-sets/nests/questions",
+        f"/v1/evaluation-runs/{world.runs[0].pk}/results",
     ]  # fmt: skip
     body = json.dumps({"query": QUESTION, "k": 5})
 
@@ -253,6 +253,8 @@ def test_the_api_tells_nothing_of_a_document_that_was_restricted_since(world: Wo
     assert {address for address, text in all_texts().items() if WORD not in text} == set()
     world.narrow()
     assert {address for address, text in all_texts().items() if WORD in text} == set()
+    told = world.client.get(f"/v1/collections/{name}/document-access?doc_id={SECRET}", headers=headers)
+    assert told.status_code == 404
     world.open()
     assert {address for address, text in all_texts().items() if WORD not in text} == set()
 

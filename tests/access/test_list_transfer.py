@@ -16,7 +16,7 @@ from collections_app.services.collections.collections import update_collection
 from collections_app.services.documents.documents import delete_documents, ingest_text
 from collections_app.services.governance.document_access import OPEN, lists_of
 from collections_app.services.transfer.export import export_to_file
-from collections_app.services.transfer.import_stage import import_file
+from collections_app.services.transfer.import_stage import import_collection
 from tests.access.marsh import WORD, People, make_people
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,8 +48,12 @@ def test_lists_come_back_by_name_before_anything_is_shown(people: People, tmp_pa
         assert b'"access"' not in archive.read("documents.jsonl") + archive.read("chunks.jsonl")
         rows = {row["doc_id"]: row for row in map(json.loads, archive.read("document_access.jsonl").splitlines())}
     assert set(rows) == {"ranger", "root", "said", "gone"}
-    assert (rows["ranger"]["groups"], rows["said"]["users"], rows["said"]["origin"]) == (["rangers"], ["ada"], "metadata")
-    report = import_file(file, name="second")
+    assert (rows["ranger"]["groups"], rows["said"]["users"], rows["said"]["origin"]) == (
+        ["rangers"],
+        ["ada"],
+        "metadata",
+    )
+    report = import_collection(file, name="second")
     second = Collection.objects.get(name="second")
     assert report["warnings"] == [] and report["counts"]["document_access"] == 4
     assert (codes(second), second.access_from) == (codes(people.collection), "acl")
@@ -64,7 +68,7 @@ def test_names_of_nobody_let_nobody_in_and_are_told(people: People, tmp_path: Pa
     export_to_file(people.collection, file)
     people.rangers.name = "wardens"
     people.rangers.save()
-    report = import_file(file, name="second")
+    report = import_collection(file, name="second")
     second = Collection.objects.get(name="second")
     assert [("rangers" in warning, "1 documents" in warning) for warning in report["warnings"]] == [(True, True)]
     listed = lists_of(second, ["ranger"])["ranger"]
@@ -84,7 +88,7 @@ def test_an_older_export_has_no_lists(people: People, tmp_path: Path) -> None:
             elif name != "document_access.jsonl":
                 old.writestr(name, new.read(name))
     file.write_bytes(older.getvalue())
-    import_file(file, name="second")
+    import_collection(file, name="second")
     second = Collection.objects.get(name="second")
     assert codes(second) == {} and User.objects.filter(username="ada").exists()
     assert {tuple(row.access) for row in Document.objects.filter(collection=second)} == {OPEN}
