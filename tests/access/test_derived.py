@@ -163,7 +163,7 @@ def pages(world: World) -> dict[str, bool]:
         f"/runs/{world.run.pk}/receipt/": False,
         f"/ask/?run={world.run.pk}": True,
         f"{base}/playground/?q=heron+nest": True,
-        f"/go/?q={WORD}": False,
+        "/go/?q=nests": False,
         "/traces/": False,
         "/traces/list/": False,
         "/traces/spans/": False,
