@@ -215,7 +215,7 @@ def stop_everything(environment: Environment, children: list[Child]) -> None:
 
 
 def announce(environment: Environment, took_s: float) -> None:
-    """The address and how to log in. The password itself is printed only when it was made."""
+    """The address and how to log in. The password itself is never printed."""
     stored = environment.RAGD_VAR / "admin_password"
     login = f"the password in {stored}" if stored.exists() else "the password that was chosen for it"
     say(

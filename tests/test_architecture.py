@@ -41,7 +41,8 @@ ORDER: dict[str, str] = {
     ),
     "evaluation_app": (
         "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis conformance"
-        " pages reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
+        " pages reviews curation history leak_probe transfer_parts commands templatetags tasks api admin urls"
+        " management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 from pydantic import AwareDatetime
 
+from collections_app.access_context import SYSTEM, set_access, system_access
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
@@ -74,13 +75,16 @@ class FirstKeyOpen(BearerAuth):
     """Lets a request without a bearer through while no key was ever made, if only a program here can have sent it."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        if bearer_secret(request) is not None or service.any_key_exists():
+        with system_access():
+            is_open = bearer_secret(request) is None and not service.any_key_exists()
+        if not is_open:
             return require_key(request, Permission.ADMINISTER)
         obstacle = _first_key_obstacle(request)
         if obstacle:
             raise ServiceError(
                 f"{FIRST_KEY_RULE}, and {obstacle}. {FIRST_KEY_ADVICE}", type="unauthenticated", status=401
             )
+        set_access(SYSTEM)  # who may make the first key may make any
         return NO_KEY_YET
 
 

@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from collections_app import advisory_locks
+from collections_app.access_context import system_access
 from collections_app.advisory_locks import LockSpace
 from collections_app.domain.identity import check_collection_name, clean_label
 from collections_app.domain.permissions import ALL_PERMISSIONS, Permission
@@ -67,7 +68,7 @@ def create_key(
         )
     secret = secret or new_secret()
     names = sorted({check_collection_name(name) for name in collections})
-    with transaction.atomic():
+    with system_access(), transaction.atomic():
         ids = dict(Collection.objects.live().filter(name__in=names).values_list("name", "pk"))
         key = ApiKey.objects.create(
             label=clean_label(label),
@@ -146,7 +147,7 @@ def authenticate(secret: str) -> ApiKey | None:
 
 def revoke_key(key: ApiKey, *, actor: audit.Actor = None) -> ApiKey:
     """End a key at once and for good. Revoking it again changes nothing."""
-    with transaction.atomic():
+    with system_access(), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
             audit.record(actor, [key], audit.CHANGE, "revoked")
     key.refresh_from_db()
