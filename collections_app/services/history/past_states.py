@@ -92,7 +92,8 @@ def read_past_state(collection: Collection, at: datetime, *, asker: Access | Non
     """What the collection was at `at`, changes of that very moment included.
 
     Raises InvalidInput for a time in the future or without a zone, ServiceError 409: "not_recorded" for a time before
-    changes were recorded, "not_restorable" with the documents whose state of then is not kept, named where `asker` (None: who asks) may read them.
+    changes were recorded, "not_restorable" with the documents whose state of then is not kept, named where
+    `asker` (None: who asks) may read them.
     """
     _check_time(collection, at)
     later = list(
