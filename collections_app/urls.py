@@ -104,6 +104,7 @@ urlpatterns = [
     path("collections/<str:name>/documents/<path:doc_id>/", reading.document, name="document"),
     path("collections/<str:name>/page-image/<int:number>/<path:doc_id>/", pages.page_image, name="page-image"),
     path("collections/<str:name>/edit/<path:doc_id>/", curation.edit, name="edit"),
+    path("collections/<str:name>/readers/<path:doc_id>/", curation.readers, name="readers"),
     path("collections/<str:name>/history/<path:doc_id>/", revisions.history, name="history"),
     path("collections/<str:name>/revision/<int:number>/<path:doc_id>/", revisions.revision, name="revision"),
     path(

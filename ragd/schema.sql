@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS collections (
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
     security        jsonb NOT NULL DEFAULT '{}',       -- what findings in questions, sources and answers lead to
+    access_from     text NOT NULL DEFAULT '',          -- the metadata key that names who may read a document
     open_role       text NOT NULL DEFAULT '',          -- what everybody who is logged in is in it; '': private
     deleted_at      timestamptz,                       -- fenced: being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
@@ -170,6 +171,8 @@ CREATE TABLE IF NOT EXISTS document_access (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
     doc_id          text NOT NULL COLLATE "C",
     access          bigint[] NOT NULL CHECK (0 = ANY (access) AND 1 <> ALL (access)),
+    origin          text NOT NULL DEFAULT 'stated',   -- who said so: stated, metadata, attachment, import
+    unknown         text[] NOT NULL DEFAULT '{}',     -- names that were stated and are of no user and no group
     changed_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (collection_id, doc_id)
 );

@@ -42,6 +42,7 @@ class FilterRequest(Request):
     )
     media_type: str = ""
     language: str = Field("", description="ISO 639-1 code; unknown: none is known")
+    access: Literal["", "restricted", "open"] = Field("", description="restricted: only some may read it")
     where: dict[str, Any] | None = Field(
         None, description="a typed filter over metadata.KEY, tags, doc_id, title, language, media_type and times"
     )
@@ -52,7 +53,7 @@ class BulkRequest(Request):
 
     action: Literal[
         "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
-        "set_language", "reindex", "delete",
+        "set_language", "set_access", "reindex", "delete",
     ]  # fmt: skip
     doc_ids: list[str] | None = Field(None, description="at most 10,000")
     filter: FilterRequest | None = None
@@ -65,6 +66,9 @@ class BulkRequest(Request):
     value: Any = Field(None, description="for set_metadata: any JSON")
     only_existing: StrictBool = Field(False, description="set_metadata: only where the key is there already")
     language: str = Field("", description="for set_language: ISO 639-1 code; '' to have it found")
+    access: dict[str, Any] | None = Field(
+        None, description='for set_access: {"users": [...], "groups": [...]} by name, or {"restricted": false}'
+    )
 
 
 class BulkError(Failure):
@@ -105,6 +109,7 @@ class FacetAnswer(Schema):
     tags: list[FacetItem]
     media_types: list[FacetItem]
     languages: list[FacetItem]
+    access: list[FacetItem]
 
 
 class RevisionItem(Schema):

@@ -8,6 +8,7 @@ from collections_app.api import (
     audit,
     chunks,
     collections,
+    document_access,
     documents,
     generations,
     jobs,
@@ -20,5 +21,18 @@ from collections_app.api import uploads as uploads  # its endpoint is on the rou
 
 router = Router()
 # transfers first: its address for imports looks like that of a collection
-for part in (transfers, audit, chunks, collections, documents, generations, jobs, keys, revisions, sources):
+PARTS = (
+    transfers,
+    audit,
+    chunks,
+    collections,
+    document_access,
+    documents,
+    generations,
+    jobs,
+    keys,
+    revisions,
+    sources,
+)
+for part in PARTS:
     router.add_router("", part.router)

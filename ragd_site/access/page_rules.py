@@ -66,6 +66,7 @@ RULES: dict[str, Rule] = {
     "collections:text": Rule(WRITE, WRITE),
     "collections:edit": Rule(WRITE, WRITE),
     "collections:change": Rule(WRITE, WRITE),
+    "collections:readers": Rule(READ, WRITE),
     "collections:settings": Rule(WRITE, WRITE),
     "collections:export": Rule(WRITE, WRITE),
     "collections:preview": Rule(READ, READ),

@@ -37,7 +37,10 @@ def test_a_leak_is_found_where_row_security_does_not_bind(corpus: Corpus) -> Non
     for table in ("documents", *corpus.tables):
         execute(connection, f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
     corpus.let_all_read()
-    report = probe(corpus.people[0], corpus.collections, rounds=1)
+    try:
+        report = probe(corpus.people[0], corpus.collections, rounds=1)
+    finally:  # the table outlives this test
+        execute(connection, "ALTER TABLE documents ENABLE ROW LEVEL SECURITY")
     leaking = {leak.channel for leak in report.leaks}
     assert {"API document", "page document", "MCP document"} <= leaking
 

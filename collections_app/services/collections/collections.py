@@ -19,12 +19,14 @@ from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services.collections.retention import check_retention
 from collections_app.services.collections.statistics import count_chunk_lengths, count_documents, count_growth
+from collections_app.services.documents.readers import follow_metadata
 from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import make_administrator
 from collections_app.services.governance.api_keys import bind_keys
+from collections_app.services.governance.document_access import check_access_from
 from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput, UnknownCollection
@@ -33,7 +35,16 @@ from ragd.store.tables import create_collection as create_rows
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 
-CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language", "open_role")
+CHANGEABLE = (
+    "description",
+    "chunk_policy",
+    "retention",
+    "security",
+    "hybrid_enabled",
+    "language",
+    "open_role",
+    "access_from",
+)
 DESCRIPTION_MAX_CHARS = 2000
 
 
@@ -138,6 +149,8 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
                 before=before,
                 after={name: cleaned[name] for name in changed},
             )
+        if "access_from" in changed:
+            follow_metadata(current)
     return current
 
 
@@ -152,6 +165,11 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     if name == "open_role":
         require(Permission.ADMINISTER, collection.pk)
         return check_open_role(value)
+    if name == "access_from":
+        key = check_access_from(value)
+        if key != collection.access_from:
+            require(Permission.ADMINISTER, collection.pk)  # it decides over documents that a curator may not read
+        return key
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):

@@ -27,6 +27,7 @@ from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes, require_readable
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import drop_history
@@ -71,6 +72,7 @@ def ingest_text(
     mode: str = "replace",
     source: str = "api",
     language: str | None = None,
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> IngestOutcome:
     """Make the document consist of this text, at once; the caller waits.
@@ -78,8 +80,9 @@ def ingest_text(
     Either mode leaves exactly the chunks of the new content. "replace" embeds all of them; "upsert" keeps the vectors
     of chunks whose text the document had before. The content that is stored already: nothing is done.
     policy: the fields that this request states, over those that were stated for the document. language: ISO 639-1 code
-    of the text, "" to have it found, None as it was said of the document before. Raises InvalidInput,
-    EmptyContent, EmbedderError, ServiceError 409 (archived) and 413.
+    of the text, "" to have it found, None as it was said of the document before. access: who may read it,
+    as `document_access.resolve` gives it; None: as it is. Raises InvalidInput,
+    EmptyContent, EmbedderError, ServiceError 403 (a document that may not be read), 409 (archived) and 413.
     """
     if mode not in MODES:
         raise InvalidInput(f"ingest_mode must be replace or upsert, not {mode!r}", field="ingest_mode")
@@ -91,7 +94,9 @@ def ingest_text(
         metadata=clean_metadata(metadata),
         source=source,
         language=None if language is None else check_language(language),
+        access=access,
     )
+    require_readable(collection, [doc_id])
 
     def supersede(_: IngestOutcome) -> None:
         supersede_jobs(collection, [doc_id], "superseded by newer content of the same document")

@@ -13,6 +13,7 @@ from collections_app.domain.audit_digests import differing
 from collections_app.domain.overlays import MARK
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import list_by_metadata
 from collections_app.services.indexing.ingestion import hash_decisive
 from collections_app.services.indexing.revisions import keep_labels
 from collections_app.services.indexing.stored_documents import Cause, DocumentOverlays
@@ -110,6 +111,8 @@ def relabel(
         lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
         execute(connection, WRITE, {"rows": canonical_json(documents)})
         execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
+        for labels in sorted(requested, key=lambda each: each.doc_id) if collection.access_from else ():
+            list_by_metadata(collection, labels.doc_id, labels.metadata)
         changed = Document.objects.listed().filter(pk__in=[row["id"] for row in documents])
         following = {row["id"]: {"tags": row["tags"], "metadata": row["metadata"]} for row in documents}
         audit.record(
