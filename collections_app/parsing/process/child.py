@@ -1,10 +1,10 @@
 """The parser process: `python -m collections_app.parsing.process.child FD`, started by `process.py`.
 
 It imports the readers once, then forks for every document that comes in on the control socket, so that a document pays
-a fork and not an interpreter. The forked child confines and limits itself, reads, answers and exits; the server reaps it, kills it
-when its time is over or its caller has gone, and tells how it ended. The end of the control socket ends the server.
-A child that read a light document waits a moment for the next one under the same limits: a fork costs more than reading
-a page of text.
+a fork and not an interpreter. The forked child confines and limits itself, reads, answers and exits; the server reaps
+it, kills it when its time is over or its caller has gone, and tells how it ended. The end of the control socket ends
+the server. A child that read a light document waits a moment for the next one under the same limits: a fork costs more
+than reading a page of text.
 """
 
 from __future__ import annotations
