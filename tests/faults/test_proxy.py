@@ -106,7 +106,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         proxy = stack.enter_context(running_proxy(ragd, folder))
         server.call("POST", "/v1/collections", {"name": "house"})
         text = "# Pump\n\nBefore the pump is cleaned, turn the valve and lock it."
-        server.call("PUT", "/v1/collections/house/documents/pump", {"text": text})
+        server.call("PUT", "/v1/collections/house/documents/pump", {"content": text})
+        deadline = time.monotonic() + 60
+        while not server.call("POST", "/v1/collections/house/search", {"query": "pump"})["results"]:
+            assert time.monotonic() < deadline, "the document is not found"
+            time.sleep(0.2)
         yield House(server, model, ragd, proxy, folder)
 
 
@@ -239,6 +243,16 @@ def test_a_body_just_over_ragds_limit_is_refused_by_ragd(house: House) -> None:
     body = json.dumps({"query": "x" * (MEGABYTE + 10_000)}).encode()
     status, _, answer = house.ask("POST", "/v1/collections/house/search", body, **{"Content-Type": "application/json"})
     assert (status, json.loads(answer)["error"]["type"]) == (413, "too_large")
+
+
+def test_a_server_that_is_away_is_told_of_in_the_same_shape(tmp_path: Path) -> None:
+    with running_proxy(("127.0.0.1", free_port()), tmp_path) as proxy:
+        connection = http.client.HTTPConnection(*proxy, timeout=60)
+        connection.request("GET", "/v1/health")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"]) == (503, "application/json")
+        assert json.loads(answer.read())["error"]["type"] == "unavailable"
+        connection.close()
 
 
 def test_a_client_cannot_say_where_it_comes_from(house: House) -> None:
