@@ -23,8 +23,8 @@ from tests.fakes.openai_server import OpenAIServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = (REPOSITORY / "docker" / "nginx.conf").read_text()
-SLOW_CLIENTS = 40  # ragd has 24 threads
-MEGABYTE, MEBIBYTE = 1_000_000, 1 << 20
+SLOW_CLIENTS = 60  # ragd has 24 threads, in two processes; the proxy lets an address have 100 requests at a time
+MEGABYTE = 1_000_000
 ANSWER = "Turn the valve [1]. Then lock it [1]."
 pytestmark = pytest.mark.timeout(400)
 
@@ -115,13 +115,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @contextmanager
-def held(address: tuple[str, int], words: bytes) -> Iterator[list[socket.socket]]:
+def held(address: tuple[str, int], words: bytes, *, count: int = SLOW_CLIENTS) -> Iterator[None]:
     """Many connections that begin a request and never end it."""
     with ExitStack() as stack:
-        opened = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(SLOW_CLIENTS)]
+        opened = [stack.enter_context(socket.create_connection(address, timeout=10)) for _ in range(count)]
         for client in opened:
             client.sendall(words)
-        yield opened
+        yield
 
 
 def half_a_header() -> bytes:
@@ -151,7 +151,7 @@ def test_slow_clients_hold_the_proxy_and_not_ragd(house: House, kind: str) -> No
         for _ in range(10):
             assert is_healthy(house.proxy, 60)
             assert is_healthy(house.ragd, 60)
-    with held(house.ragd, words):  # what the proxy is for: without it they have every thread
+    with held(house.ragd, words, count=200):  # what the proxy is for: without it they have every thread
         time.sleep(1)
         assert not is_healthy(house.ragd, 3)
     assert is_healthy(house.proxy, 60)
@@ -238,11 +238,13 @@ def test_the_facade_and_pages_are_refused_in_their_own_shapes(house: House) -> N
     assert (status, kind) == (413, "text/html; charset=utf-8")
 
 
-def test_a_body_just_over_ragds_limit_is_refused_by_ragd(house: House) -> None:
-    """nginx counts in units of 1,048,576: what lies between reaches ragd, which says what the limit is."""
-    body = json.dumps({"query": "x" * (MEGABYTE + 10_000)}).encode()
-    status, _, answer = house.ask("POST", "/v1/collections/house/search", body, **{"Content-Type": "application/json"})
-    assert (status, json.loads(answer)["error"]["type"]) == (413, "too_large")
+def test_a_body_just_over_the_limit_is_refused_and_one_just_below_is_not(house: House) -> None:
+    for size, expected in ((FIELDS.limit_mb * MEGABYTE + 1, 413), (FIELDS.limit_mb * MEGABYTE, 422)):
+        body = json.dumps({"query": ""})
+        body = body.replace('""', '"' + "x" * (size - len(body)) + '"')
+        kind = {"Content-Type": "application/json"}
+        status, _, answer = house.ask("POST", "/v1/collections/house/search", body.encode(), **kind)
+        assert (status, len(body)) == (expected, size), answer[:300]
 
 
 def test_a_server_that_is_away_is_told_of_in_the_same_shape(tmp_path: Path) -> None:
@@ -267,19 +269,17 @@ def test_a_client_cannot_say_where_it_comes_from(house: House) -> None:
 
 def limits_of_the_file() -> list[tuple[str, int]]:
     """(expression, bytes) of each location, in their order."""
-    found = re.findall(r"location ~ (\S+) \{ client_max_body_size (\d+)m;", CONFIGURATION)
-    return [(expression, int(size) * MEBIBYTE) for expression, size in found]
+    found = re.findall(r"location ~ (\S+) \{ client_max_body_size (\d+);", CONFIGURATION)
+    return [(expression, int(size)) for expression, size in found]
 
 
 def test_the_limits_of_the_file_are_ragds() -> None:
-    """Never below ragd's, which would refuse what is allowed, and above by no more than the rounding."""
     locations = limits_of_the_file()
     assert len(locations) >= 8
-    default = re.search(r"^ +client_max_body_size (\d+)m;", CONFIGURATION, re.MULTILINE)
+    default = re.search(r"^ +client_max_body_size (\d+);", CONFIGURATION, re.MULTILINE)
     assert default is not None
-    assert 0 <= int(default[1]) * MEBIBYTE - FIELDS.limit_mb * MEGABYTE < 2 * MEBIBYTE
+    assert int(default[1]) == FIELDS.limit_mb * MEGABYTE
     for route, limit in LIMITS:
         address = "/" + re.sub(r"<int:[^>]+>", "7", re.sub(r"<(?:str:|path:)?[a-z_]+>", "name", route))
         size = next((size for expression, size in locations if re.match(expression, address)), None)
-        assert size is not None, route
-        assert 0 <= size - limit.limit_mb * MEGABYTE < 2 * MEBIBYTE, route
+        assert size == limit.limit_mb * MEGABYTE, route
