@@ -14,6 +14,7 @@ from evaluation_app.commands import (
     models,
     query,
     receipts,
+    secret_key,
     server,
     spans,
 )
@@ -50,6 +51,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         models.run,
         models.show,
         models.has_passed,
+    ),
+    "rotate-secret-key": Subcommand(
+        "change the server's secret key for another", secret_key.add_arguments, secret_key.run, secret_key.show
     ),
     "search": Subcommand(
         "find the best chunks of a collection",

@@ -23,6 +23,7 @@ KEPT = {
     "receipt_key",
     "run.lock",
     "secret_key",
+    "secret_key_earlier",
     "static",
     "static.stamp",
 }
