@@ -17,6 +17,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from collections_app.access_context import require, system_access
+from collections_app.domain.permissions import Permission
 from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.replicas import read_store
@@ -212,6 +214,7 @@ def _open_run(
     user: User | AnonymousUser | None,
     api_key: ApiKey | None,
 ) -> QueryRun:
+    require(Permission.ASK, collection.pk)
     return QueryRun(
         kind=kind,
         collection=collection,
@@ -224,7 +227,7 @@ def _open_run(
         spec_version=SPEC_VERSION,
         door=door,
         environment=telemetry.current_environment() or telemetry.PRODUCTION,
-        user=user if isinstance(user, User) else None,
+        user_id=user.pk if isinstance(user, User) else api_key.user_id if api_key else None,
         api_key_label=api_key.label if api_key else "",
     )
 
@@ -282,7 +285,8 @@ def _recorded(
 def _store_run(run: QueryRun) -> None:
     run_id = run.pk
     try:
-        with transaction.atomic():
+        # the server's record of what was asked and allowed, also where the asker may read less of it by now
+        with system_access(), transaction.atomic():
             run.save(force_insert=True)
             note_retrieved(run)
     except (DatabaseError, ValueError, TypeError):
