@@ -221,6 +221,18 @@ CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean LAN
     RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection)
         OR ragd_holds('read', collection) AND NOT ragd_is_narrowed(collection);
 
+-- About which share of a table's chunks these principals may read, by the statistics of the planner, which row-level
+-- security hides from the asker; NULL where there are none yet.
+CREATE OR REPLACE FUNCTION ragd_readable_share(part text, principals bigint[]) RETURNS double precision
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    SELECT (SELECT 1 - exp(sum(CASE WHEN e.element = ANY (principals) THEN ln(greatest(1e-12, 1 - e.share)) ELSE 0 END))
+            FROM unnest(s.most_common_elems::text::bigint[], s.most_common_elem_freqs::double precision[])
+                AS e (element, share))
+    FROM pg_stats s
+    WHERE s.schemaname = current_schema() AND s.tablename = part AND s.attname = 'access'
+$$;
+
 CREATE OR REPLACE FUNCTION ragd_copy_access() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

@@ -42,7 +42,8 @@ def main() -> None:
         with only_one(environment.RAGD_VAR):
             leave_root(environment)
             accounts.close_folder(environment.RAGD_VAR)
-            for sentence in start_warnings(environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS):
+            proxies = environment.RAGD_TRUSTED_PROXIES
+            for sentence in start_warnings(environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS, proxies):
                 say(sentence)
             serve(environment, stopping)
     except (StartError, SettingError, EmbeddedError) as error:
@@ -236,7 +237,7 @@ def stop_everything(environment: Environment, children: list[Child]) -> None:
 
 
 def announce(environment: Environment, took_s: float) -> None:
-    """The address and how to log in. The password itself is printed only when it was made."""
+    """The address and how to log in. The password itself is never printed."""
     stored = environment.RAGD_VAR / "admin_password"
     login = f"the password in {stored}" if stored.exists() else "the password that was chosen for it"
     say(

@@ -30,7 +30,8 @@ loglevel = environment.RAGD_LOG_LEVEL.lower()
 def on_starting(server: Any) -> None:
     """Under `make run` the supervisor has said it."""
     if not is_supervised:
-        for sentence in start_warnings(environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS):
+        origins, proxies = environment.RAGD_CSRF_TRUSTED_ORIGINS, environment.RAGD_TRUSTED_PROXIES
+        for sentence in start_warnings(environment.RAGD_HOST, origins, proxies):
             server.log.warning(sentence)
 
 

@@ -70,7 +70,7 @@ stopping = threading.Event()
 def look_at_database(**_: Any) -> None:
     stop_unless_supported()
     if not IS_SUPERVISED:  # else the supervisor has said it
-        for sentence in start_warnings("localhost", []):
+        for sentence in start_warnings("localhost", [], []):
             logger.warning(sentence)
 
 

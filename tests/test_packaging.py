@@ -110,6 +110,9 @@ def test_services_of_the_compose_file_are_closed_but_for_the_proxy() -> None:
     networks = {name: sorted(service["networks"]) for name, service in services.items()}
     assert networks["postgres"] == networks["redis"] == networks["prepare"] == ["store"]
     assert "store" not in networks["proxy"]
+    [front] = composed["networks"]["front"]["ipam"]["config"]  # whose word ragd takes for where a client is
+    assert services["web"]["environment"]["RAGD_TRUSTED_PROXIES"] == front["subnet"]
+    assert [name for name, used in networks.items() if "front" in used] == ["proxy", "web"]
 
 
 def test_redis_of_the_compose_file_wants_the_password_and_its_command_line_does_not_show_it(tmp_path: Path) -> None:

@@ -180,6 +180,10 @@ OPEN: dict[str, bool] = {
     **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
     **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),
     "axes_accesslog": True,
+    # logging in (ragd_site/sign_on)
+    **dict.fromkeys(("account_emailaddress", "account_emailconfirmation", "mfa_authenticator"), True),
+    **dict.fromkeys(("socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken"), True),
+    **dict.fromkeys(("sign_on_cache", "sign_on_grants", "sign_on_grants_groups", "usersessions_usersession"), True),
 }
 
 TABLES = """
@@ -190,6 +194,15 @@ CHUNK_TABLES = """
 SELECT t.relname, s.collection_id FROM chunk_stats s
 JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))
 """
+# They tell nothing of a row but their result: under row-level security, PostgreSQL uses an index for a condition of the
+# query only if it knows that. A superuser may say so; where ragd is none, docs/permissions.md has the statements.
+LEAKPROOF = (
+    "arrayoverlap(anyarray, anyarray)",
+    "arraycontains(anyarray, anyarray)",
+    "ts_match_vq(tsvector, tsquery)",
+    "jsonb_contains(jsonb, jsonb)",
+)
+IS_SUPERUSER = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
 MAKE_ROLE = f"""
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{READER}') THEN
@@ -211,13 +224,6 @@ CREATE OR REPLACE FUNCTION documents_of_list(names jsonb) RETURNS text[] LANGUAG
 CREATE OR REPLACE FUNCTION documents_of_run(retrieved jsonb, lists jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN documents_of_keys(retrieved) || documents_of_keys(jsonb_path_query_array(lists, '$.*[*][0]'));
--- A trace with a span of a collection whose runs the asker sees: read as the owner, since a policy of spans asks it.
-CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
-AS $$
-    SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
-                   WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))
-$$;
 CREATE OR REPLACE FUNCTION documents_of_questions(questions jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN documents_of_list(jsonb_path_query_array(questions, '$[*].expected_doc_ids[*]'))
@@ -225,12 +231,23 @@ CREATE OR REPLACE FUNCTION documents_of_questions(questions jsonb) RETURNS text[
 """
 
 
+TRACE_FUNCTION = """
+-- A trace with a span of a collection whose runs the asker sees: read as the owner, since a policy of spans asks it.
+CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
+                   WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))
+$$;
+"""
+
+
 def protect(connection: Connection) -> None:
     """Make the role, and give every table its policy; running it again changes nothing. The caller commits."""
     execute(connection, MAKE_ROLE)
-    execute(connection, FUNCTIONS)
     execute(connection, f"GRANT USAGE ON SCHEMA public TO {READER}")
     tables = [name for (name,) in fetch_all(connection, TABLES)]
+    execute(connection, FUNCTIONS + (TRACE_FUNCTION if "spans" in tables else ""))
     for table in tables:
         if table in POLICIES:
             _apply(connection, table, POLICIES[table])
@@ -239,6 +256,9 @@ def protect(connection: Connection) -> None:
                 connection,
                 f"GRANT {'SELECT, INSERT, UPDATE, DELETE' if OPEN[table] else 'SELECT'} ON {table} TO {READER}",
             )
+    if fetch_all(connection, IS_SUPERUSER)[0][0]:
+        for function in LEAKPROOF:
+            execute(connection, f"ALTER FUNCTION pg_catalog.{function} LEAKPROOF")
     for part, collection_id in fetch_all(connection, CHUNK_TABLES):
         execute(connection, "SELECT ragd_protect_chunks(%(part)s, %(id)s)", {"part": part, "id": collection_id})
 

@@ -44,9 +44,9 @@ GROUPS = {"100 %": 1.0, "10 %": 0.1, "0.1 %": 0.001}
 NO_LIMIT = "without"
 UNRESTRICTED = "nothing restricted"
 PLANS: dict[str, RetrievePlan] = {
-    "vector, exact": RetrievePlan(mode="vector", k=K, candidate_pool=K, exact="always"),
-    "vector, HNSW": RetrievePlan(mode="vector", k=K, candidate_pool=K, exact="never"),
-    "vector, auto": RetrievePlan(mode="vector", k=K, candidate_pool=K),
+    "vector, exact": RetrievePlan(mode="vector", k=K, exact="always"),
+    "vector, HNSW": RetrievePlan(mode="vector", k=K, exact="never"),
+    "vector, auto": RetrievePlan(mode="vector", k=K),
     "keyword, packed": RetrievePlan(mode="lexical", k=K),
     "hybrid, auto": RetrievePlan(mode="hybrid", k=K),
 }
@@ -191,7 +191,7 @@ def scanning(connection: psycopg.Connection[Any], collection: int, embedder: Giv
 def recall(connection: psycopg.Connection[Any], collection: int, embedder: Given, query: str, found: Any) -> float:
     plan = PLANS["vector, exact"]
     store = Store(connection, collection, embedder)
-    exact = {each.key for each in vector_candidates(embedder.embed_query(query), plan, store, True)}
+    exact = {each.key for each in vector_candidates(embedder.embed_query(query), plan, store, True, rows=K)}
     return len(exact & {each.key for each in found}) / max(1, len(exact))
 
 

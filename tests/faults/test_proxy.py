@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,40 @@ def test_a_server_that_is_away_is_told_of_in_the_same_shape(tmp_path: Path) -> N
         assert (answer.status, answer.headers["Content-Type"]) == (503, "application/json")
         assert json.loads(answer.read())["error"]["type"] == "unavailable"
         connection.close()
+
+
+def test_what_only_a_proxy_may_say_does_not_pass(tmp_path: Path) -> None:
+    """Headers in which a client claims to be somebody, or somewhere else, as a server behind the proxy sees them."""
+    seen: list[dict[str, str]] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append({name.lower(): value for name, value in self.headers.items()})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    claims = ("X-Forwarded-User", "X-Forwarded-Groups", "X-Forwarded-Email", "Remote-User", "Forwarded")
+    places = ("X-Forwarded-For", "X-Real-IP", "X-Forwarded-Host", "X-Forwarded-Proto")
+    headers_sent = dict.fromkeys((*claims, *places), "marked") | {"Host": "rag.example"}
+    with HTTPServer(("127.0.0.1", 0), Listener) as listener:
+        thread = threading.Thread(target=listener.serve_forever)
+        thread.start()
+        try:
+            with running_proxy(("127.0.0.1", listener.server_port), tmp_path) as proxy:
+                connection = http.client.HTTPConnection(*proxy, timeout=60)
+                connection.request("GET", "/", headers=headers_sent)
+                assert connection.getresponse().status == 204
+                connection.close()
+        finally:
+            listener.shutdown()
+            thread.join()
+    [headers] = seen
+    assert [name for name, value in headers.items() if "marked" in value] == []
+    assert (headers["x-forwarded-for"], headers["x-forwarded-proto"]) == ("127.0.0.1", "http")
+    assert headers["host"] == headers["x-forwarded-host"] == "rag.example"
 
 
 def test_a_client_cannot_say_where_it_comes_from(house: House) -> None:

@@ -129,28 +129,32 @@ def test_an_existing_folder_is_closed_to_others_unless_it_holds_something_else(
     assert stat.S_IMODE(var.stat().st_mode) == (passing if closed else 0o755)
 
 
+HTTPS, PLAIN = ["https://rag.example.org"], ["http://rag.example.org"]
+
+
 @pytest.mark.parametrize(
-    ("host", "origins", "warned"),
+    ("host", "origins", "proxies", "warnings"),
     [
-        ("127.0.0.1", [], False),
-        ("localhost", [], False),
-        ("0.0.0.0", [], True),
-        ("0.0.0.0", ["http://rag.example.org"], True),
-        ("0.0.0.0", ["https://rag.example.org"], False),
-        ("::", [], True),
-        ("192.168.1.7", [], True),
+        ("127.0.0.1", [], [], 0),
+        ("localhost", [], [], 0),
+        ("0.0.0.0", [], [], 2),
+        ("0.0.0.0", PLAIN, ["10.0.0.1"], 1),
+        ("0.0.0.0", HTTPS, [], 1),
+        ("0.0.0.0", HTTPS, ["10.0.0.1"], 0),
+        ("::", [], [], 2),
+        ("192.168.1.7", [], [], 2),
     ],
 )
 def test_an_open_address_without_a_proxy_is_warned_of(
-    host: str, origins: list[str], warned: bool, monkeypatch: pytest.MonkeyPatch
+    host: str, origins: list[str], proxies: list[str], warnings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(start_warnings, "missing", list)
-    sentences = start_warnings.start_warnings(host, origins)
-    assert [f"RAGD_HOST={host}" in sentence for sentence in sentences] == [True] * warned
+    sentences = start_warnings.start_warnings(host, origins, proxies)
+    assert [f"RAGD_HOST={host} " in sentence for sentence in sentences] == [True] * warnings
 
 
 def test_root_and_what_the_kernel_lacks_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(start_warnings, "missing", lambda: ["reach the network"])
-    assert len(start_warnings.start_warnings("127.0.0.1", [])) == 2
+    assert len(start_warnings.start_warnings("127.0.0.1", [], [])) == 2

@@ -1,9 +1,8 @@
-"""The forms of the two log-in pages."""
+"""The form of the log-in page."""
 
 from __future__ import annotations
 
 from django import forms
-from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.models import User
 
@@ -14,7 +13,3 @@ class LoginForm(AuthenticationForm):
     username = UsernameField(
         max_length=User._meta.get_field("username").max_length, widget=forms.TextInput(attrs={"autofocus": True})
     )
-
-
-class AdminLoginForm(LoginForm, AdminAuthenticationForm):
-    """The admin's: of staff alone."""
