@@ -15,7 +15,6 @@ from evaluation_app.commands import (
     models,
     query,
     receipts,
-    secret_key,
     server,
     spans,
 )
@@ -61,7 +60,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         models.has_passed,
     ),
     "rotate-secret-key": Subcommand(
-        "change the server's secret key for another", secret_key.add_arguments, secret_key.run, secret_key.show
+        "change the server's secret key for another",
+        server.add_rotation_arguments,
+        server.run_rotation,
+        server.show_rotation,
     ),
     "search": Subcommand(
         "find the best chunks of a collection",

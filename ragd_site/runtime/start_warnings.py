@@ -25,7 +25,7 @@ def start_warnings(host: str, origins: Iterable[str], proxies: Collection[str]) 
         if not proxies:
             sentences.append(
                 f"RAGD_HOST={host} is open to other machines, and RAGD_TRUSTED_PROXIES names no proxy: a few slow"
-                " clients can hold every thread. Put docker/nginx.conf before it and name its address (docs/deployment.md)."
+                " clients can hold every thread. Put docker/nginx.conf before it and name it (docs/deployment.md)."
             )
     sentences += [f"On this machine, readers of uploaded files could {ability}." for ability in missing()]
     return sentences
