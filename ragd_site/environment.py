@@ -58,6 +58,10 @@ class ServerSettings(BaseSettings):
     )
     PORT: Port = Field(8000, description="TCP port of the web server")
     RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
+    RAGD_RUN_AS_ROOT: bool = Field(
+        False,
+        description="Whether `make run` by root stays root; else it goes on as the account `ragd`",
+    )
     DATABASE_URL: str = Field(
         "", description="PostgreSQL 17 or newer with pgvector 0.8.4 or newer; unset: the embedded PostgreSQL"
     )

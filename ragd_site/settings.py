@@ -128,6 +128,12 @@ def keep_secret_key(var: Path) -> str:
     return path.read_text().strip()
 
 
+def read_earlier_keys(var: Path) -> list[str]:
+    """The keys before the one in RAGD_VAR/secret_key, while a rotation is not finished."""
+    path = var / "secret_key_earlier"
+    return path.read_text().split() if path.exists() and not environment.RAGD_SECRET_KEY.get_secret_value() else []
+
+
 def choose_database_url(url: str, var: Path) -> str:
     """DATABASE_URL, or else the URL of the embedded PostgreSQL, which is running afterwards."""
     if url:
@@ -189,7 +195,8 @@ def describe_provider(environment: Environment) -> dict[str, Any]:
 
 
 SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
-SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS
+RAGD_KEEPS_SECRET_KEY = not environment.RAGD_SECRET_KEY.get_secret_value()
+SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS + read_earlier_keys(RAGD_VAR)
 DEBUG = environment.RAGD_DEBUG
 ALLOWED_HOSTS = [*environment.RAGD_ALLOWED_HOSTS, *LOOPBACK_HOSTS]  # health checks come by loopback
 CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS

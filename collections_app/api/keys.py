@@ -123,7 +123,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
         produce,
         KeyNonce,
         owner=NO_KEY_YET if is_first else None,
-        render=lambda stored: {"secret_once": derive_secret(stored["nonce"])},
+        render=lambda stored: {"secret_once": repeat_secret(stored["nonce"])},
     )
 
 
@@ -146,9 +146,24 @@ def revoke_key(request: HttpRequest, key_id: int) -> Any:
     return service.revoke_key(key, actor=request_key(request))
 
 
-def derive_secret(nonce: str) -> str:
+def repeat_secret(nonce: str) -> str:
+    """The secret that was made of the nonce, also under an earlier secret key. Raises ServiceError 409 without it."""
+    for server_key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
+        secret = derive_secret(nonce, server_key)
+        with system_access():  # whoever repeats the request may have the answer again
+            if ApiKey.objects.filter(key_hash=service.digest(secret)).exists():
+                return secret
+    raise ServiceError(
+        "the key was made, but its secret cannot be told again: the server's secret key was changed. Make another",
+        type="secret_not_kept",
+        status=409,
+    )
+
+
+def derive_secret(nonce: str, server_key: str = "") -> str:
     """`ragd_` and 43 url-safe characters: 256 bits that follow from the nonce and the server's secret key."""
-    digest = hmac.new(settings.SECRET_KEY.encode(), f"ragd api key {nonce}".encode(), hashlib.sha256).digest()
+    server_key = server_key or settings.SECRET_KEY
+    digest = hmac.new(server_key.encode(), f"ragd api key {nonce}".encode(), hashlib.sha256).digest()
     return service.PREFIX + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 

@@ -60,6 +60,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         models.show,
         models.has_passed,
     ),
+    "rotate-secret-key": Subcommand(
+        "change the server's secret key for another",
+        server.add_rotation_arguments,
+        server.run_rotation,
+        server.show_rotation,
+    ),
     "search": Subcommand(
         "find the best chunks of a collection",
         query.add_search_arguments,
