@@ -19,8 +19,8 @@ class Draft:
     sources_given: how many of the sources, from the first, the answerer read. evidence: 0..1, how strong the best
     passage is; None when the answerer does not measure it. first_token_ms: from the question to the model until the
     first piece of a streamed answer. was_told: a listener was told of the answer piece by piece.
-    removed: addresses that the model wrote and its sources do not vouch for. code: of the marks around its sources, which
-    no answer is to hold; "" where no model was asked.
+    removed: addresses that the model wrote and its sources do not vouch for. code: of the marks around its sources,
+    which no answer is to hold; "" where no model was asked.
     """
 
     checked: CheckedAnswer
