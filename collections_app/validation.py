@@ -11,6 +11,7 @@ from ninja.errors import ValidationError, ValidationErrorContext
 from pydantic import BeforeValidator, Strict
 
 SHOWN_MAX = 80
+EXACT = 2**53  # above it a float stands for several whole numbers
 PROBLEMS_MAX = 10
 
 # Pydantic's kinds of errors begin with what was expected.
@@ -27,7 +28,7 @@ EXPECTED = {
 
 
 def _whole(value: object) -> object:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
 
 
 # A whole number as JSON means it: 3.0 is 3, and neither true nor "3" is one.

@@ -39,8 +39,9 @@ UNKNOWN_ID = 2_000_000_000
 # what the description names by a format: values that any server takes
 FORMATS = {
     "cursor": [""],
-    "filter": ["", "tag eq 'pump'", "page gt 3"],
+    "filter": ["", "tags = pump", "page > 3"],
     "span-filter": ["", "duration_ms > 5"],
+    "columns": ["{}"],
     "language": ["auto", "simple", "english", "german"],
 }
 REQUEST_FIELDS = ("method", "url", "headers", "params", "data", "json", "files", "cookies")
