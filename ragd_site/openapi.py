@@ -105,7 +105,8 @@ BODIES: Mapping[str, Schema] = {
     "models": SOME,
     "files": SOME,
     "bucket": {"minLength": 3, "maxLength": 63, "pattern": "^[a-z0-9][a-z0-9-]+[a-z0-9]$"},
-    "embed_model": {"minLength": 1, "pattern": EDGE},
+    "embed_model": {"minLength": 1, "maxLength": 200, "pattern": rf"^[^{UNSEEN}{SPACE}]+$"},
+    "endpoint": {"pattern": r"^(https?://[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,4})?)?$"},
     "language": LANGUAGE,
 }
 FIELDS: Mapping[tuple[str, str], Schema] = {
@@ -116,6 +117,7 @@ FIELDS: Mapping[tuple[str, str], Schema] = {
     ("DocumentRequest", "content"): TEXT,
     ("NewChunk", "content"): TEXT,
     ("ChunkChanges", "content"): TEXT,
+    ("PreviewRequest", "content"): TEXT,
     ("GenerationRequest", "language"): {"format": "language"},
     ("FilterRequest", "language"): {"pattern": "^([a-z]{2}|unknown)?$"},
     ("GateRequest", "margin"): {"minimum": 0, "maximum": 1},

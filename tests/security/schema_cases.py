@@ -6,6 +6,7 @@ in three, so that requests get past the look-up. The same seed makes the same re
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -47,14 +48,33 @@ FORMATS = {
 REQUEST_FIELDS = ("method", "url", "headers", "params", "data", "json", "files", "cookies")
 
 
+# Refusals that no schema can foresee, by the type of the error and its field ("" for any): what files hold, what the
+# server has been set up with, fields that must agree with one another, and servers elsewhere that do not answer.
+SEMANTIC = {
+    ("invalid_export", "file"), ("unreadable_file", "file"), ("no_chat_model", ""), ("invalid_input", "doc_ids"),
+    ("invalid_input", "embed_dims"), ("invalid_input", "overlap_tokens"), ("invalid_input", "filter"),
+    ("invalid_input", "token_budget"), ("lexical_disabled", ""), ("unreachable", "bucket"), ("empty_content", ""),
+    ("invalid_input", "expires_at"), ("invalid_input", "as_of"), ("address_refused", ""), ("invalid_input", "settings"),
+}  # fmt: skip
+
+
+def is_semantic(content: bytes) -> bool:
+    try:
+        error = json.loads(content)["error"]
+    except (ValueError, TypeError, KeyError):
+        return False
+    return bool({(error.get("type"), error.get("field", "")), (error.get("type"), "")} & SEMANTIC)
+
+
 @dataclass
 class Report:
-    """examples: of each check, by operation and status, the first request and answer."""
+    """semantic: refusals that no schema can foresee, by type and field. examples: of each check, by operation and status, the first request and answer."""
 
     requests: int = 0
     operations: set[str] = field(default_factory=set)
     statuses: Counter[int] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    semantic: Counter[str] = field(default_factory=Counter)
     examples: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def note(self, case: Case, response: Response) -> None:
@@ -65,6 +85,10 @@ class Report:
             try:
                 case.validate_response(response, checks=[check])
             except (FailureGroup, AssertionError) as failure:
+                if name in (REFUSED, SERVER_ERROR) and response.status_code != 500 and is_semantic(response.content):
+                    error = json.loads(response.content)["error"]
+                    self.semantic[f"{error['type']} {error.get('field', '')}"] += 1
+                    continue
                 self.failures[name] += 1
                 shown = f"{case.as_curl_command()[:900]}\n  {response.content[:500]!r}\n  {str(failure)[:600]}"
                 self.examples[name].setdefault(f"{case.operation.label} {response.status_code}", shown)
@@ -161,3 +185,12 @@ def in_process(client: Client) -> Callable[[Case, Mapping[str, str]], Response]:
         return Response(answer.status_code, fields, content, prepared, elapsed=0.0, verify=False)
 
     return send
+
+
+def show(report: Report) -> None:
+    print(f"{report.requests} requests over {len(report.operations)} operations, by status: {dict(report.statuses)}")
+    for name in CHECKS:
+        print(f"{name}: {report.failures[name]}" + (" (target 0)" if name != ACCEPTED else ""))
+        for label, shown in report.examples[name].items():
+            print(f"  {label}\n    {shown[:700]}")
+    print(f"valid, and refused for what no schema can foresee: {report.semantic.total()} {dict(report.semantic)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.openai_server import openai_server as openai_server
 from tests.security.hostile.doors import DOCUMENTS, NAME, Doors
 from tests.security.hostile.runner import SWEPT, print_table, run
+
+INPUTS = int(os.environ.get("RAGD_HOSTILE_INPUTS", "22"))  # of each class; tests/benchmarks/bench_hostile.py sends all
 
 
 @pytest.fixture
@@ -41,9 +44,9 @@ def open_doors(users: Any, folder: Path) -> Doors:
     return doors
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_nothing_gets_through(doors: Doors) -> None:
-    rows = run(doors, int(__import__("os").environ.get("MOST", "28")))
+    rows = run(doors, INPUTS)
     print_table(rows)
     assert sum(row.inputs for row in rows.values()) > 500 and rows[SWEPT].inputs > 50
     assert {name: row.through for name, row in rows.items() if row.through} == {}
