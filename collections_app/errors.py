@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from ninja.errors import HttpError, Throttled, ValidationError
 
+from collections_app.access_context import Forbidden
 from collections_app.parsing.types import ParseError
 from collections_app.validation import describe_problems
 from ragd.errors import (
@@ -57,6 +58,7 @@ class ServiceError(Exception):
 
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
 TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
+    (Forbidden, 403, "forbidden"),
     (EmptyContent, 400, "empty_content"),
     (DimensionMismatch, 400, "dimension_mismatch"),
     (LexicalDisabled, 400, "lexical_disabled"),

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth
 from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.analysis.sweeps.api import router as sweeps_router
@@ -23,7 +24,7 @@ from evaluation_app.spans.search.schemas import SpanList
 from evaluation_app.spans.store.span_reads import flush_pending, run_spans
 from retrieval_app.api.queries import find_run
 
-router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 router.add_router("", spans_router)
 for part in (
     golden_router,

@@ -6,8 +6,10 @@ import logging
 import os
 from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 from kombu.transport import TRANSPORT_ALIASES, pgmq
+
+from collections_app.access_context import system_access
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +45,18 @@ class Transport(pgmq.Transport):
     Channel = Channel
 
 
+class SystemTask(Task):  # type: ignore[misc]  # celery has no types
+    """A task is the server's own work, wherever it runs: what it was asked for was checked when it was sent."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with system_access():
+            return super().__call__(*args, **kwargs)
+
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 
 TRANSPORT_ALIASES["pgmq"] = f"{__name__}:Transport"  # of every later connection to a `pgmq://` address
-app = Celery("ragd")
+app = Celery("ragd", task_cls=SystemTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.set_default()

@@ -9,7 +9,10 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import NotSupportedError, OperationalError, connections
 
+from collections_app.access_context import system_access
+from collections_app.row_access import READER
 from ragd.store.schema import is_supported_pgvector
+from ragd_site.postgresql.row_security import POLICIES
 
 UNREACHABLE = "ragd.E001"
 VARIABLES = {"default": "DATABASE_URL", "replica": "DATABASE_REPLICA_URL"}
@@ -24,6 +27,22 @@ SELECT_MAY_CREATE = """
 SELECT rolsuper OR (SELECT bool_or(trusted) FROM pg_available_extension_versions WHERE name = 'vector')
        AND has_database_privilege(current_database(), 'CREATE')
 FROM pg_roles WHERE rolname = current_user
+"""
+
+
+# Whoever may become a role that bypasses it bypasses it too.
+SELECT_READER = f"""
+SELECT EXISTS (
+    SELECT FROM pg_roles r
+    WHERE pg_has_role('{READER}', r.oid, 'MEMBER')
+      AND (r.rolsuper OR r.rolbypassrls
+           OR EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.oid AND c.relname IN ('documents', 'chunks'))))
+FROM pg_roles WHERE rolname = '{READER}'
+"""  # noqa: S608  (a constant)
+SELECT_UNPROTECTED = r"""
+SELECT c.relname FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relrowsecurity
+  AND (c.relname = ANY(%(tables)s) OR c.relname ~ '^chunks_c\d+_g\d+$')
 """
 
 
@@ -46,7 +65,7 @@ def stop_unless_supported() -> None:
 def check_database(alias: str) -> list[CheckMessage]:
     """PostgreSQL 17 or newer, pgvector 0.8.4 or newer, installed or installable."""
     try:
-        with connections[alias].cursor() as cursor:
+        with system_access(), connections[alias].cursor() as cursor:
             version = connections[alias].pg_version  # type: ignore[attr-defined]
             cursor.execute(SELECT_EXTENSION)
             extension = cursor.fetchone()
@@ -85,6 +104,41 @@ def list_problems(version: int, extension: tuple[str, bool] | None, may_create: 
                 "pgvector is not created in this database and the user of DATABASE_URL may not create it; "
                 "run CREATE EXTENSION vector there as a superuser."
             )
+    return problems
+
+
+def stop_unless_bound() -> None:
+    """End the process with a sentence when row-level security would not bind readers in some database."""
+    problems = [problem for alias in connections for problem in list_gaps(connections[alias])]
+    for alias in connections:
+        connections[alias].close()
+        connections[alias].close_pool()  # type: ignore[attr-defined]  # a pool does not survive a fork
+    if problems:
+        sys.exit("ragd does not start.\n" + "\n".join(problems))
+
+
+def list_gaps(connection: Any) -> list[str]:
+    """Sentences: why `ragd_reader` could read rows that it may not. A database that is away has none."""
+    try:
+        with system_access(), connection.cursor() as cursor:
+            cursor.execute(SELECT_READER)
+            role = cursor.fetchone()
+            cursor.execute(SELECT_UNPROTECTED, {"tables": list(POLICIES)})
+            unprotected = [name for (name,) in cursor.fetchall()]
+    except OperationalError:
+        return []
+    if role is None:
+        return [f"The role {READER} is missing; run manage.py migrate, as a user that may create roles."]
+    problems = []
+    if role[0]:
+        problems.append(
+            f"The role {READER} may bypass row-level security (superuser, BYPASSRLS, or owner of tables), so nobody"
+            f" would be kept from anything. Run: ALTER ROLE {READER} NOSUPERUSER NOBYPASSRLS; and let it own no table."
+        )
+    if unprotected:
+        problems.append(
+            f"Row-level security is off for {', '.join(unprotected)}; run manage.py migrate, which switches it on."
+        )
     return problems
 
 

@@ -137,7 +137,7 @@ def describe_database(url: str, *, pooled: bool) -> dict[str, Any]:
     if pooled:
         options["pool"] = {"min_size": 1, "max_size": RAGD_WEB_THREADS + 2, "timeout": 10}
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "ragd_site.postgresql",
         "NAME": unquote(parts.path.lstrip("/")) or "ragd",
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
@@ -200,6 +200,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "ragd_site.access.middleware.AccessMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

@@ -18,5 +18,6 @@ from ragd_site.observability import tracing
 tracing.set_up("web")  # before the handler loads the middleware, to which the request spans are added
 django.setup()  # before the database is asked
 checks.stop_unless_supported()
+checks.stop_unless_bound()
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it

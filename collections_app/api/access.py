@@ -16,7 +16,7 @@ from ninja import Schema
 
 from collections_app.api.schemas import ErrorAnswer
 from collections_app.errors import ServiceError
-from collections_app.http.auth import check_collection_scope, request_key
+from collections_app.http.auth import check_collection_scope, check_permission, request_key
 from collections_app.models import Collection, IdempotencyRecord
 from collections_app.services.collections.collections import get_collection
 
@@ -31,7 +31,9 @@ ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500
 def find_collection(request: HttpRequest, name: str) -> Collection:
     """The live collection, if the key may use it. 403 comes before 404: a limited key learns nothing of others."""
     check_collection_scope(request_key(request), name)
-    return get_collection(name)
+    collection = get_collection(name)
+    check_permission(request, collection.pk)
+    return collection
 
 
 def answer(

@@ -28,6 +28,7 @@ from collections_app.api.chunk_schemas import (
 )
 from collections_app.api.documents import router as documents_router
 from collections_app.api.schemas import read_content
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.services.chunks import chunk_edits
@@ -126,7 +127,7 @@ def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> An
 @router.post(
     "/collections/{collection}/chunk-preview/file",
     operation_id="chunk-preview-file",
-    auth=BearerAuth(write=False),
+    auth=BearerAuth(changes=Permission.READ),
     response={200: PreviewAnswer, **ERRORS},
 )
 def preview_file(
@@ -167,7 +168,7 @@ def list_neighbours(
 @router.post(
     "/collections/{collection}/chunk-preview",
     operation_id="chunk-preview",
-    auth=BearerAuth(write=False),
+    auth=BearerAuth(changes=Permission.READ),
     response={200: PreviewAnswer, **ERRORS},
 )
 def preview_chunks(request: HttpRequest, collection: str, payload: PreviewRequest) -> Any:

@@ -17,6 +17,7 @@ from collections_app.api.schemas import (
     Deleted,
     Statistics,
 )
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import paginate
 from collections_app.models import Collection
@@ -70,7 +71,12 @@ def update_collection(request: HttpRequest, collection: str, payload: Collection
     return service.update_collection(target, changes=changes, actor=request_key(request))
 
 
-@router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})
+@router.delete(
+    "/collections/{collection}",
+    auth=BearerAuth(changes=Permission.ADMINISTER),
+    operation_id="collections-delete",
+    response={200: Deleted, **ERRORS},
+)
 def delete_collection(request: HttpRequest, collection: str) -> Any:
     """Delete a collection with everything in it, also while jobs run; answers the counts before and after."""
     return request_deletion(find_collection(request, collection), actor=request_key(request))

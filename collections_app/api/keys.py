@@ -14,8 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 from pydantic import AwareDatetime
 
+from collections_app.access_context import SYSTEM, set_access, system_access
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import Request
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -23,7 +25,7 @@ from collections_app.http.senders import foreign_sender, is_loopback
 from collections_app.models import ApiKey
 from collections_app.services.governance import api_keys as service
 
-router = Router(auth=BearerAuth(write=True), tags=["api-keys"])
+router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["api-keys"])
 
 NO_KEY_YET = "first"
 OWN_SITE = ("same-origin", "none")
@@ -73,13 +75,16 @@ class FirstKeyOpen(BearerAuth):
     """Lets a request without a bearer through while no key was ever made, if only a program here can have sent it."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        if bearer_secret(request) is not None or service.any_key_exists():
-            return require_key(request, write=True)
+        with system_access():
+            is_open = bearer_secret(request) is None and not service.any_key_exists()
+        if not is_open:
+            return require_key(request, Permission.ADMINISTER)
         obstacle = _first_key_obstacle(request)
         if obstacle:
             raise ServiceError(
                 f"{FIRST_KEY_RULE}, and {obstacle}. {FIRST_KEY_ADVICE}", type="unauthenticated", status=401
             )
+        set_access(SYSTEM)  # who may make the first key may make any
         return NO_KEY_YET
 
 
@@ -152,4 +157,4 @@ def _make(request: HttpRequest, payload: KeyRequest, secret: str, *, is_first: b
     if not is_first:
         service.create_key(payload.label, actor=request_key(request), **values)
     elif service.create_first_key(payload.label, **values) is None:
-        require_key(request, write=True)  # somebody was faster: 401 from here on
+        require_key(request, Permission.ADMINISTER)  # somebody was faster: 401 from here on

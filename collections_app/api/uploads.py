@@ -19,6 +19,7 @@ from pydantic import StrictBool
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
 from collections_app.api.schemas import Failure, Request
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection, IngestBatch
@@ -202,7 +203,7 @@ def upload_documents(
 @router.post(
     "/collections/{collection}/uploads/plan",
     operation_id="documents-plan",
-    auth=BearerAuth(write=False),
+    auth=BearerAuth(changes=Permission.READ),
     response={200: PlanAnswer, **ERRORS},
 )
 def plan_documents(request: HttpRequest, collection: str, payload: UploadPlanRequest) -> Any:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
+from collections_app.access_context import current_access, set_access, system_access
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection
+from collections_app.services.governance.access import access_of_key
 from collections_app.services.governance.api_keys import authenticate
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -18,25 +21,44 @@ def bearer_secret(request: HttpRequest) -> str | None:
     return secret.strip() or None if scheme.lower() == "bearer" else None
 
 
-def require_key(request: HttpRequest, *, write: bool = False) -> ApiKey:
-    """The live key of the request, kept as `request.api_key`.
+def require_key(request: HttpRequest, permission: Permission | None = Permission.READ) -> ApiKey:
+    """The live key of the request, kept as `request.api_key`; what follows runs with its access.
 
-    Raises ServiceError: 401 without a bearer, 403 for an unknown, revoked or expired key, or one that may only read.
+    permission: what the request needs (`check_permission`). Raises ServiceError: 401 without a bearer, 403 for an
+    unknown, revoked or expired key, or one that has the permission nowhere.
     """
     secret = bearer_secret(request)
     if secret is None:
         raise ServiceError(
             "this needs a key: send the header Authorization: Bearer <secret>", type="unauthenticated", status=401
         )
-    key = authenticate(secret)
-    if key is None:
+    with system_access():
+        key = authenticate(secret)
+        access = None if key is None else access_of_key(key)
+    if key is None or access is None:
         raise ServiceError("this key is unknown, revoked or expired; use a live one", type="invalid_key", status=403)
-    if write and key.scope != ApiKey.Scope.WRITE:
-        raise ServiceError(
-            f"the key {key.label!r} may only read; this needs a key with scope write", type="out_of_scope", status=403
-        )
+    set_access(access)
     request.api_key = key  # type: ignore[attr-defined]
+    request.permission = permission  # type: ignore[attr-defined]
+    if permission is not None and not access.may_anywhere(permission):
+        raise out_of_scope(key, permission)
     return key
+
+
+def check_permission(request: HttpRequest, collection_id: int | None = None) -> None:
+    """Raise 403 unless the request's key has what the request needs in that collection, or in all."""
+    permission: Permission | None = request.permission  # type: ignore[attr-defined]
+    if permission is not None and not current_access().may(permission, collection_id):
+        raise out_of_scope(request_key(request), permission)
+
+
+def out_of_scope(key: ApiKey, permission: Permission) -> ServiceError:
+    return ServiceError(
+        f"the key {key.label!r} has no permission {permission.value!r} here; this needs a key with that scope, and a"
+        " role that gives it where the key acts as a user or for groups",
+        type="out_of_scope",
+        status=403,
+    )
 
 
 def request_key(request: HttpRequest) -> ApiKey:
@@ -63,7 +85,8 @@ def opens(key: ApiKey, name: str) -> bool:
     """Whether a limited key opens the live collection of this name, or may make one where there is none."""
     if name not in key.collections:
         return False
-    return name in (key.visible.names or ()) or not Collection.objects.live().filter(name=name).exists()
+    with system_access():
+        return name in (key.visible.names or ()) or not Collection.objects.live().filter(name=name).exists()
 
 
 def check_unlimited(key: ApiKey) -> None:
@@ -77,15 +100,14 @@ def check_unlimited(key: ApiKey) -> None:
 
 
 class BearerAuth(HttpBearer):
-    """django-ninja's door. write=None: methods that change something need a key with write scope."""
+    """The log-in of django-ninja's operations. reads, changes: what a method needs that reads, or changes something."""
 
-    def __init__(self, *, write: bool | None = None) -> None:
+    def __init__(self, reads: Permission = Permission.READ, changes: Permission = Permission.WRITE) -> None:
         super().__init__()
-        self.write = write
+        self.reads, self.changes = reads, changes
 
     def __call__(self, request: HttpRequest) -> ApiKey:
-        changes = request.method not in SAFE_METHODS
-        return require_key(request, write=changes if self.write is None else self.write)
+        return require_key(request, self.reads if request.method in SAFE_METHODS else self.changes)
 
     def authenticate(self, request: HttpRequest, token: str) -> ApiKey | None:
         return authenticate(token)

@@ -10,6 +10,7 @@ from collections_app.models.curation import (
     NearDuplicate,
 )
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
+from collections_app.models.grants import RoleGrant
 from collections_app.models.history import PastIndex, StateChange
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.layouts import StoredPage
@@ -48,6 +49,7 @@ __all__ = [
     "Provider",
     "RecognizedPageCheckpoint",
     "Report",
+    "RoleGrant",
     "StateChange",
     "StoredPage",
     "StoredProbe",

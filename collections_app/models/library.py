@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
@@ -22,6 +23,7 @@ from django.utils.translation import gettext_lazy
 from pgvector.django import SparseVectorField, VectorField
 
 from collections_app.domain.outliers import Limits
+from collections_app.domain.permissions import ADMINISTRATORS, EVERYBODY, Permission
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from ragd.conditions import Condition
 from ragd.search.conditions import document_condition_sql
@@ -63,7 +65,8 @@ class Collection(models.Model):
     retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept,
     "deleted_days": days that deleted documents are kept}; what is not stated is the server's.
     security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
-    is flag: findings are recorded and nothing else happens.
+    is flag: findings are recorded and nothing else happens. open_role: the role that everybody who is logged in has
+    in it, "" for none: then it is private to those who were granted a role.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -78,6 +81,7 @@ class Collection(models.Model):
     generation = models.IntegerField(default=1)
     retention = models.JSONField(default=dict, blank=True)
     security = models.JSONField(default=dict, blank=True)
+    open_role = models.TextField(default="", blank=True, db_default="")
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
@@ -94,6 +98,11 @@ class Collection(models.Model):
 
 
 UNKNOWN_LANGUAGE = "unknown"
+
+
+def open_access() -> list[int]:
+    """Everybody who may read the collection may read it."""
+    return [ADMINISTRATORS, EVERYBODY]
 
 
 class DocumentQuerySet(QuerySet["Document"]):
@@ -198,6 +207,7 @@ class Document(models.Model):
     revision = models.IntegerField(default=1)
     enabled = models.BooleanField(default=True)
     archived_at = models.DateTimeField(null=True, blank=True, editable=False)
+    access = ArrayField(models.BigIntegerField(), default=open_access, editable=False, db_default=[0, 1])
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -260,6 +270,7 @@ class Chunk(models.Model):
     revision = models.IntegerField(default=1)
     enabled = models.BooleanField(default=True)
     switched_off = models.BooleanField(default=False)
+    access = ArrayField(models.BigIntegerField(), default=open_access, editable=False, db_default=[0, 1])
     embedding = VectorField()
     fts = SearchVectorField(null=True, editable=False)
     lexical = SparseVectorField(null=True, editable=False)
@@ -275,6 +286,10 @@ class Chunk(models.Model):
         return f"{self.doc_id}#{self.chunk_index}"
 
 
+def all_scopes() -> list[str]:
+    return [permission.value for permission in Permission]
+
+
 class ApiKeyQuerySet(QuerySet["ApiKey"]):
     def live(self, now: datetime) -> ApiKeyQuerySet:
         return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
@@ -288,6 +303,8 @@ class ApiKey(models.Model):
 
     collections: the names that it is limited to, [] for none. collection_ids: the id of the collection that each of
     them stands for, 0 where none of that name was there yet; whoever uses a name again does not open theirs to the key.
+    scopes: the permissions that it has at most. user: as whom it acts; null: a program of its own, that belongs to the
+    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write".
     """
 
     class Scope(models.TextChoices):
@@ -299,6 +316,11 @@ class ApiKey(models.Model):
     key_hash = models.BinaryField(unique=True)
     prefix = models.TextField(default="", blank=True)
     scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
+    scopes = ArrayField(models.TextField(), default=all_scopes, blank=True)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, db_constraint=False, on_delete=models.CASCADE, related_name="+"
+    )
+    group_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     collections = ArrayField(models.TextField(), default=list, blank=True)
     collection_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

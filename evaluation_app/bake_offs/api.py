@@ -12,6 +12,7 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -24,7 +25,7 @@ from evaluation_app.measures.schemas import IntervalOut
 from evaluation_app.models import BakeOff
 from ragd.types import Mode, VectorType
 
-router = Router(auth=BearerAuth(), tags=["models"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["models"])
 ALL = "/collections/{collection}/bake-offs"
 ONE = "/bake-offs/{bake_off_id}"
 Cursor = param.Query(None, description="next_cursor of the page before")

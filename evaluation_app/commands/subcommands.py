@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app.commands import (
+    access,
     bake_off,
     bisect,
     calibrate,
@@ -28,6 +29,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "create-key": Subcommand(
         "make an API key and print its secret once", server.add_key_arguments, server.run_create_key, server.show_key
+    ),
+    "leak-probe": Subcommand(
+        "ask as people on every channel and list what came back that should not; exit status 1 where something did",
+        access.add_probe_arguments,
+        access.run_probe,
+        access.show_probe,
+        access.has_passed,
     ),
     "ingest": Subcommand(
         "bring files, folders, archives, addresses and buckets into a collection",

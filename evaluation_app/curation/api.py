@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
 from collections_app.services.documents.documents import get_document
@@ -20,14 +21,14 @@ from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateReques
 from evaluation_app.models import GoldenSet
 from ragd.errors import InvalidInput
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 GATE = "/collections/{collection}/promotion-gate"
 
 
 @router.post(
     "/collections/{collection}/impact",
     operation_id="impact",
-    auth=BearerAuth(write=False),
+    auth=BearerAuth(changes=Permission.READ),
     response={200: ImpactOut, **ERRORS},
 )
 def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:

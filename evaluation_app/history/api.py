@@ -11,13 +11,14 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
 from collections_app.api.schemas import Stored
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.history.requests import find_good, find_item, latest_bisection, request_bisection
 from evaluation_app.models import StoredBisection
 from evaluation_app.runs.requests import find_run
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 ADDRESS = "/evaluation-runs/{run_id}/items/{position}/bisection"
 Good = param.Query(None, description="A run in which the question was better; default: the newest earlier one")
 

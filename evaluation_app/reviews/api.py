@@ -11,6 +11,7 @@ from ninja import Field, Router, Schema
 from pydantic import ConfigDict, StrictBool
 
 from collections_app.api.access import ERRORS
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.models import Review
 from evaluation_app.reviews.anchoring import anchored_scores
@@ -19,7 +20,7 @@ from evaluation_app.reviews.labels import NOTE_CHARS_MAX
 from evaluation_app.runs.requests import find_run as find_evaluation_run
 from retrieval_app.api.queries import find_run
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 
 class AnchoredEstimateOut(Schema):

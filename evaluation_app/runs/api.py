@@ -10,6 +10,7 @@ from ninja import Router, Status
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.downloads import download_response
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -28,7 +29,7 @@ from evaluation_app.runs.schemas import (
 )
 from retrieval_app.runs.plans import choose_plan
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 ALL = "/evaluation-runs"
 ONE = "/evaluation-runs/{run_id}"

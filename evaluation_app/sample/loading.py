@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.domain.permissions import Role
 from collections_app.models import Collection, Document
 from collections_app.services.collections import collections as collection_services
 from collections_app.services.documents import documents as document_services
@@ -50,7 +51,9 @@ def load_sample() -> SampleOutcome:
     """
     collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
     if collection is None:
-        collection = collection_services.create_collection(name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION)
+        collection = collection_services.create_collection(
+            name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION, open_role=Role.ASKER
+        )
     files = sample_files()
     archived = set(
         Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)

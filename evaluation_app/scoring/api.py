@@ -10,6 +10,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -26,7 +27,7 @@ from evaluation_app.scoring.schemas import (
 )
 from retrieval_app.api.queries import find_run
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 ORDER = ("-asked_at", "-query_run")
 DEFAULTS = param.Body(default_factory=JudgeRequest)

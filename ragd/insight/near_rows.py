@@ -43,7 +43,7 @@ class NearRows:
     def fetch(self, text: str, vector: Sequence[float]) -> list[tuple[Any, ...]]:
         """The first `rows` rows of an exact scan for the question, as VECTOR_EXACT gives them; fewer where there are
         fewer, or where some went since the pass."""
-        condition = f"{passing(self.plan)} AND id = ANY(%(near)s::bigint[])"
+        condition = f"{passing(self.plan, self.store)} AND id = ANY(%(near)s::bigint[])"
         chunks = self.store.collection.partition
         sql = VECTOR_EXACT.format(chunks=chunks, passing=condition, rows=self.rows)
         params = scope(self.plan, self.store) | {"vector": vector_parameter(vector, self.store), "near": self.ids[text]}
@@ -55,7 +55,7 @@ class NearRows:
 
     def _read(self, questions: Matrix) -> tuple[npt.NDArray[np.int64], Matrix]:
         """The ids of all rows, and the cosine of each with each question."""
-        sql = VECTORS.format(chunks=self.store.collection.partition, passing=passing(self.plan))
+        sql = VECTORS.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
         rows = fetch_all(self.store.connection, sql, scope(self.plan, self.store))
         ids = np.array([row[0] for row in rows], dtype=np.int64)
         scores = np.empty((len(rows), len(questions)), dtype=np.float32)

@@ -23,7 +23,7 @@ from ragd.errors import InvalidInput
 from ragd.insight.near_rows import NearRows
 from ragd.models.reranking import rerank
 from ragd.normalization import normalize
-from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
 from ragd.search.codes import add_codes, weights_of
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
@@ -195,7 +195,7 @@ class WhatIf:
         would scan them. Nothing for a lexical plan, for a few questions, where the index answers, and where all vectors
         with their scores take more than PREPARED_BYTES_MAX."""
         self.near = None
-        if plan.mode == "lexical" or len(vectors) < PREPARED_MIN or plan.filters:
+        if plan.mode == "lexical" or len(vectors) < PREPARED_MIN or narrows(plan, self.store):
             return
         numbers = self.state.chunk_count * (len(next(iter(vectors.values()))) + len(vectors))
         if 4 * numbers > PREPARED_BYTES_MAX:
@@ -256,7 +256,7 @@ class WhatIf:
 
     def _stored_without(self, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
         """The pool of a search that leaves out what leaves."""
-        through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+        through_index = VECTOR_FILTERED if narrows(plan, self.store) else VECTOR_INDEXED
         sql = (VECTOR_EXACT if exact else through_index).format(
             chunks=self.store.collection.partition,
             cast=self.store.collection.vector_cast,
@@ -306,7 +306,7 @@ class WhatIf:
         return candidate.doc_id in self.whole or candidate.key in self.single
 
     def _passing(self, plan: RetrievePlan) -> str:
-        return f"{passing(plan)} AND {LEFT_OUT}"
+        return f"{passing(plan, self.store)} AND {LEFT_OUT}"
 
     def _best(self, text: str, lists: dict[str, list[Candidate]], plan: RetrievePlan) -> list[Candidate]:
         if len(lists) == 1:

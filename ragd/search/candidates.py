@@ -15,6 +15,8 @@ COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags
 
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
+# row-level security says it too; here the planner sees how many rows it leaves, and an index helps
+ACCESS = "access && %(principals)s::bigint[]"
 TAGS_ANY = "tags && %(tags_any)s::text[]"
 TAGS_ALL = "tags @> %(tags_all)s::text[]"
 # Equality on top-level keys; the containment before it lets an index help and is never narrower.
@@ -33,17 +35,28 @@ def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
         "tags_any": list(filters.tags_any) or None,
         "tags_all": list(filters.tags_all) or None,
         "metadata": canonical_json(dict(filters.metadata)) if filters.metadata else None,
+        "principals": store.principals,
     }
 
 
-def passing(plan: RetrievePlan, *, enabled: bool = True) -> str:
+def narrows(plan: RetrievePlan, store: Store) -> bool:
+    """Whether some chunks of the store may not pass: filters, or documents that the asker may not read."""
+    return bool(plan.filters) or store.principals is not None
+
+
+def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
     """The condition for the rows of a partition that the plan may find, over the parameters of scope().
 
     Filters that the plan does not use are not in it, so that the database need not plan them. enabled=False: the rows
     that it would find if they were not disabled.
     """
     filters = plan.filters
-    used = ((filters.tags_any, TAGS_ANY), (filters.tags_all, TAGS_ALL), (filters.metadata, METADATA))
+    used = (
+        (store.principals is not None, ACCESS),
+        (filters.tags_any, TAGS_ANY),
+        (filters.tags_all, TAGS_ALL),
+        (filters.metadata, METADATA),
+    )
     typed = [condition_sql(filters.where)[0]] if filters.where else []
     return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])
 

@@ -89,7 +89,7 @@ def scanned_rows(
 ) -> list[tuple[Any, ...]]:
     """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
     lexical = {"weights": query.vector, "words": query.words}
-    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, enabled=enabled))
+    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, store, enabled=enabled))
     return fetch_all(store.connection, sql, scope(plan, store) | lexical)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.search.candidates import COLUMNS, passing, scope
+from ragd.search.candidates import COLUMNS, narrows, passing, scope
 from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, Segment, add_impacts, read_segments, slots_of
 from ragd.store.store import Store, cursor, fetch_all
@@ -166,7 +166,7 @@ class _Search:
             "places": (chosen - self.starts[owners]).tolist(),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
         }
-        sql = RESCORE.format(chunks=self.store.collection.partition, passing=passing(self.plan))
+        sql = RESCORE.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
         rows = fetch_all(self.store.connection, sql, params)
         self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
@@ -186,11 +186,12 @@ class _Search:
         words.
         """
         filters = self.plan.filters
-        if self.rescored < SCAN_CONSIDERED or not filters:
+        if self.rescored < SCAN_CONSIDERED or not narrows(self.plan, self.store):
             return False
         passed = (len(self.rows) + 1) / self.rescored
         scanned = float(np.count_nonzero(self.bounds > 0))
-        if filters.tags_any or filters.tags_all or filters.metadata or (filters.where and is_indexed(filters.where)):
+        by_index = filters.tags_any or filters.tags_all or filters.metadata or self.store.principals is not None
+        if by_index or (filters.where and is_indexed(filters.where)):
             scanned *= passed
         return self.plan.pool / passed > scanned
 

@@ -12,6 +12,7 @@ from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
+from ragd.search.candidates import narrows
 from ragd.search.codes import add_codes, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
@@ -20,7 +21,9 @@ from ragd.search.vector_search import count_passing, read_state, vector_list
 from ragd.store.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
 
-ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld"]
+ShortReason = Literal[
+    "collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld", "access"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +238,13 @@ def _short_result(
     reason: ShortReason
     if state.chunk_count == 0:
         reason, why = "collection_empty", "the collection has no chunks; upload documents first"
-    elif plan.filters and (exact or count_passing(plan, store, plan.k) < plan.k):
+    elif narrows(plan, store) and (exact or count_passing(plan, store, plan.k) < plan.k):
         reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata, filter); loosen them"
+        if not plan.filters:
+            reason, why = "access", "fewer chunks are of documents that you may read"
     elif plan.mode == "lexical":
         reason, why = "no_match", "fewer chunks hold any word of the query; try mode hybrid or vector"
-    elif state.chunk_count < plan.k:
+    elif state.chunk_count < plan.k and store.principals is None:
         reason, why = "collection_small", f"the collection has only {state.chunk_count} chunks"
     elif exact is False:
         reason, why = "approximate", "the HNSW scan stopped early; raise ef_search or set exact to always"

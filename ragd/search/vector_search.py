@@ -11,7 +11,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
 from ragd.store.store import Store, StoreState, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
@@ -102,12 +102,13 @@ class _BinaryVectorDumper(Dumper):
 psycopg.adapters.register_dumper(BinaryVector, _BinaryVectorDumper)
 
 
-def hnsw_settings(plan: RetrievePlan) -> dict[str, str]:
+def hnsw_settings(plan: RetrievePlan, store: Store) -> dict[str, str]:
     """The parameters of SET_HNSW. The beam holds the pool and one more: ties at its edge are looked for one row on,
     and a beam that ends at the edge would make the scan begin again for that row. Under filters it has room for rows
     that do not pass."""
-    least = max(plan.pool + 1, FILTERED_BEAM_MIN if plan.filters else 0)
-    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=bool(plan.filters))
+    filtered = narrows(plan, store)
+    least = max(plan.pool + 1, FILTERED_BEAM_MIN if filtered else 0)
+    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=filtered)
 
 
 def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
@@ -120,7 +121,7 @@ def read_state(plan: RetrievePlan, store: Store) -> StoreState:
     """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
     if plan.mode == "lexical" or plan.exact == "always":
         return store.state()
-    return store.state(HNSW_SETTINGS, hnsw_settings(plan))
+    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store))
 
 
 def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
@@ -137,22 +138,22 @@ def _known_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool | 
         return False
     if state.chunk_count <= store.exact_threshold:
         return True
-    return None if plan.filters else False
+    return None if narrows(plan, store) else False
 
 
 def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
     """How many chunks the plan's filters let through; the count stops at `most`."""
-    sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=passing(plan), most=most)
+    sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=passing(plan, store), most=most)
     ((matching,),) = fetch_all(store.connection, sql, scope(plan, store))
     return int(matching)
 
 
-def rows_needed(plan: RetrievePlan, state: StoreState, exact: bool) -> int:
+def rows_needed(plan: RetrievePlan, store: Store, state: StoreState, exact: bool) -> int:
     """How many rows to ask for when only the first k count: k where that cannot change them, else the pool.
 
     Through the index a smaller limit could make the database choose another plan, in a small table or under filters.
     """
-    return plan.k if exact or (not plan.filters and state.chunk_count >= SURE_INDEX_MIN) else plan.pool
+    return plan.k if exact or (not narrows(plan, store) and state.chunk_count >= SURE_INDEX_MIN) else plan.pool
 
 
 def vector_list(
@@ -162,18 +163,18 @@ def vector_list(
     set. Not the whole pool: the first k of it at least, where they are the same."""
     exact = _known_exact(plan, store, state)
     if exact is None:
-        few = _exact_if_few(vector, plan, store, plan.pool if whole_pool else rows_needed(plan, state, True))
+        few = _exact_if_few(vector, plan, store, plan.pool if whole_pool else rows_needed(plan, store, state, True))
         if few is not None:
             return few, True
         exact = False
-    rows = plan.pool if whole_pool else rows_needed(plan, state, exact)
+    rows = plan.pool if whole_pool else rows_needed(plan, store, state, exact)
     return vector_candidates(vector, plan, store, exact, rows=rows), exact
 
 
 def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int) -> list[Candidate] | None:
     """The nearest chunks by an exact scan; None where more than the threshold pass the filters."""
     sql = VECTOR_IF_FEW.format(
-        chunks=store.collection.partition, passing=passing(plan), most=store.exact_threshold + 1, rows=rows
+        chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=rows
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     found = fetch_all(store.connection, sql, params)
@@ -196,11 +197,11 @@ def vector_candidates(
     Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
     """
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
-    through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+    through_index = VECTOR_FILTERED if narrows(plan, store) else VECTOR_INDEXED
     sql = (VECTOR_EXACT if exact else through_index).format(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,
-        passing=passing(plan, enabled=enabled),
+        passing=passing(plan, store, enabled=enabled),
         rows=rows or plan.pool,
     )
     return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)

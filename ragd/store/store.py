@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +20,8 @@ EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
 
 COLLECTION_BY_NAME = """
-SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type
+SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type,
+       CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
@@ -172,7 +173,8 @@ class Store:
     swap meanwhile changes nothing of what it finds. index() then refuses to write (GenerationChanged); open it again.
     `serving` is False for a generation that is being built (ragd.store.generations.open_generation).
     `document_states`: doc_id -> (revision, enabled) that index() writes instead of what `documents` says, for a store
-    of a past state; None: as `documents` says.
+    of a past state; None: as `documents` says. `principals`: as whom the connection reads chunks (`ragd.access` in
+    schema.sql) where some may be kept from it; None: it reads all.
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
     exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a
@@ -196,6 +198,7 @@ class Store:
         self.document_states: Mapping[str, tuple[int, bool]] | None = None
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
+        self.principals: Sequence[int] | None = None
         self.collection = self._load(collection)
         self.embedder: Embedder | None = None
         self.use_embedder(embedder)
@@ -216,7 +219,7 @@ class Store:
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
-        (made, name, model, dims, hybrid, language, generation, policy, vector_type) = rows[0]
+        (made, name, model, dims, hybrid, language, generation, policy, vector_type, self.principals) = rows[0]
         return CollectionInfo(
             made,
             name,

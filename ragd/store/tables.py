@@ -23,7 +23,7 @@ VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
 """
 
 NEED_DOCUMENT = """
-CREATE TRIGGER {partition}_document AFTER INSERT OR UPDATE OF collection_id, doc_id ON {partition}
+CREATE TRIGGER {partition}_document BEFORE INSERT OR UPDATE OF collection_id, doc_id ON {partition}
     FOR EACH ROW EXECUTE FUNCTION ragd_need_document();
 """
 
@@ -40,6 +40,8 @@ CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
 CREATE INDEX {partition}_metadata ON {partition} USING gin (metadata jsonb_path_ops);
 CREATE INDEX {partition}_attributes ON {partition} USING gin (attributes jsonb_path_ops);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
+CREATE INDEX {partition}_access ON {partition} USING gin (access);
+SELECT ragd_protect_chunks('{partition}', {collection_id});
 """
     + NEED_DOCUMENT
 )

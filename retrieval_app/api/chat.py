@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from ninja import Router
 
 from collections_app import errors
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.models import Collection
@@ -47,7 +48,7 @@ ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 500, 502, 503, 504}): O
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 PARAMETERS = {"query": "messages", "collection": "model"}
 
-router = Router(auth=BearerAuth(write=False), tags=["chat"])
+router = Router(auth=BearerAuth(changes=Permission.ASK), tags=["chat"])
 
 
 @router.post(

@@ -174,7 +174,7 @@ def mcp_view(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return method_not_allowed(request, "POST")
     try:
-        key = require_key(request, write=False)
+        key = require_key(request)
         body = request.body
     except Exception as error:
         return error_response(request, error)

@@ -9,6 +9,7 @@ from ninja import Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -38,7 +39,7 @@ from retrieval_app.receipts.signing import own_key
 from retrieval_app.runs.replay import replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
 
-router = Router(auth=BearerAuth(write=False))
+router = Router(auth=BearerAuth(changes=Permission.ASK))
 router.add_router("", plan_router)
 router.add_router("", lineage_router)
 router.add_router("", never_router)

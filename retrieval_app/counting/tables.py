@@ -123,7 +123,7 @@ def read_tables(plan: RetrievePlan, store: Store) -> list[Table]:
 
 
 def _chunks(sql: str, plan: RetrievePlan, store: Store, **more: Any) -> list[Candidate]:
-    text = sql.format(chunks=store.collection.partition, passing=passing(plan))
+    text = sql.format(chunks=store.collection.partition, passing=passing(plan, store))
     return ranked(fetch_all(store.connection, text, scope(plan, store) | more), "rows", "rows", 1.0)
 
 

@@ -17,6 +17,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.models.sources import FetchedSource
@@ -216,6 +218,7 @@ def _open_run(
     user: User | AnonymousUser | None,
     api_key: ApiKey | None,
 ) -> QueryRun:
+    require(Permission.ASK, collection.pk)
     return QueryRun(
         kind=kind,
         collection=collection,
@@ -228,7 +231,7 @@ def _open_run(
         spec_version=SPEC_VERSION,
         door=door,
         environment=telemetry.current_environment() or telemetry.PRODUCTION,
-        user=user if isinstance(user, User) else None,
+        user_id=user.pk if isinstance(user, User) else api_key.user_id if api_key else None,
         api_key_label=api_key.label if api_key else "",
     )
 

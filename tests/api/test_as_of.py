@@ -119,7 +119,7 @@ def test_the_command_and_mcp_search_as_of(client: Client, changed: dict[str, Any
 def test_the_playground_debugs_the_ranking_of_then(
     client: Client, changed: dict[str, Any], django_user_model: Any
 ) -> None:
-    client.force_login(django_user_model.objects.create_user("ada"))
+    client.force_login(django_user_model.objects.create_superuser("ada"))
     values = {"q": QUESTION["query"], "k": "3", "as_of": changed["at"][:26]}
     response = client.get("/collections/house/playground/", values)
     keys = [row.row["key"] for row in response.context["shown"].columns[-1].rows]

@@ -114,7 +114,7 @@ def test_a_fourth_download_waits_its_turn(client: Client, monkeypatch: pytest.Mo
 
 
 def test_the_page_downloads_what_it_lists(client: Client) -> None:
-    client.force_login(User.objects.create_user("ada"))
+    client.force_login(User.objects.create_superuser("ada"))
     make_run(query="noon")
     make_run(query="weak", status="abstained")
     page = client.get("/runs/?status=abstained")

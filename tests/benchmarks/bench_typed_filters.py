@@ -225,7 +225,7 @@ def check_filter(
         state = read_state(plan, store)
         assert store.embedder is not None
         vector = store.embedder.embed_query(query)
-        sql = SAMPLE.format(chunks=store.collection.partition, passing=passing(plan))
+        sql = SAMPLE.format(chunks=store.collection.partition, passing=passing(plan, store))
         with clock(tally, "sample"):
             rows = fetch_all(connection, sql, scope(plan, store) | {"ids": ids})
         with clock(tally, "exact"):

@@ -238,7 +238,7 @@ def test_a_failing_server_is_said(visit: Visit, nature: Collection) -> None:
 def test_everything_works_without_script(
     chromium: Any, live_server: Any, nature: Collection, django_user_model: Any
 ) -> None:
-    django_user_model.objects.create_user("ada", password="lovelace")
+    django_user_model.objects.create_superuser("ada", password="lovelace")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{live_server.url}/ask/")

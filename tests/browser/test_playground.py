@@ -148,7 +148,7 @@ def test_a_refused_plan_passes_axe_and_keeps_the_query(visit: Visit, nature: Col
 
 
 def test_it_works_without_script(chromium: Any, live_server: Any, nature: Collection, django_user_model: Any) -> None:
-    django_user_model.objects.create_user("ada", password="lovelace")
+    django_user_model.objects.create_superuser("ada", password="lovelace")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{live_server.url}{PLAY}")

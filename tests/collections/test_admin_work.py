@@ -13,7 +13,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.admin import uploading
-from collections_app.models import Collection, Document, IngestBatch, IngestJob
+from collections_app.domain.permissions import Role
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
@@ -34,6 +35,8 @@ def add(collection: Collection, doc_id: str, text: str, **values: Any) -> Docume
 def staff(client: Client, users: Any, *permissions: str) -> Client:
     user = users.objects.create_user("-".join(permissions) or "nobody", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    deletes = any(name.startswith("delete_") for name in permissions)
+    RoleGrant.objects.create(user=user, role=Role.ADMINISTRATOR if deletes else Role.CURATOR)
     client.force_login(user)
     return client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from django.db.models import Q
 from django.test import RequestFactory
 
+from collections_app.access_context import system_access
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http import auth
 from collections_app.http.auth import BearerAuth, bearer_secret, check_collection_scope, check_unlimited, require_key
@@ -21,15 +24,17 @@ MADE = datetime(2026, 5, 4, tzinfo=UTC)
 BIRDS = CollectionScope({7: ("birds", MADE), 9: ("frogs", MADE)})
 
 KEYS = {
-    "reads": ApiKey(label="reader", scope="read"),
+    "reads": ApiKey(label="reader", scope="read", scopes=["read", "ask"]),
     "writes": ApiKey(label="writer", scope="write"),
     "limited": ApiKey(label="limited", scope="write", collections=["birds", "trees"]),
 }
 
 
 @pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(auth, "authenticate", KEYS.get)
+    with system_access():  # a request sets its own for the rest of its context
+        yield
 
 
 def request(header: str | None = None, method: str = "get") -> object:
@@ -56,30 +61,35 @@ def test_the_secret_is_what_follows_the_word_bearer(header: str | None, secret: 
 
 
 @pytest.mark.parametrize(
-    ("header", "write", "status", "error_type"),
+    ("header", "needed", "status", "error_type"),
     [
-        (None, False, 401, "unauthenticated"),
-        ("Bearer guessed", False, 403, "invalid_key"),
-        ("Bearer reads", True, 403, "out_of_scope"),
+        (None, Permission.READ, 401, "unauthenticated"),
+        ("Bearer guessed", Permission.READ, 403, "invalid_key"),
+        ("Bearer reads", Permission.WRITE, 403, "out_of_scope"),
     ],
 )
 def test_a_request_without_a_fitting_key_is_refused(
-    header: str | None, write: bool, status: int, error_type: str
+    header: str | None, needed: Permission, status: int, error_type: str
 ) -> None:
     asked = request(header)
     with pytest.raises(ServiceError) as caught:
-        require_key(asked, write=write)  # type: ignore[arg-type]
+        require_key(asked, needed)  # type: ignore[arg-type]
     assert (caught.value.status, caught.value.type) == (status, error_type)
     assert "key" in str(caught.value)
-    assert not hasattr(asked, "api_key")
 
 
 @pytest.mark.parametrize(
-    ("secret", "write"), [("reads", False), ("writes", False), ("writes", True), ("limited", True)]
+    ("secret", "needed"),
+    [
+        ("reads", Permission.READ),
+        ("reads", Permission.ASK),
+        ("writes", Permission.ADMINISTER),
+        ("limited", Permission.WRITE),  # in a collection of one of its names that it makes
+    ],
 )
-def test_a_fitting_key_is_kept_with_its_request(secret: str, write: bool) -> None:
+def test_a_fitting_key_is_kept_with_its_request(secret: str, needed: Permission) -> None:
     asked = request(f"Bearer {secret}")
-    assert require_key(asked, write=write) is KEYS[secret]  # type: ignore[arg-type]
+    assert require_key(asked, needed) is KEYS[secret]  # type: ignore[arg-type]
     assert auth.request_key(asked) is KEYS[secret]  # type: ignore[arg-type]
 
 
@@ -88,23 +98,23 @@ def test_reading_is_what_is_asked_for_unless_stated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "write", "refused"),
+    ("method", "stated", "refused"),
     [
-        ("get", None, False),
-        ("head", None, False),
-        ("options", None, False),
-        ("post", None, True),
-        ("put", None, True),
-        ("patch", None, True),
-        ("delete", None, True),
-        ("post", False, False),
-        ("get", True, True),
+        ("get", {}, False),
+        ("head", {}, False),
+        ("options", {}, False),
+        ("post", {}, True),
+        ("put", {}, True),
+        ("patch", {}, True),
+        ("delete", {}, True),
+        ("post", {"changes": Permission.ASK}, False),
+        ("get", {"reads": Permission.ADMINISTER}, True),
     ],
 )
 def test_methods_that_change_something_need_write_scope_unless_stated(
-    method: str, write: bool | None, refused: bool
+    method: str, stated: dict[str, Permission], refused: bool
 ) -> None:
-    door, asked = BearerAuth(write=write), request("Bearer reads", method)
+    door, asked = BearerAuth(**stated), request("Bearer reads", method)
     if not refused:
         assert door(asked) is KEYS["reads"]  # type: ignore[arg-type]
         return

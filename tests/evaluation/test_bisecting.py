@@ -261,7 +261,7 @@ def test_the_page_finds_it_and_takes_it_back(
     client: Client, house: Collection, broken: tuple[EvaluationItem, EvaluationItem], django_user_model: type[User]
 ) -> None:
     good_item, bad = broken
-    client.force_login(django_user_model.objects.create_user("ada"))
+    client.force_login(django_user_model.objects.create_superuser("ada"))
     first = client.get(f"/evaluation/runs/{good_item.run_id}/items/0/changes/")
     assert first.context["runs"] == []
     address = f"/evaluation/runs/{bad.run_id}/items/0/changes/"

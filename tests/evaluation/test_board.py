@@ -323,7 +323,7 @@ def test_quartiles_are_of_what_was_scored(make: Make) -> None:
 @pytest.fixture
 def visitor(django_user_model: Any) -> Client:
     client = Client()
-    client.force_login(django_user_model.objects.create_user("ada"))
+    client.force_login(django_user_model.objects.create_superuser("ada"))
     return client
 
 

@@ -210,7 +210,7 @@ def test_the_outcome_of_a_fix_is_one_table(make: Make) -> None:
 @pytest.fixture
 def visitor(django_user_model: Any) -> Client:
     client = Client()
-    client.force_login(django_user_model.objects.create_user("ada"))
+    client.force_login(django_user_model.objects.create_superuser("ada"))
     return client
 
 

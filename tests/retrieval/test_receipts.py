@@ -139,7 +139,7 @@ def test_the_api_gives_it_to_who_may_see_the_run(client: Client, run: QueryRun) 
 
 def test_the_page_downloads_it(client: Client, run: QueryRun, django_user_model: Any) -> None:
     assert client.get(f"/runs/{run.pk}/receipt/").status_code == 302
-    client.force_login(django_user_model.objects.create_user("ada"))
+    client.force_login(django_user_model.objects.create_superuser("ada"))
     response = client.get(f"/runs/{run.pk}/receipt/")
     assert response["Content-Disposition"].startswith("attachment")
     assert verify(response.json(), own_key()).passed

@@ -32,7 +32,7 @@ def stored(span_table: None, recorder: Recorder) -> Any:
 @pytest.fixture
 def visitor(span_table: None, django_user_model: Any) -> Any:
     client = Client()
-    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
     yield client
     django_user_model.objects.all().delete()
 

@@ -25,7 +25,7 @@ POLICY = {"target_tokens": 16, "overlap_tokens": 4}  # so that the short texts h
 def visitor(db: None, django_user_model: Any) -> Client:
     """Somebody who is logged in and is not staff."""
     client = Client()
-    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
     return client
 
 

@@ -28,7 +28,7 @@ HTMX = {"HX-Request": "true", "HX-Target": "run-score"}
 
 @pytest.fixture
 def ada(client: Client) -> Client:
-    client.force_login(User.objects.create_user("ada"))
+    client.force_login(User.objects.create_superuser("ada"))
     return client
 
 

@@ -72,8 +72,9 @@ def values(server: OpenAIServer, purpose: str = EMBEDDINGS, **changes: Any) -> S
 
 
 def test_everybody_reads_and_only_administrators_change(
-    visitor: Client, admin_client: Client, server: OpenAIServer
+    visitor: Client, admin_client: Client, server: OpenAIServer, django_user_model: Any
 ) -> None:
+    django_user_model.objects.filter(username="ada").update(is_superuser=False)
     row = save_setting(values(server), actor=None)
     page = visitor.get(AT)
     assert page.status_code == 200 and "Ours" in page.content.decode()

@@ -36,7 +36,7 @@ def committed(transactional_db: None) -> Iterator[None]:
 @pytest.fixture
 def ada(committed: None, django_user_model: Any) -> Client:
     client = Client()
-    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
     return client
 
 

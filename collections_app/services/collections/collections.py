@@ -11,7 +11,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Count
 
 import ragd
+from collections_app.access_context import require, require_making, system_access
 from collections_app.domain.identity import can_be_stored, check_collection_name
+from collections_app.domain.permissions import Permission, Role
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
@@ -21,6 +23,7 @@ from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import make_administrator
 from collections_app.services.governance.api_keys import bind_keys
 from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
@@ -30,7 +33,7 @@ from ragd.store.tables import create_collection as create_rows
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 
-CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
+CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language", "open_role")
 DESCRIPTION_MAX_CHARS = 2000
 
 
@@ -51,17 +54,22 @@ def create_collection(
     chunk_policy: Mapping[str, Any] | None = None,
     language: str | None = None,
     description: str = "",
+    open_role: str = "",
     actor: audit.Actor = None,
 ) -> Collection:
     """A new empty collection. What is not given is the server's default; a new generation can change it later.
 
+    open_role: what everybody who is logged in is in it (`Role`); "": private to its administrators and those who are
+    granted a role. Whoever makes it administers it.
+
     Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
     """
+    require_making()
     stored = check_collection_name(name)
     model, dims = resolve_model(embed_model, embed_dims)
     explicit = check_policy(chunk_policy, embedder_for(model, dims).window)
     try:
-        with transaction.atomic():
+        with system_access(), transaction.atomic():
             pk = create_rows(
                 connection,
                 name=stored,
@@ -70,9 +78,12 @@ def create_collection(
                 hybrid_enabled=hybrid_enabled,
                 language=language or AUTO,
             )
-            Collection.objects.filter(pk=pk).update(chunk_policy=explicit, description=check_description(description))
+            Collection.objects.filter(pk=pk).update(
+                chunk_policy=explicit, description=check_description(description), open_role=check_open_role(open_role)
+            )
             collection = Collection.objects.get(pk=pk)
             bind_keys(collection, actor=actor)
+            make_administrator(actor, collection)
             audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
     except IntegrityError:
         raise ServiceError(
@@ -116,6 +127,9 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
         return check_retention(value)
     if name == "security":
         return check_security(value)
+    if name == "open_role":
+        require(Permission.ADMINISTER, collection.pk)
+        return check_open_role(value)
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):
@@ -131,6 +145,16 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     if name == "language" and value not in (known := languages(connection)):
         raise InvalidInput(f"language must be one of {', '.join(known)}, not {value!r}", field="language")
     return value
+
+
+def check_open_role(role: str) -> str:
+    """A role, or "" for a private collection. Raises InvalidInput."""
+    if role and role not in Role.values:
+        raise InvalidInput(
+            f"open_role must be one of {', '.join(Role.values)}, or empty for a private collection, not {role!r}",
+            field="open_role",
+        )
+    return role
 
 
 def check_description(text: str) -> str:

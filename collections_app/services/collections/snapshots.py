@@ -9,12 +9,14 @@ import psycopg
 from django.db import connection as current
 from psycopg import IsolationLevel
 
+from collections_app.row_access import bind, current_setting
+
 READER_NAME = "ragd reads {collection}"  # of the connection, so that a deletion can end it
 IN_UTC = "SET LOCAL TimeZone = 'UTC'"
 
 
 class Snapshot:
-    """A read-only transaction at REPEATABLE READ. It begins with the first statement; `close` ends it.
+    """A read-only transaction at REPEATABLE READ, as who opens it. It begins with the first statement; `close` ends it.
 
     Every reader here holds one row at a time: rows come by COPY, which neither side gathers.
     """
@@ -25,7 +27,9 @@ class Snapshot:
             name: value for name, value in provided.items() if name not in ("context", "cursor_factory")
         }  # Django's
         selected["application_name"] = READER_NAME.format(collection=collection_id)
-        self.connection: psycopg.Connection[Any] = psycopg.connect(**selected)
+        self.connection: psycopg.Connection[Any] = psycopg.connect(**selected, autocommit=True)
+        bind(self.connection, current_setting())
+        self.connection.autocommit = False
         self.connection.isolation_level = IsolationLevel.REPEATABLE_READ
         self.connection.read_only = True
         self.execute(IN_UTC)

@@ -14,8 +14,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from collections_app import advisory_locks
+from collections_app.access_context import system_access
 from collections_app.advisory_locks import LockSpace
 from collections_app.domain.identity import check_collection_name, clean_label
+from collections_app.domain.permissions import ALL_PERMISSIONS, Permission
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance import audit
@@ -29,6 +31,10 @@ UPDATE api_keys SET collection_ids[array_position(collections, %(name)s)] = %(id
 WHERE %(name)s = ANY(collections)
   AND (id = %(own)s OR collection_ids[array_position(collections, %(name)s)] = ANY(%(open)s::bigint[]))
 """
+OLD_SCOPES: dict[str, frozenset[Permission]] = {
+    "read": frozenset({Permission.READ, Permission.ASK}),
+    "write": ALL_PERMISSIONS,
+}
 USE_RECORDED_EVERY = timedelta(minutes=1)
 LONGEST_LIFE = timedelta(days=3652)  # ten years; the database refuses what lies more than a day beyond
 
@@ -37,6 +43,7 @@ def create_key(
     label: str,
     *,
     scope: str = "write",
+    scopes: Iterable[str] | None = None,
     collections: Iterable[str] = (),
     expires_at: datetime | None = None,
     actor: audit.Actor = None,
@@ -61,19 +68,34 @@ def create_key(
         )
     secret = secret or new_secret()
     names = sorted({check_collection_name(name) for name in collections})
-    with transaction.atomic():
+    with system_access(), transaction.atomic():
         ids = dict(Collection.objects.live().filter(name__in=names).values_list("name", "pk"))
         key = ApiKey.objects.create(
             label=clean_label(label),
             key_hash=digest(secret),
             prefix=secret[:PREFIX_CHARS],
             scope=scope,
+            scopes=sorted(OLD_SCOPES[scope] if scopes is None else check_scopes(scopes)),
             collections=names,
             collection_ids=[ids.get(name, NOT_THERE) for name in names],
             expires_at=expires_at,
         )
         audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}")
     return key, secret
+
+
+def check_scopes(scopes: Iterable[str]) -> frozenset[Permission]:
+    """As permissions. Raises ServiceError 422 for one that is none, or for no scope at all."""
+    requested = set(scopes)
+    if not requested or not requested <= set(Permission):
+        named = ", ".join(sorted(requested)) or "none"
+        raise ServiceError(
+            f"scopes must name at least one of {', '.join(Permission)}, and nothing else; it names {named}",
+            type="invalid_input",
+            status=422,
+            field="scopes",
+        )
+    return frozenset(map(Permission, requested))
 
 
 def bind_keys(collection: Collection, *, replaced: Collection | None = None, actor: audit.Actor = None) -> None:
@@ -125,7 +147,7 @@ def authenticate(secret: str) -> ApiKey | None:
 
 def revoke_key(key: ApiKey, *, actor: audit.Actor = None) -> ApiKey:
     """End a key at once and for good. Revoking it again changes nothing."""
-    with transaction.atomic():
+    with system_access(), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
             audit.record(actor, [key], audit.CHANGE, "revoked")
     key.refresh_from_db()

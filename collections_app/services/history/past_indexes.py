@@ -18,6 +18,7 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
+from collections_app.access_context import system_access
 from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, GenerationDocument, PastIndex
@@ -73,6 +74,12 @@ SELECT %(collection_id)s, %(generation)s, ragd_term(lexeme), count(*)
 FROM {past} c, unnest(c.fts) GROUP BY ragd_term(lexeme)
 """
 
+# of documents that are gone by now, too
+SET_ACCESS = """
+UPDATE {past} c SET access = a.access FROM document_access a
+WHERE a.collection_id = c.collection_id AND a.doc_id = c.doc_id
+"""
+
 SET_ENABLED = "UPDATE {past} SET enabled = %(enabled)s AND NOT switched_off WHERE doc_id = ANY(%(doc_ids)s)"
 
 
@@ -99,7 +106,9 @@ def read_as_of(collection: Collection, at: datetime, read: Callable[[Store], Fou
     Raises what `read_past_state` raises, ServiceError 409 "not_restorable" where chunks or the index version of then
     are not kept, EmbedderError, and what `read` raises.
     """
-    return read_state(collection, read_past_state(collection, at), read)
+    with system_access():  # the state of the whole collection: readers share its table, and each reads their part
+        state = read_past_state(collection, at)
+    return read_state(collection, state, read)
 
 
 def read_state(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
@@ -118,14 +127,16 @@ def read_state(collection: Collection, state: PastState, read: Callable[[Store],
 
 def is_present(collection: Collection, state: PastState) -> bool:
     """Whether nothing that is searched has changed since."""
-    rows = Document.objects.filter(collection=collection).values_list("doc_id", "pk", "revision", "enabled")
-    now = {doc_id: (pk, revision, enabled) for doc_id, pk, revision, enabled in rows}
+    with system_access():
+        rows = Document.objects.filter(collection=collection).values_list("doc_id", "pk", "revision", "enabled")
+        now = {doc_id: (pk, revision, enabled) for doc_id, pk, revision, enabled in rows}
     then = {name: (each.pk, each.revision, each.enabled) for name, each in state.documents.items()}
     return state.generation == collection.generation and now == then
 
 
 def _read(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
-    past = find_past_index(collection, state) or _make(collection, state)
+    with system_access():
+        past = find_past_index(collection, state) or _make(collection, state)
     with transaction.atomic():
         return AsOf(state.at, state.generation, _notes(past)), read(open_past(collection, past))
 
@@ -296,6 +307,7 @@ class _Maker:
                 params = {"enabled": enabled, "doc_ids": flipped}
                 execute(connection, SET_ENABLED.format(**names), params)
         self._put_back(store, changed)
+        execute(connection, SET_ACCESS.format(**names))
         execute(connection, f"ANALYZE {names['past']}")
         return store
 

@@ -10,6 +10,7 @@ from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
 from evaluation_app.analysis.comparison.presenters import choose_questions
@@ -19,7 +20,7 @@ from evaluation_app.analysis.comparison.verdicts import Kind, RunVerdict
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.runs.requests import find_run
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 Verdict = Literal["improved", "regressed", "small", "noise", "few", "same", "unscored", "incomparable"]
 Shown = Literal["moved", "worse", "better", "lost", "won", "all"]

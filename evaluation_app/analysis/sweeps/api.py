@@ -13,6 +13,7 @@ from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import IsoTime, Stored, read_from
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -30,7 +31,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import PlanFields, SavedPlanOut
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 ALL = "/sweeps"
 ONE = "/sweeps/{sweep_id}"

@@ -13,6 +13,7 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.domain.identity import can_be_stored
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -35,7 +36,7 @@ from evaluation_app.golden.suggestions.suggestions import suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from retrieval_app.models import QueryRun
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 ALL = "/golden-sets/{golden_set}/questions"
 ONE = "/golden-sets/{golden_set}/questions/{question_id}"

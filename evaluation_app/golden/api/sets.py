@@ -10,6 +10,7 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.domain.identity import can_be_stored
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import edits, sets
@@ -29,7 +30,7 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import compare_versions
 from evaluation_app.models import GoldenSet
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 for part in (questions_router, transfer_router):
     router.add_router("", part)
 

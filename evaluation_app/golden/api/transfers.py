@@ -10,6 +10,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.golden import sets
 from evaluation_app.golden.api.schemas import ImportOut
@@ -19,7 +20,7 @@ from evaluation_app.golden.transfer.formats import Format, decode, map_rows, map
 from evaluation_app.golden.transfer.imports import Mode, carry_out, plan_import, tell_import
 from ragd.errors import InvalidInput
 
-router = Router(auth=BearerAuth(), tags=["evaluation"])
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
 CONTENT_TYPES: dict[str, Format] = {
     "text/csv": "csv",

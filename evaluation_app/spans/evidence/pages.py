@@ -33,7 +33,7 @@ PRESETS = (
     ("90d", gettext_lazy("90 days")),
 )
 
-router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+router = Router(auth=BearerAuth(), tags=["telemetry"])
 
 
 def read_range(values: Mapping[str, str], within: tuple[tuple[str, datetime], ...] | None = None) -> Range:

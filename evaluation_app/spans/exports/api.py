@@ -9,6 +9,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import ApiKey
@@ -43,7 +44,7 @@ FILE = {
     }
 }
 
-router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 
 
 @router.get(

@@ -9,6 +9,7 @@ from ninja import Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from evaluation_app.spans.search.schemas import SpanFilters, SpanPageAnswer, TraceAnswer
@@ -18,7 +19,7 @@ from evaluation_app.spans.store.span_reads import trace_spans
 TOO_SLOW = "this search took too long and was given up; state since and until, a type or a collection, and ask again"
 OWN = ("limit", "cursor", "content")
 
-router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 
 
 @router.get(

@@ -1,0 +1,53 @@
+"""What people and API keys may do, and the roles that people have. No database."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from django.db import models
+from django.utils.translation import gettext_lazy
+
+
+class Permission(StrEnum):
+    """What a role gives, and the scopes of API keys.
+
+    read: documents, chunks, evaluations. ask: search and answers. write: documents, settings, jobs. evaluate: test
+    sets, evaluation runs, and the query runs of everybody. administer: who may what, deletion, exports of the whole.
+    """
+
+    READ = "read"
+    ASK = "ask"
+    WRITE = "write"
+    EVALUATE = "evaluate"
+    ADMINISTER = "administer"
+
+
+ALL_PERMISSIONS = frozenset(Permission)
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", gettext_lazy("Viewer")
+    ASKER = "asker", gettext_lazy("Asker")
+    CURATOR = "curator", gettext_lazy("Curator")
+    EVALUATOR = "evaluator", gettext_lazy("Evaluator")
+    ADMINISTRATOR = "administrator", gettext_lazy("Administrator")
+
+
+GIVEN: dict[str, frozenset[Permission]] = {
+    Role.VIEWER: frozenset({Permission.READ}),
+    Role.ASKER: frozenset({Permission.READ, Permission.ASK}),
+    Role.CURATOR: frozenset({Permission.READ, Permission.ASK, Permission.WRITE}),
+    Role.EVALUATOR: frozenset({Permission.READ, Permission.ASK, Permission.EVALUATE}),
+    Role.ADMINISTRATOR: ALL_PERMISSIONS,
+}
+
+# Principals of access lists, as ragd/schema.sql numbers them
+ADMINISTRATORS, EVERYBODY = 0, 1
+
+
+def user_principal(pk: int) -> int:
+    return 2 * pk
+
+
+def group_principal(pk: int) -> int:
+    return 2 * pk + 1

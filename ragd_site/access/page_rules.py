@@ -1,0 +1,137 @@
+"""What each page needs: for reading (GET) and for changing (POST). Where a page is of a collection, it is needed there.
+
+`tests/access/test_rules.py` walks every address: one that is in no table here has the default of a collection's page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Model
+
+from collections_app.domain.permissions import Permission
+from collections_app.models import Collection, Operation
+from evaluation_app.models import BakeOff, EvaluationRun, GoldenSet, Sweep
+from retrieval_app.models import QueryRun
+
+READ, ASK, WRITE = Permission.READ, Permission.ASK, Permission.WRITE
+EVALUATE, ADMINISTER = Permission.EVALUATE, Permission.ADMINISTER
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """None: whoever is logged in. everywhere: in all collections, else in that of the address, or in some."""
+
+    get: Permission | None
+    post: Permission | None
+    everywhere: bool = False
+
+
+OF_COLLECTION = Rule(READ, WRITE)
+OF_EVALUATION = Rule(READ, EVALUATE)
+OF_SERVER = Rule(ADMINISTER, ADMINISTER, everywhere=True)
+ANYBODY = Rule(None, None)
+
+RULES: dict[str, Rule] = {
+    # about nobody's text
+    **dict.fromkeys(
+        (
+            "collections:theme",
+            "collections:list",
+            "collections:switcher",
+            "evaluation:home",
+            "evaluation:palette",
+            "evaluation:style",
+            "evaluation:status",
+            "collections:models",
+            "collections:admin-internals",
+            "collections:model-add",
+            "collections:model-edit",
+            "collections:model-delete",
+            "collections:model-test",
+            "collections:operation",
+        ),
+        ANYBODY,
+    ),
+    "collections:create": Rule(WRITE, WRITE, everywhere=True),
+    "collections:import": Rule(WRITE, WRITE, everywhere=True),
+    "collections:delete": Rule(ADMINISTER, ADMINISTER),
+    "collections:upload": Rule(WRITE, WRITE),
+    "collections:upload-plan": Rule(WRITE, WRITE),
+    "collections:upload-members": Rule(WRITE, WRITE),
+    "collections:urls": Rule(WRITE, WRITE),
+    "collections:s3": Rule(WRITE, WRITE),
+    "collections:text": Rule(WRITE, WRITE),
+    "collections:edit": Rule(WRITE, WRITE),
+    "collections:change": Rule(WRITE, WRITE),
+    "collections:settings": Rule(WRITE, WRITE),
+    "collections:export": Rule(WRITE, WRITE),
+    "collections:preview": Rule(READ, READ),
+    "collections:preview-sample": Rule(READ, READ),
+    "collections:filter-completions": Rule(READ, READ),
+    "collections:check": OF_SERVER,
+    "collections:audit": OF_SERVER,
+    # questions
+    "retrieval:ask": Rule(ASK, ASK),
+    "retrieval:ask-stream": Rule(ASK, ASK),
+    "retrieval:runs": Rule(READ, ASK),
+    "retrieval:run-log": Rule(READ, READ),
+    "retrieval:run": Rule(READ, ASK),
+    "retrieval:receipt": Rule(READ, READ),
+    "retrieval:replay": Rule(ASK, ASK),
+    "retrieval:playground": Rule(ASK, ASK),
+    "retrieval:playground-row": Rule(ASK, ASK),
+    "evaluation:feedback": Rule(ASK, ASK),
+    # of the server
+    "evaluation:operations": OF_SERVER,
+    "evaluation:retry-failed": OF_SERVER,
+    "evaluation:upkeep": OF_SERVER,
+    "evaluation:try-rules": OF_SERVER,
+    "evaluation:prices": Rule(None, ADMINISTER, everywhere=True),
+    "evaluation:evidence": OF_SERVER,
+    # evaluation
+    "evaluation:impact": Rule(READ, READ),
+    "evaluation:golden-of-chunk": Rule(READ, READ),
+    "evaluation:golden-of-document": Rule(READ, READ),
+    "evaluation:document-traces": Rule(READ, READ),
+    "evaluation:spans-export": Rule(READ, READ),
+}
+
+# How the start of an address says which collection it is of: the argument, the model, the field with its name.
+TARGETS: tuple[tuple[str, str, type[Model], str], ...] = (
+    ("evaluation/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
+    ("evaluation/board/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
+    ("evaluation/board/fixes/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
+    ("evaluation/board/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
+    ("evaluation/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
+    ("evaluation/sweeps/<int:pk>", "pk", Sweep, "collection_name"),
+    ("models/bake-offs/<uuid:pk>", "pk", BakeOff, "collection_name"),
+    ("runs/<uuid:run_id>", "run_id", QueryRun, "collection_name"),
+    ("collections/operation/<uuid:operation_id>", "operation_id", Operation, "subject"),
+)
+
+
+def rule_of(view_name: str) -> Rule:
+    """The rule of a page; by default that of a collection's page, or of an evaluation's."""
+    if view_name in RULES:
+        return RULES[view_name]
+    return OF_EVALUATION if view_name.startswith("evaluation:") else OF_COLLECTION
+
+
+def find_target(route: str, arguments: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """(whether the address names something of a collection, the collection's name or None where that is not there)."""
+    if route.startswith(("collections/<str:name>", "evaluation/live/<str:name>")):
+        return True, str(arguments["name"])
+    for start, argument, model, field in TARGETS:
+        if route.startswith(start):
+            rows = model._default_manager.filter(pk=arguments[argument])
+            return True, rows.values_list(field, flat=True).first()
+    return False, None
+
+
+def find_collection_id(name: str) -> int | None:
+    return (
+        Collection.objects.live().filter(name=name).values_list("pk", flat=True).first() if "\x00" not in name else None
+    )

@@ -1,0 +1,260 @@
+"""Who may read and write which rows: one policy for each table, applied after every migration.
+
+A table is in POLICIES, in OPEN (no text of documents or questions), or closed to `ragd_reader`. Where a row is of
+documents, it is hidden from those who may not read one of them now, whenever it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collections_app.row_access import READER
+from ragd.store.store import Connection, execute, fetch_all
+
+
+def allowed(permission: str, column: str = "collection_id") -> str:
+    """The collection with the id `column` gives whoever asks the permission ("runs": to see everybody's runs)."""
+    return f"((SELECT ragd_all('{permission}')) OR {column} = ANY ((SELECT ragd_allowed('{permission}'))::bigint[]))"
+
+
+def named(permission: str, column: str = "collection_name", moment: str = "") -> str:
+    """The same by the name of a live collection; what came before it was made belongs to another of its name."""
+    later = f" AND c.created_at <= {moment}" if moment else ""
+    given = allowed(permission, "c.id")
+    live = f"SELECT FROM collections c WHERE c.name = {column} AND c.deleted_at IS NULL{later} AND {given}"
+    return f"((SELECT ragd_all('{permission}')) OR EXISTS ({live}))"
+
+
+def shows(documents: str, collection: str = "collection_id") -> str:
+    """None of the documents, an array of ids, is kept from whoever asks."""
+    return f"((SELECT NOT ragd_any_narrowed()) OR NOT ragd_hides({collection}, {documents}))"
+
+
+def shows_named(documents: str, column: str = "collection_name") -> str:
+    live = f"c.name = {column} AND c.deleted_at IS NULL"
+    hidden = f"SELECT FROM collections c WHERE {live} AND ragd_hides(c.id, {documents})"
+    return f"((SELECT NOT ragd_any_narrowed()) OR NOT EXISTS ({hidden}))"
+
+
+def within(table: str, row: str, condition: str) -> str:
+    """There is a row of the table, visible to whoever asks, with the id `row` gives, for which the condition holds."""
+    return f"EXISTS (SELECT FROM {table} p WHERE p.id = {row} AND {condition})"
+
+
+def parent(table: str, key: str, column: str) -> str:
+    """The row that `column` points at is seen."""
+    return f"EXISTS (SELECT FROM {table} parent WHERE parent.{key} = {column})"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """read, write: conditions in SQL; write is held beside read. "" as write: nothing is written as the bound role."""
+
+    read: str
+    write: str = ""
+
+
+NOBODY = Policy("false")
+OF_COLLECTION = Policy(allowed("read"), allowed("write"))
+OF_DOCUMENT = Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("write"))
+EVALUATED = Policy(named("read"), named("evaluate"))
+DOCUMENT_ROWS = f"{allowed('administer')} OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
+RUN_DOCUMENTS = "documents_of_run(retrieved_ids, lists)"
+OWN_ENTRY = "user_id = (SELECT (ragd_access() ->> 'user')::integer)"
+ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jsonb_build_array(golden))"
+EXPECTED = "documents_of_list(expected_doc_ids) || documents_of_keys(expected_chunks)"
+
+POLICIES: dict[str, Policy] = {
+    "collections": Policy(allowed("read", "id"), allowed("write", "id")),
+    "documents": Policy(DOCUMENT_ROWS, allowed("write")),
+    "chunks": Policy(DOCUMENT_ROWS),
+    "document_access": NOBODY,
+    "role_grants": Policy(allowed("administer"), "true"),
+    # of documents
+    **dict.fromkeys(
+        (
+            "document_revisions",
+            "chunk_overlays",
+            "chunk_findings",
+            "ingest_jobs",
+            "uploads",
+            "page_layouts",
+            "state_changes",
+        ),
+        OF_DOCUMENT,
+    ),
+    "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
+    "fetched_sources": Policy(parent("documents", "id", "document_id"), "true"),
+    "generation_documents": Policy(
+        within("generations", "generation_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"
+    ),
+    "recognized_pages": NOBODY,
+    "embedded_batches": NOBODY,
+    # of collections
+    **dict.fromkeys(
+        (
+            "ingest_batches",
+            "recall_probes",
+            "finding_scans",
+            "duplicate_scans",
+            "past_indexes",
+            "generations",
+            "retrieval_app_calibration",
+            "retrieval_app_savedplan",
+        ),
+        OF_COLLECTION,
+    ),
+    # queries
+    "retrieval_app_queryrun": Policy(
+        f"{allowed('read')} AND ({OWN_ENTRY} OR {allowed('runs')}) AND {shows(RUN_DOCUMENTS)}", allowed("ask")
+    ),
+    "retrieval_app_retrievedchunk": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("ask")),
+    "run_scores": Policy(
+        f"{parent('retrieval_app_queryrun', 'id', 'query_run')} OR {named('runs', moment='asked_at')}"
+        f" AND {shows_named('documents_of_keys(retrieved_ids)')}",
+        "true",
+    ),
+    "spans": Policy(
+        f"{parent('retrieval_app_queryrun', 'trace_id', 'trace_id')}"
+        f" OR {parent('retrieval_app_queryrun', 'id', 'run_id')}"
+        f" OR {named('administer', 'collection', 'started_at')} OR (SELECT ragd_all('administer'))"
+        # of no query, such as an ingest, which may name documents
+        f" OR run_id IS NULL AND (SELECT NOT ragd_any_narrowed())"
+        f" AND ({named('runs', 'collection', 'started_at')} OR collection = '' AND trace_is_open(trace_id))"
+    ),
+    "span_rollups": Policy(f"{named('runs', 'collection', 'hour + make_interval(hours => hours)')}"),
+    # evaluation
+    **dict.fromkeys(
+        ("evaluation_samplings", "evaluation_sweeps", "promotion_gates", "golden_sets"),
+        EVALUATED,
+    ),
+    "evaluation_runs": Policy(named("read", moment="created_at"), named("evaluate")),
+    "bake_offs": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
+    "golden_questions": Policy(
+        within("golden_sets", "golden_set_id", shows_named(EXPECTED, "p.collection_name")), "true"
+    ),
+    "golden_set_versions": Policy(
+        within("golden_sets", "golden_set_id", shows_named("documents_of_questions(questions)", "p.collection_name")),
+        "true",
+    ),
+    "board_cards": Policy(parent("golden_sets", "id", "golden_set_id"), "true"),
+    "evaluation_items": Policy(
+        within("evaluation_runs", "run_id", shows_named(ITEM_DOCUMENTS, "p.collection_name")), "true"
+    ),
+    "evaluation_comparisons": Policy(
+        f"{parent('evaluation_runs', 'id', 'base_id')} AND {parent('evaluation_runs', 'id', 'other_id')}", "true"
+    ),
+    "evaluation_tried_fixes": Policy(parent("evaluation_runs", "id", "run_id"), "true"),
+    "evaluation_bisections": Policy(
+        f"{parent('evaluation_items', 'id', 'bad_id')} AND {parent('evaluation_items', 'id', 'good_id')}", "true"
+    ),
+    "review_tasks": Policy(
+        f"(query_run IS NULL OR {parent('retrieval_app_queryrun', 'id', 'query_run')})"
+        f" AND (item_id IS NULL OR {parent('evaluation_items', 'id', 'item_id')}) AND {named('read')}",
+        "true",
+    ),
+    "reviews": Policy(parent("review_tasks", "id", "task_id"), "true"),
+    # the server's books
+    "operations": Policy(
+        f"{named('administer', 'subject')} OR (SELECT ragd_all('administer'))"
+        f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')})",
+        "true",
+    ),
+    "operation_files": Policy(parent("operations", "id", "operation_id"), "true"),
+    "idempotency_records": Policy(
+        "owner = 'key:' || (SELECT ragd_access() ->> 'key') OR owner = 'user:' || (SELECT ragd_access() ->> 'user')",
+        "true",
+    ),
+    "api_keys": Policy("(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"),
+    "reports": Policy("(SELECT ragd_all('administer'))"),
+    "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
+    "audit_subjects": Policy("(SELECT ragd_all('administer'))"),
+}
+
+# No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
+OPEN: dict[str, bool] = {
+    **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings", "conformance_results"), False),
+    **dict.fromkeys(("model_prices", "model_settings", "providers", "worker_heartbeats", "span_writers"), True),
+    **dict.fromkeys(("span_senders", "fetch_hosts", "kept_judgements"), True),
+    **dict.fromkeys(("auth_user", "auth_group", "auth_permission", "auth_user_groups", "auth_group_permissions"), True),
+    **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
+    **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),
+    "axes_accesslog": True,
+}
+
+TABLES = """
+SELECT c.relname FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') ORDER BY c.relname
+"""
+CHUNK_TABLES = """
+SELECT t.relname, s.collection_id FROM chunk_stats s
+JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))
+"""
+MAKE_ROLE = f"""
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{READER}') THEN
+        CREATE ROLE {READER} NOLOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOINHERIT;
+    END IF;
+    IF NOT pg_has_role(current_user, '{READER}', 'SET') THEN
+        EXECUTE format('GRANT {READER} TO %I', current_user);
+    END IF;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- somebody else made it at the same moment
+END $$
+"""
+# The names of documents in what a row keeps as JSON; a key is "doc_id#chunk_index".
+FUNCTIONS = """
+CREATE OR REPLACE FUNCTION documents_of_keys(keys jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ARRAY(SELECT regexp_replace(item #>> '{}', '#[0-9]+$', '')
+                 FROM jsonb_path_query(keys, '$[*] ? (@.type() == "string")') AS item);
+CREATE OR REPLACE FUNCTION documents_of_list(names jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ARRAY(SELECT item #>> '{}' FROM jsonb_path_query(names, '$[*] ? (@.type() == "string")') AS item);
+CREATE OR REPLACE FUNCTION documents_of_run(retrieved jsonb, lists jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN documents_of_keys(retrieved) || documents_of_keys(jsonb_path_query_array(lists, '$.*[*][0]'));
+-- A trace with a span of a collection whose runs the asker sees: read as the owner, since a policy of spans asks it.
+CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
+                   WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))
+$$;
+CREATE OR REPLACE FUNCTION documents_of_questions(questions jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN documents_of_list(jsonb_path_query_array(questions, '$[*].expected_doc_ids[*]'))
+        || documents_of_keys(jsonb_path_query_array(questions, '$[*].expected_chunks[*]'));
+"""
+
+
+def protect(connection: Connection) -> None:
+    """Make the role, and give every table its policy; running it again changes nothing. The caller commits."""
+    execute(connection, MAKE_ROLE)
+    execute(connection, FUNCTIONS)
+    execute(connection, f"GRANT USAGE ON SCHEMA public TO {READER}")
+    tables = [name for (name,) in fetch_all(connection, TABLES)]
+    for table in tables:
+        if table in POLICIES:
+            _apply(connection, table, POLICIES[table])
+        elif table in OPEN:
+            execute(
+                connection,
+                f"GRANT {'SELECT, INSERT, UPDATE, DELETE' if OPEN[table] else 'SELECT'} ON {table} TO {READER}",
+            )
+    for part, collection_id in fetch_all(connection, CHUNK_TABLES):
+        execute(connection, "SELECT ragd_protect_chunks(%(part)s, %(id)s)", {"part": part, "id": collection_id})
+
+
+def _apply(connection: Connection, table: str, policy: Policy) -> None:
+    execute(connection, f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    for name in ("ragd_read", "ragd_insert", "ragd_update", "ragd_delete"):
+        execute(connection, f"DROP POLICY IF EXISTS {name} ON {table}")
+    execute(connection, f"CREATE POLICY ragd_read ON {table} FOR SELECT TO {READER} USING ({policy.read})")
+    execute(connection, f"GRANT SELECT ON {table} TO {READER}")
+    if policy.write:
+        execute(connection, f"GRANT INSERT, UPDATE, DELETE ON {table} TO {READER}")
+        held = f"({policy.read}) AND ({policy.write})"
+        execute(connection, f"CREATE POLICY ragd_insert ON {table} FOR INSERT TO {READER} WITH CHECK ({held})")
+        execute(
+            connection,
+            f"CREATE POLICY ragd_update ON {table} FOR UPDATE TO {READER} USING ({held}) WITH CHECK ({held})",
+        )
+        execute(connection, f"CREATE POLICY ragd_delete ON {table} FOR DELETE TO {READER} USING ({held})")

@@ -1,0 +1,186 @@
+"""Row-level security: what a bound reader sees of every table, on every path of retrieval, and after changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import ProgrammingError, connection, transaction
+from psycopg.errors import InsufficientPrivilege
+
+import ragd
+from collections_app.access_context import NOBODY, Access, using_access
+from collections_app.domain.permissions import Permission, Role
+from collections_app.models import Chunk, Collection, Document, DocumentRevision, RoleGrant
+from collections_app.services.governance.access import access_of_user
+from collections_app.services.governance.document_access import set_access, widen
+from ragd.search.retrieval import retrieve_detailed
+from ragd.store.indexing import delete_document_chunks, index
+from ragd.store.postings import build_postings
+from ragd.store.store import fetch_all
+from ragd.store.tables import create_collection
+from ragd.types import RetrievePlan
+from ragd_site.postgresql.row_security import OPEN, POLICIES, protect
+from tests.builders import WordEmbedder, make_chunks
+
+pytestmark = pytest.mark.django_db
+WORDS = "heron marsh reed water bird"
+
+
+@dataclass
+class Marsh:
+    collection: Collection
+    ada: User
+    bob: User
+    rangers: Group
+
+    def store(self) -> ragd.Store:
+        return ragd.Store(connection, self.collection.pk, WordEmbedder(), exact_threshold=5)
+
+
+@pytest.fixture
+def marsh() -> Iterator[Marsh]:
+    """Ten documents that all answer the same words; three narrowed: to ada, to the rangers, to administrators."""
+    pk = create_collection(connection, name="marsh", embed_model="words", embed_dims=32)
+    Collection.objects.filter(pk=pk).update(open_role=Role.ASKER)
+    for number in range(10):
+        Document.objects.create(
+            collection_id=pk, doc_id=f"d{number}", title=f"heron {number}", text=f"{WORDS} {number}"
+        )
+    store = ragd.Store(connection, pk, WordEmbedder())
+    index([chunk for n in range(10) for chunk in make_chunks(f"d{n}", f"{WORDS} {n}", f"{WORDS} nest {n}")], store)
+    ada, bob = (User.objects.create_user(name) for name in ("ada", "bob"))
+    rangers = Group.objects.create(name="rangers")
+    bob.groups.add(rangers)
+    made = Marsh(Collection.objects.get(pk=pk), ada, bob, rangers)
+    set_access(made.collection, ["d1"], users=[ada.pk])
+    set_access(made.collection, ["d2"], groups=[rangers.pk])
+    set_access(made.collection, ["d3"])
+    yield made
+
+
+PUBLIC = {f"d{number}" for number in (0, 4, 5, 6, 7, 8, 9)}
+
+
+def documents(access: Access) -> set[str]:
+    with using_access(access):
+        return set(Document.objects.values_list("doc_id", flat=True))
+
+
+def test_documents_chunks_and_counts_are_those_that_the_reader_may_read(marsh: Marsh) -> None:
+    ada, bob = access_of_user(marsh.ada), access_of_user(marsh.bob)
+    assert documents(ada) == PUBLIC | {"d1"}
+    assert documents(bob) == PUBLIC | {"d2"}
+    assert documents(NOBODY) == set()
+    with using_access(ada):
+        assert set(Chunk.objects.values_list("doc_id", flat=True)) == PUBLIC | {"d1"}
+        table = f"chunks_c{marsh.collection.pk}_g1"
+        assert {row[0] for row in fetch_all(connection, f"SELECT DISTINCT doc_id FROM {table}")} == PUBLIC | {"d1"}
+    with using_access(NOBODY):
+        assert fetch_all(connection, f"SELECT count(*) FROM {table}") == [(0,)]
+        assert Collection.objects.count() == 0
+
+
+@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
+@pytest.mark.parametrize("exact", ["always", "never", "auto"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_pool_of_every_path_is_filled_from_what_the_reader_may_read(
+    marsh: Marsh, mode: str, exact: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = marsh.store()
+    if exact != "always":
+        store.build_vector_index()
+    if packed:
+        monkeypatch.setattr("ragd.search.lexical_search.POSTINGS_MIN", 1)
+        build_postings(store)
+    plan = RetrievePlan(mode=mode, exact=exact, k=16, candidate_pool=16)  # type: ignore[arg-type]
+    for user, extra in ((marsh.ada, "d1"), (marsh.bob, "d2")):
+        with using_access(access_of_user(user)), transaction.atomic():
+            found = retrieve_detailed(WORDS, plan, marsh.store())
+        assert {each.doc_id for each in found.candidates} == PUBLIC | {extra}
+        assert len(found.candidates) == 16
+        for listed in found.lists.values():
+            assert {each.doc_id for each in listed} <= PUBLIC | {extra}
+    with transaction.atomic():
+        assert len(retrieve_detailed(WORDS, RetrievePlan(mode=mode, exact=exact, k=20), marsh.store()).candidates) == 20  # type: ignore[arg-type]
+
+
+def test_a_change_of_the_list_reaches_chunks_that_are_there_and_those_that_come(marsh: Marsh) -> None:
+    set_access(marsh.collection, ["d4"], users=[marsh.bob.pk])
+    index(make_chunks("d4", "other words", "and more of them", "and more"), marsh.store())
+    with using_access(access_of_user(marsh.ada)):
+        assert not Chunk.objects.filter(doc_id="d4").exists()
+        assert not Document.objects.filter(doc_id="d4").exists()
+    with using_access(access_of_user(marsh.bob)):
+        assert Chunk.objects.filter(doc_id="d4").count() == 3
+    widen(marsh.collection, ["d4"])
+    with using_access(access_of_user(marsh.ada)):
+        assert Chunk.objects.filter(doc_id="d4").count() == 3
+    marsh.bob.groups.clear()
+    assert documents(access_of_user(marsh.bob)) == PUBLIC
+
+
+def test_revisions_of_a_deleted_document_stay_as_narrow_as_it_was(marsh: Marsh) -> None:
+    delete_document_chunks(["d1"], marsh.store())
+    Document.objects.filter(doc_id="d1").delete()
+    DocumentRevision.objects.create(
+        collection=marsh.collection, doc_id="d1", revision=1, text="secret", made_at=marsh.collection.created_at
+    )
+    with using_access(access_of_user(marsh.bob)):
+        assert not DocumentRevision.objects.exists()
+    with using_access(access_of_user(marsh.ada)):
+        assert DocumentRevision.objects.get().text == "secret"
+    Document.objects.create(collection=marsh.collection, doc_id="d1", text="again")
+    assert documents(access_of_user(marsh.bob)) == PUBLIC | {"d2"}
+
+
+def test_administrators_of_a_collection_read_every_document(marsh: Marsh) -> None:
+    RoleGrant.objects.create(user=marsh.bob, collection_id=marsh.collection.pk, role=Role.ADMINISTRATOR)
+    assert documents(access_of_user(marsh.bob)) == PUBLIC | {"d1", "d2", "d3"}
+
+
+def test_the_bound_role_cannot_write_what_its_permissions_do_not_allow(marsh: Marsh) -> None:
+    with using_access(access_of_user(marsh.ada)), transaction.atomic():
+        assert Document.objects.filter(doc_id="d0").update(title="changed") == 0
+        with pytest.raises(ProgrammingError) as caught, transaction.atomic():
+            Document.objects.create(collection=marsh.collection, doc_id="new")
+        assert isinstance(caught.value.__cause__, InsufficientPrivilege)
+        assert fetch_all(connection, "SELECT * FROM document_access") == []
+    RoleGrant.objects.create(user=marsh.ada, collection_id=marsh.collection.pk, role=Role.CURATOR)
+    with using_access(access_of_user(marsh.ada)):
+        assert Document.objects.filter(doc_id__in=["d0", "d2"]).update(title="changed") == 1
+
+
+def test_access_goes_back_after_a_rollback_and_a_block(marsh: Marsh) -> None:
+    ada = access_of_user(marsh.ada)
+    with pytest.raises(RuntimeError), using_access(ada), transaction.atomic():
+        assert Document.objects.count() == 8
+        raise RuntimeError
+    assert Document.objects.count() == 10
+    with using_access(ada):
+        assert Document.objects.count() == 8
+    assert Document.objects.count() == 10
+
+
+def test_scopes_and_limits_cut_an_access_down(marsh: Marsh) -> None:
+    access = access_of_user(marsh.ada)
+    pk = marsh.collection.pk
+    assert access.may(Permission.ASK, pk) and not access.within(frozenset({Permission.READ})).may(Permission.ASK, pk)
+    assert access.inside([]).collections == {}
+    assert documents(access.inside([])) == set()
+
+
+def test_every_table_has_a_policy_or_is_stated_to_hold_no_text() -> None:
+    """Those of neither list are closed to the bound role: it has no right on them."""
+    rows = fetch_all(
+        connection,
+        "SELECT c.relname, c.relrowsecurity, has_table_privilege('ragd_reader', c.oid, 'SELECT') FROM pg_class c"
+        " WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')",
+    )
+    for table, is_secured, is_readable in rows:
+        assert is_secured == (table in POLICIES), table
+        assert is_readable == (table in POLICIES or table in OPEN), table
+    assert not set(POLICIES) & set(OPEN)
+    protect(connection)  # may be run again
