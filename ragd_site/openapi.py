@@ -18,6 +18,7 @@ from collections_app.models import Operation
 from collections_app.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT
 from collections_app.services.governance.security_policy import SCORE_MAX
 from evaluation_app.scoring.sampling import PER_DAY_MAX
+from evaluation_app.spans.exports.formats import FORMATS
 from ragd import telemetry
 from ragd.types import POOL_MAX, RRF_K_MAX
 from retrieval_app.runs.lineage import DAYS_MAX
@@ -42,6 +43,7 @@ DOC_ID: Schema = {
 LINE: Schema = {"minLength": 1, "maxLength": LABEL_MAX_CHARS, "pattern": EDGE}
 TEXT: Schema = {"minLength": 1, "pattern": r"[A-Za-z0-9]"}
 NUMBER: Schema = {"pattern": r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$"}
+TEXT_OR_NONE: Schema = {"pattern": r"^$|[A-Za-z0-9]"}
 LANGUAGE: Schema = {"pattern": r"^([a-z]{2})?$"}
 MOMENT: Schema = {
     "pattern": r"^$|^[1-9][0-9]{0,3}[mhd]$|^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
@@ -72,6 +74,8 @@ OPERATIONS: Mapping[tuple[str, str], Schema] = {
     ("/v1/operations", "kind"): {"enum": list(Operation.Kind.values)},
     ("/v1/spans/export", "content"): {"enum": ["stored"]},
     ("/v1/runs/{run_id}/spans/export", "content"): {"enum": ["stored"]},
+    ("/v1/spans/export", "format"): {"enum": list(FORMATS)},
+    ("/v1/runs/{run_id}/spans/export", "format"): {"enum": list(FORMATS)},
     ("/v1/spans", "environment"): {"items": {"enum": [*telemetry.ENVIRONMENTS, "all"]}},
     ("/v1/spans", "status"): {"items": {"enum": ["ok", "error", "unset"]}},
     ("/v1/golden-sets/{golden_set}/import", "columns"): {"format": "columns"},
@@ -112,6 +116,10 @@ BODIES: Mapping[str, Schema] = {
 FIELDS: Mapping[tuple[str, str], Schema] = {
     ("CollectionRequest", "name"): NAME,
     ("GoldenSetRequest", "name"): NAME,
+    ("GoldenSetChanges", "name"): NAME,
+    ("QuestionRequest", "question"): TEXT,
+    ("FeedbackIn", "comment"): TEXT_OR_NONE,
+    ("FeedbackIn", "correction"): TEXT_OR_NONE,
     ("CollectionRequest", "language"): {"format": "language"},
     ("CollectionChanges", "language"): {"format": "language"},
     ("DocumentRequest", "content"): TEXT,
@@ -142,6 +150,14 @@ SCHEMAS: Mapping[str, Schema] = {
     "ChunkChanges": _either("content", "enabled"),
     "PreviewRequest": _either("doc_id", "content"),
     "BulkRequest": _either("doc_ids", "filter"),
+    "QuestionRequest": {"allOf": [{"required": ["question"], "properties": {"question": STATED}}]},
+    "FeedbackIn": {
+        "anyOf": [
+            {"required": ["correct"], "properties": {"correct": STATED}},
+            {"required": ["comment"], "properties": {"comment": {"minLength": 1}}},
+            {"required": ["correction"], "properties": {"correction": {"minLength": 1}}},
+        ]
+    },
 }
 
 

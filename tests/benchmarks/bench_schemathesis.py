@@ -28,7 +28,7 @@ def main() -> None:
         server.call("PUT", "/v1/collections/notes/documents/a", {"content": "The pump moves water."})
         server.call("POST", "/v1/golden-sets", {"name": "set", "collection": "notes"})
         asked = server.call("POST", "/v1/collections/notes/search", {"query": "pump"})
-        schema = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json")
+        schema = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json", timeout=120)
         known = {"collection": ["notes"], "doc_id": ["a"], "golden_set": ["set"], "run_id": [asked["run_id"]]}
         key = {"Authorization": f"Bearer {server.key}"}
         show(examine(schema, known, headers=key, requests=options.requests, seed=options.seed))

@@ -54,15 +54,21 @@ SEMANTIC = {
     ("invalid_export", "file"), ("unreadable_file", "file"), ("no_chat_model", ""), ("invalid_input", "doc_ids"),
     ("invalid_input", "embed_dims"), ("invalid_input", "overlap_tokens"), ("invalid_input", "filter"),
     ("invalid_input", "token_budget"), ("lexical_disabled", ""), ("unreachable", "bucket"), ("empty_content", ""),
-    ("invalid_input", "expires_at"), ("invalid_input", "as_of"), ("address_refused", ""), ("invalid_input", "settings"),
+    ("invalid_input", "expires_at"), ("invalid_input", "embed_model"), ("no_judge_model", ""), ("invalid_input", "file"),
+    ("invalid_input", "as_of"), ("address_refused", ""), ("invalid_input", "settings"),
 }  # fmt: skip
 
 
-def is_semantic(content: bytes) -> bool:
+BY_ACTION = "POST /v1/collections/{collection}/impact"  # which of its fields are needed follows from the action
+
+
+def is_semantic(operation: str, content: bytes) -> bool:
     try:
         error = json.loads(content)["error"]
     except (ValueError, TypeError, KeyError):
         return False
+    if operation == BY_ACTION and error.get("type") == "invalid_input":
+        return True
     return bool({(error.get("type"), error.get("field", "")), (error.get("type"), "")} & SEMANTIC)
 
 
@@ -85,7 +91,11 @@ class Report:
             try:
                 case.validate_response(response, checks=[check])
             except (FailureGroup, AssertionError) as failure:
-                if name in (REFUSED, SERVER_ERROR) and response.status_code != 500 and is_semantic(response.content):
+                if (
+                    name in (REFUSED, SERVER_ERROR)
+                    and response.status_code != 500
+                    and is_semantic(case.operation.label, response.content)
+                ):
                     error = json.loads(response.content)["error"]
                     self.semantic[f"{error['type']} {error.get('field', '')}"] += 1
                     continue

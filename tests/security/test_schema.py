@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import schemathesis
 from django.test import Client
 
+from collections_app.domain.identity import DOC_ID_MAX_CHARS, NAME_MAX_CHARS
 from collections_app.models import Collection
+from ragd_site import web
 from ragd_site.api import openapi_document
 from tests.api.conftest import Api
 from tests.api.conftest import api as api
@@ -77,3 +80,10 @@ def test_the_description_states_what_services_demand() -> None:
     listed = described()["paths"]["/v1/runs"]["get"]["parameters"]
     assert next(item["schema"] for item in listed if item["name"] == "limit")["maximum"] == 500
     assert "404" in described()["paths"]["/v1/runs/{run_id}/spans"]["get"]["responses"]
+
+
+def test_the_longest_name_and_doc_id_make_an_address_that_the_server_reads() -> None:
+    """Ids of 512 characters outside of the Basic Multilingual Plane were answered with 414."""
+    encoded = len(quote("\U0001f9dc"))
+    path = max(len(path) for path in described()["paths"] if "{doc_id}" in path)
+    assert (NAME_MAX_CHARS + DOC_ID_MAX_CHARS) * encoded + path + 40 < web.limit_request_line
