@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import StrictBool, StrictInt
+from pydantic import StrictBool
 
 from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request, Stored
 from collections_app.domain.differences import Change, Part
 from collections_app.models import DocumentRevision
 from collections_app.services.documents.bulk_changes import DocumentResult
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy
 
 

@@ -15,7 +15,6 @@ from pydantic import (
     FiniteFloat,
     GetCoreSchemaHandler,
     StrictBool,
-    StrictInt,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -23,6 +22,7 @@ from collections_app.models import Chunk, Collection
 from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
 from collections_app.services.governance.security_policy import effective_security
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy, Segment
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import Field, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
@@ -23,6 +23,7 @@ from collections_app.services.sources.url_lists import ADDRESSES_MAX, UrlEntry, 
 from collections_app.services.uploads.folder_sync import Sync, SyncOutcome, commit_sync, open_sync
 from collections_app.services.uploads.upload_plan import Entry, PlanLine
 from collections_app.services.uploads.uploads import find_batch
+from collections_app.validation import StrictInt
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from ninja import Field, Schema, Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
-from pydantic import StrictBool, StrictInt
+from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
@@ -28,6 +28,7 @@ from collections_app.services.governance.document_access import resolve
 from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, submit_uploads
+from collections_app.validation import StrictInt
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
