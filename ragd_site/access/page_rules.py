@@ -91,6 +91,7 @@ RULES: dict[str, Rule] = {
     "evaluation:operations": OF_SERVER,
     "evaluation:retry-failed": OF_SERVER,
     "evaluation:upkeep": OF_SERVER,
+    "evaluation:leak-probe": OF_SERVER,
     "evaluation:try-rules": OF_SERVER,
     "evaluation:prices": Rule(None, ADMINISTER, everywhere=True),
     "evaluation:evidence": OF_SERVER,
