@@ -9,7 +9,9 @@ from typing import Any
 
 from django.db import connection
 
+from collections_app.access_context import elevated
 from collections_app.domain.overlays import MARK
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
 from collections_app.services.indexing.ingestion import hash_decisive
@@ -104,9 +106,10 @@ def relabel(
     if documents:
         names = [row["doc_id"] for row in chunks]
         keep_labels(collection, names, cause)
-        lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
-        execute(connection, WRITE, {"rows": canonical_json(documents)})
-        execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
+        with elevated(Permission.WRITE, collection.pk):
+            lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
+            execute(connection, WRITE, {"rows": canonical_json(documents)})
+            execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
         changed = Document.objects.listed().filter(pk__in=[row["id"] for row in documents])
         audit.record(actor, list(changed), audit.CHANGE, f"{cause.reason}: tags or metadata")
     return [row["doc_id"] for row in chunks]

@@ -12,6 +12,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
+from collections_app.access_context import system_access
 from collections_app.models import Collection, Generation, GenerationDocument
 from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import policy_for
@@ -80,24 +81,25 @@ def spec_of(source: Generation | Collection) -> GenerationSpec:
 def ensure_serving(collection: Collection) -> Generation:
     """The row of the generation that serves; made here for a collection that has none yet."""
     spec = spec_of(collection)
-    generation, _ = Generation.objects.get_or_create(
-        collection_id=collection.pk,
-        number=collection.generation,
-        defaults={
-            "hash": spec.hash,
-            "spec_version": SPEC_VERSION,
-            "embed_model": spec.embed_model,
-            "embed_dims": spec.embed_dims,
-            "hybrid_enabled": spec.hybrid_enabled,
-            "language": spec.language,
-            "vector_type": spec.vector_type,
-            "chunk_policy": collection.chunk_policy,
-            "policy": spec.policy.as_dict(),
-            "state": State.SERVING,
-            "created_at": collection.created_at,
-            "swapped_at": collection.created_at,
-        },
-    )
+    with system_access():
+        generation, _ = Generation.objects.get_or_create(
+            collection_id=collection.pk,
+            number=collection.generation,
+            defaults={
+                "hash": spec.hash,
+                "spec_version": SPEC_VERSION,
+                "embed_model": spec.embed_model,
+                "embed_dims": spec.embed_dims,
+                "hybrid_enabled": spec.hybrid_enabled,
+                "language": spec.language,
+                "vector_type": spec.vector_type,
+                "chunk_policy": collection.chunk_policy,
+                "policy": spec.policy.as_dict(),
+                "state": State.SERVING,
+                "created_at": collection.created_at,
+                "swapped_at": collection.created_at,
+            },
+        )
     return generation
 
 
@@ -164,9 +166,11 @@ def expire_retired(now: datetime) -> int:
 def drop_leftovers() -> int:
     """Remove the tables of generations that were cancelled or dropped; one that is in use is left for the next time."""
     dropped = 0
-    for collection_id, number in fetch_all(connection, LEFTOVERS):
+    with system_access():
+        leftovers = fetch_all(connection, LEFTOVERS)
+    for collection_id, number in leftovers:
         try:
-            with transaction.atomic():
+            with system_access(), transaction.atomic():
                 execute(connection, WAIT_BRIEFLY)
                 drop_generation(connection, collection_id, number)
             dropped += 1

@@ -11,6 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model, Q, QuerySet
 
+from collections_app.access_context import system_access
 from collections_app.models import AuditSubject, Collection
 from collections_app.models.library import Actor, name_actor
 
@@ -22,13 +23,14 @@ def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> 
     """One entry per subject. What no user did (a key, the system) stands under an inactive user of its own."""
     if not subjects:
         return
-    text = message if isinstance(actor, AbstractBaseUser) else f"{message} (by {name_actor(actor)})"
-    entries = LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
-    names = _collection_names(subjects)
-    AuditSubject.objects.bulk_create(
-        AuditSubject(entry=entry, collection_name=name, actor=name_actor(actor))
-        for entry, name in zip(entries, names, strict=True)
-    )
+    with system_access():
+        text = message if isinstance(actor, AbstractBaseUser) else f"{message} (by {name_actor(actor)})"
+        entries = LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
+        names = _collection_names(subjects)
+        AuditSubject.objects.bulk_create(
+            AuditSubject(entry=entry, collection_name=name, actor=name_actor(actor))
+            for entry, name in zip(entries, names, strict=True)
+        )
 
 
 def _collection_names(subjects: Sequence[Model]) -> list[str]:

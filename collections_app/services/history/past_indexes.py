@@ -18,6 +18,7 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
+from collections_app.access_context import system_access
 from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, GenerationDocument, PastIndex
@@ -105,13 +106,17 @@ def read_as_of(collection: Collection, at: datetime, read: Callable[[Store], Fou
     Raises what `read_past_state` raises, ServiceError 409 "not_restorable" where chunks or the index version of then
     are not kept, EmbedderError, and what `read` raises.
     """
-    return read_state(collection, read_past_state(collection, at), read)
+    with system_access():  # of all documents, as the table of then is; who asks reads their own of it
+        state = read_past_state(collection, at)
+    return read_state(collection, state, read)
 
 
 def read_state(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
     """`read_as_of` for a state that was read before, or put together of two by `PastState.mixed`."""
     at = state.at
-    if is_present(collection, state):
+    with system_access():
+        is_now = is_present(collection, state)
+    if is_now:
         with transaction.atomic():
             return AsOf(at, state.generation), read(open_store(collection))
     try:
@@ -131,7 +136,8 @@ def is_present(collection: Collection, state: PastState) -> bool:
 
 
 def _read(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
-    past = find_past_index(collection, state) or _make(collection, state)
+    with system_access():
+        past = find_past_index(collection, state) or _make(collection, state)
     with transaction.atomic():
         return AsOf(state.at, state.generation, _notes(past)), read(open_past(collection, past))
 

@@ -15,6 +15,8 @@ from django.conf import settings
 from django.db import connection, transaction
 
 import ragd
+from collections_app.access_context import elevated
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.parsing import PageLayout
 from collections_app.services.endpoints.providers import ingest_embedder
@@ -37,6 +39,7 @@ from collections_app.services.indexing.stored_documents import (
     hash_text,
     lock_document,
     refuse_archived,
+    refuse_hidden,
     size_utf8,
     text_pieces,
 )
@@ -144,6 +147,8 @@ def ingest(
     and the database raise; the previous version then stays whole.
     """
     progress = progress or Unwatched()
+    if before is None:
+        refuse_hidden(collection, [draft.doc_id])
     if before is not None and before.archived:
         raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
@@ -166,7 +171,8 @@ def ingest(
     known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force or before is None else ("chunks",))
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))
-    with transaction.atomic():
+    refuse_hidden(collection, [draft.doc_id])
+    with elevated(Permission.WRITE, collection.pk), transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
         if stored is not None and stored.archived:
             raise refuse_archived(draft.doc_id)
