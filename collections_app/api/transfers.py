@@ -20,7 +20,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.downloads import download_response
 from collections_app.http.paging import paginate
-from collections_app.models import Operation
+from collections_app.models import Collection, Operation
 from collections_app.services.transfer.export import Export, open_export
 from collections_app.services.transfer.export_reader import read_manifest
 from collections_app.services.transfer.import_stage import import_collection

@@ -1,4 +1,4 @@
-"""What curators, askers and evaluators do with keys that row-level security binds, from the first request to the last."""
+"""What curators, askers and evaluators do with keys that row-level security binds."""
 
 from __future__ import annotations
 

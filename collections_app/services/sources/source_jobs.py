@@ -14,6 +14,7 @@ from collections_app.models.library import name_actor
 from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
+from collections_app.services.indexing.stored_documents import refuse_hidden
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.sources.fetch_stage import address_of
 from collections_app.services.uploads.current_state import (
@@ -132,6 +133,7 @@ def submit_sources(
         batch = open_batch(collection, kind=kind, label=label, actor=actor)
         jobs: list[IngestJob] = []
         lines: list[PlanLine] = []
+        refuse_hidden(collection, [line.doc_id for line in plan.lines if line.status in SENT])
         for line, source in zip(plan.lines, sources, strict=False):
             if line.status not in SENT:
                 lines.append(line)

@@ -25,7 +25,7 @@ from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
-from collections_app.services.indexing.stored_documents import lock_documents
+from collections_app.services.indexing.stored_documents import lock_documents, refuse_hidden
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.uploads.current_state import Labels, RequestedMetadata
 from collections_app.services.uploads.upload_plan import (
@@ -233,6 +233,13 @@ def _enqueue_file(collection: Collection, offered: UploadItem, planner: Planner,
         )  # fmt: skip
     job = None
     if line.is_sent:
+        try:
+            refuse_hidden(collection, [line.doc_id])
+        except ServiceError as hidden:
+            return UploadOutcome(
+                name, line.doc_id, "rejected", error=hidden.message, error_type=hidden.type, plan="rejected",
+                batch=terms.batch,
+            )  # fmt: skip
         upload = store_upload(collection, line.doc_id, name, content, sha256=sha256)
         job = _job(collection, line, upload, offered, terms, planner.labels_of(line), is_archive=is_archive)
     elif line.job_id:
