@@ -140,9 +140,7 @@ class CollectionDetail(CollectionBrief):
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
-    security: dict[str, Any] = Field(
-        description="action (flag, redact or refuse), min_score and allow_overrides as they hold"
-    )
+    security: dict[str, Any] = Field(description="action, min_score and allow_overrides as they hold")
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     created_at: datetime
     updated_at: datetime

@@ -31,11 +31,8 @@ def known_models() -> set[str]:
     """The chat models that are set up, by their names and those of their settings; quotations too."""
     own = environment_endpoint(CHAT)
     rows = [*stored.of(CHAT), *([own] if own else [])]
-    return {
-        ExtractiveAnswerer.model,
-        settings.RAGD_LLM_MODEL,
-        *(name for row in rows for name in (row.name, row.model)),
-    }
+    named = {name for row in rows for name in (row.name, row.model)}
+    return named | {ExtractiveAnswerer.model, settings.RAGD_LLM_MODEL}
 
 
 def _refused(field: str, message: str) -> ServiceError:

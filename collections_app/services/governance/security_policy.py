@@ -106,7 +106,7 @@ def effective_security(collection: Collection) -> dict[str, Any]:
 
 
 def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a collection states: action, min_score (0 to 100), allow_overrides; None is unstated. Raises InvalidInput."""
+    """What a collection states: action, min_score (0 to 100), allow_overrides. Raises InvalidInput."""
     selected: dict[str, Any] = {}
     for name, value in (values or {}).items():
         if name not in FIELDS:
