@@ -62,6 +62,10 @@ class Failure(Schema):
     message: str = Field(validation_alias="error")
 
 
+OpenRole = Literal["", "viewer", "asker", "curator", "evaluator", "administrator"]
+OPEN_ROLE = "the role that everybody who is logged in has in it; empty: it is private to those who have a role"
+
+
 class ChunkPolicyRequest(Request):
     """How documents are split. What is left out is the server's default, fitted to the embedding model."""
 
@@ -87,6 +91,7 @@ class CollectionRequest(Request):
         "search configuration for all of them, such as english or simple",
     )
     description: str = ""
+    open_role: OpenRole = Field("", description=OPEN_ROLE)
 
 
 class RetentionRequest(Request):
@@ -119,6 +124,7 @@ class CollectionChanges(Request):
     security: SecurityRequest | None = None
     hybrid_enabled: StrictBool | None = None
     language: str | None = None
+    open_role: OpenRole | None = Field(None, description=f"{OPEN_ROLE}; needs the permission administer")
 
 
 class CollectionBrief(Schema):
@@ -137,6 +143,7 @@ class CollectionDetail(CollectionBrief):
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
     security: dict[str, Any] = Field(description="action (flag, redact or refuse) and min_score as they hold")
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
+    open_role: str = Field(description=OPEN_ROLE)
     created_at: datetime
     updated_at: datetime
 

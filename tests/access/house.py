@@ -57,7 +57,8 @@ class Place:
             "name": self.name, "doc_id": f"{self.word}.md", "index": 0, "number": 1, "before": 1, "after": 1,
             "batch_id": self.batch.pk, "job_id": self.job.pk, "operation_id": self.operation.pk, "key": "chat",
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
-            "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk, "grant_id": self.grant.pk,
+            "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
+            "grant_id": self.grant.pk,
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
@@ -96,11 +97,12 @@ class House:
 def build_place(name: str, word: str, asked_by: User) -> Place:
     collection = create_collection(name=name, chunk_policy=POLICY, description=f"All about {word}")
     for doc_id in (f"{word}.md", f"{word}-more.md"):
-        text = f"# {word}\n\nThe {word} is the largest of {doc_id}. It eats krill.\n\n## Song\n\nIt sings of {word} for hours."
+        text = f"# {word}\n\nThe {word} is the largest of {doc_id}. It eats krill.\n\n## Song\n\nIt sings of {word}."
         ingest_text(collection, doc_id, text, title=f"{word} title", tags=[word])
     batch = IngestBatch.objects.create(collection=collection, label=f"{word} batch", submitted=2)
     job = IngestJob.objects.create(
-        collection=collection, batch=batch, doc_id=f"{word}.md", state="failed", error=f"{word} is locked", error_type="x"
+        collection=collection, batch=batch, doc_id=f"{word}.md", state="failed", error=f"{word} is locked",
+        error_type="x",
     )  # fmt: skip
     operation = Operation.objects.create(
         kind=Operation.Kind.EXPORT, subject=name, state=Operation.State.SUCCEEDED, created_by=asked_by.get_username()

@@ -78,12 +78,9 @@ def roles_of(user: User) -> list[HeldRole]:
         if grant.collection_id in names:
             group = groups.get(grant.group_id or 0)
             source = "own" if group is None else "group"
-            held.append(
-                HeldRole(names[grant.collection_id], grant.collection_id, grant.role, source, group, grant.pk)
-            )
+            held.append(HeldRole(names[grant.collection_id], grant.collection_id, grant.role, source, group, grant.pk))
     held += [
-        HeldRole(each.name, each.pk, each.open_role, "open")
-        for each in Collection.objects.live().exclude(open_role="")
+        HeldRole(each.name, each.pk, each.open_role, "open") for each in Collection.objects.live().exclude(open_role="")
     ]
     return sorted(held, key=lambda each: (each.collection, each.source))
 
@@ -155,6 +152,20 @@ def replace_role(holder: Holder, role: str, collection: Collection, *, actor: au
     for other in grants_in(holder, collection).exclude(pk=made.pk):
         revoke(other, actor=actor)
     return made
+
+
+def revoke_all(
+    holder: Holder, collection: Collection | None, role: str | None = None, *, actor: audit.Actor = None
+) -> int:
+    """Take the role, or all that were granted there, away; returns how many. None as collection: in all of them."""
+    rows = grants_in(holder, collection)
+    if role is not None:
+        rows = rows.filter(role=check_role(role))
+    with elevated(Permission.ADMINISTER, None if collection is None else collection.pk), transaction.atomic():
+        given = list(rows.select_related("user", "group"))
+        for each in given:
+            revoke(each, actor=actor)
+    return len(given)
 
 
 def grants_in(holder: Holder, collection: Collection | None) -> QuerySet[RoleGrant]:
@@ -295,17 +306,22 @@ def name_administrators() -> list[str]:
         return [each.get_full_name() or each.get_username() for each in administrators().order_by("username")[:NAMED]]
 
 
+def _has_administrator() -> bool:
+    with system_access():
+        return administrators().exists()
+
+
 @contextmanager
 def keeping_an_administrator() -> Iterator[None]:
     """Around a change of people, groups or roles, in a transaction: it is undone where it leaves no administrator.
 
     Raises ServiceError 409. Where there was none before, nothing is asked.
     """
-    with system_access(), transaction.atomic():
+    with transaction.atomic():
         advisory_locks.lock(advisory_locks.whole(LockSpace.ADMINISTRATORS))
-        had_one = administrators().exists()
+        had_one = _has_administrator()
         yield
-        if had_one and not administrators().exists():
+        if had_one and not _has_administrator():
             raise ServiceError(
                 "this would leave nobody who administers all collections; make another administrator first",
                 type="last_administrator",

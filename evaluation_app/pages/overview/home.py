@@ -77,7 +77,9 @@ PAGES = (
     ("collections:create", "plus", gettext_noop("New collection"), "make create"),
     ("api:openapi-view", "runs", gettext_noop("API reference"), "docs openapi rest json"),
 )
-ADMINISTRATOR_PAGES = (("collections:people", "person", gettext_noop("People and groups"), "users roles sharing permissions"),)
+ADMINISTRATOR_PAGES = (
+    ("collections:people", "person", gettext_noop("People and groups"), "users roles sharing permissions"),
+)
 STAFF_PAGES = (
     ("admin:index", "admin", gettext_noop("Admin"), "settings users"),
     ("admin:collections_app_apikey_changelist", "key", gettext_noop("API keys"), "bearer secret"),
