@@ -113,7 +113,7 @@ def test_every_page_of_the_own_collection(house: House, name: str) -> None:
         if response.status_code not in allowed:
             wrong.append(f"{name} {view_name} {address}: {response.status_code}, not of {allowed}")
         if response.status_code < 500 and name != "root":
-            body = body_of(response).replace(address, "")
+            body = body_of(response).replace(address, "").replace(query_of(view_name, house.own)[-8:] or "\0", "")
             told = [word for word in forbidden_words(house, name) if re.search(rf"\b{word}", body)]
             wrong += [f"{name} {view_name} {address}: tells {word}" for word in told]
         if response.status_code == 200 and response["Content-Type"].startswith("text/html"):
