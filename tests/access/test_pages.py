@@ -141,3 +141,20 @@ def test_every_page_of_the_foreign_collection_is_not_there(house: House, name: s
             if response.status_code < 500 and house.foreign.word in body_of(response).replace(address, ""):
                 wrong.append(f"{name} {view_name} {address}: tells of it")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PEOPLE)
+def test_changes_that_a_role_does_not_give_are_refused(house: House, name: str) -> None:
+    """By the page, before its view runs."""
+    client, wrong, tried = house.client(name), [], 0
+    for view_name, route, _arguments, address in addresses_of(house.own):
+        rule = rule_of(view_name)
+        if may(name, rule.post, rule.everywhere):
+            continue
+        hidden = "<" in route and (route.startswith("runs/") or name == "nobody")
+        response, tried = client.post(address), tried + 1
+        if response.status_code != 403 and not (hidden and response.status_code == 404):
+            wrong.append(f"{view_name} {address}: {response.status_code}")
+    assert tried > 10
+    assert not wrong, "\n".join(wrong)

@@ -9,7 +9,9 @@ from typing import Any
 
 from django.db import connection
 
+from collections_app.access_context import require
 from collections_app.domain.overlays import MARK
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
 from collections_app.services.indexing.ingestion import hash_decisive
@@ -72,6 +74,7 @@ def relabel(
     has refused archived ones, and knows that no key of OWN_KEYS changes (`touches_chunk_keys`). Content hashes go
     along, so that the same file is still unchanged.
     """
+    require(Permission.WRITE, collection.pk)
     rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
     for labels in requested:
