@@ -27,13 +27,13 @@ from collections_app.services.governance import people as service
 class KeepsAnAdministrator(Base):
     """An admin whose changes and deletions are undone where they would leave nobody who administers all collections."""
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return self._kept(request, super().changeform_view, *args, **kwargs)
 
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return self._kept(request, super().delete_view, *args, **kwargs)
 
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return self._kept(request, super().changelist_view, *args, **kwargs)
 
     def _kept(
