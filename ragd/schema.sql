@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS collections (
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
     security        jsonb NOT NULL DEFAULT '{}',       -- what findings in questions, sources and answers lead to
+    access_from     text NOT NULL DEFAULT '',          -- the metadata key that names who may read a document
     open_role       text NOT NULL DEFAULT '',          -- what everybody who is logged in is in it; '': private
     deleted_at      timestamptz,                       -- fenced: being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
@@ -170,6 +171,8 @@ CREATE TABLE IF NOT EXISTS document_access (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
     doc_id          text NOT NULL COLLATE "C",
     access          bigint[] NOT NULL CHECK (0 = ANY (access) AND 1 <> ALL (access)),
+    origin          text NOT NULL DEFAULT 'stated',   -- who said so: stated, metadata, attachment, import
+    unknown         text[] NOT NULL DEFAULT '{}',     -- names that were stated and are of no user and no group
     changed_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (collection_id, doc_id)
 );
@@ -361,7 +364,14 @@ CREATE TABLE IF NOT EXISTS api_keys (
     collections     text[] NOT NULL DEFAULT '{}',      -- names it is limited to; empty: all
     collection_ids  bigint[] NOT NULL DEFAULT '{}',    -- what each of them stands for; 0: none was there yet
     created_at      timestamptz NOT NULL DEFAULT now(),
+    created_by      text NOT NULL DEFAULT '',          -- who made it, in words
     expires_at      timestamptz,
     last_used_at    timestamptz,
+    last_used_from  text NOT NULL DEFAULT '',          -- the address of that request
+    rotated_at      timestamptz,
+    previous_hash   bytea,                             -- SHA-256 of the secret before the last rotation,
+    previous_until  timestamptz,                       -- which is taken until then
+    requests_per_minute integer CHECK (requests_per_minute >= 0),  -- null: the server's default; 0: any number
+    tokens_per_day  bigint CHECK (tokens_per_day >= 0),
     revoked_at      timestamptz
 );

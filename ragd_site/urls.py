@@ -9,14 +9,19 @@ from django.urls import include, path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog, set_language
 
+from collections_app.admin.audited import audit_admin
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
+from ragd_site.sign_on.views import admin_logout_page, admin_password_page
 from retrieval_app.api.mcp import mcp_view
 
 # the admin has no way in of its own: all log-ins go through the one page, and a second factor where there is one
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+audit_admin(admin.site)
 
 urlpatterns = [
+    path("admin/logout/", admin.site.admin_view(admin_logout_page)),
+    path("admin/password_change/", admin.site.admin_view(admin_password_page)),
     path("admin/", admin.site.urls),
     path("accounts/", include("ragd_site.sign_on.urls")),
     path("language/", login_not_required(set_language), name="set_language"),

@@ -20,6 +20,8 @@ threads = environment.RAGD_WEB_THREADS
 timeout = 120
 graceful_timeout = 10
 keepalive = 5
+# the longest name and doc_id, each character four bytes and percent-encoded, still make an address
+limit_request_line = 8190
 control_socket_disable = True
 # a large document arrives as one request; the heartbeat file must not wait for the disk
 worker_tmp_dir = str(SHARED_MEMORY) if SHARED_MEMORY.exists() else None

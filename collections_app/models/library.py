@@ -66,7 +66,8 @@ class Collection(models.Model):
     "deleted_days": days that deleted documents are kept}; what is not stated is the server's.
     security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
     is flag: findings are recorded and nothing else happens. open_role: the role that everybody who is logged in has
-    in it, "" for none: then it is private to those who were granted a role.
+    in it, "" for none: then it is private to those who were granted a role. access_from: the key of metadata whose
+    value names the groups and users that may read a document, "" for none.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -82,6 +83,7 @@ class Collection(models.Model):
     retention = models.JSONField(default=dict, blank=True)
     security = models.JSONField(default=dict, blank=True)
     open_role = models.TextField(default="", blank=True, db_default="")
+    access_from = models.TextField(default="", blank=True, db_default="")
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
@@ -133,6 +135,13 @@ class DocumentQuerySet(QuerySet["Document"]):
         return rows.filter(
             Q(folded_id__icontains=requested) | Q(title__icontains=requested) | Q(source__icontains=requested)
         )
+
+    def of_access(self, access: str) -> DocumentQuerySet:
+        """ "restricted" to some of those who may read the collection, or "open"; "" is both."""
+        if not access:
+            return self
+        everybody = Q(access__contains=[EVERYBODY])
+        return self.filter(everybody) if access == "open" else self.exclude(everybody)
 
     def tagged(self, tags: Iterable[str]) -> DocumentQuerySet:
         """Carrying every one of the tags."""
@@ -217,6 +226,11 @@ class Document(models.Model):
         managed = False
         db_table = "documents"
 
+    @property
+    def restricted(self) -> bool:
+        """Only some of those who may read the collection may read it."""
+        return EVERYBODY not in self.access
+
     def __str__(self) -> str:
         return self.doc_id
 
@@ -297,6 +311,10 @@ class ApiKeyQuerySet(QuerySet["ApiKey"]):
     def newest(self) -> ApiKeyQuerySet:
         return self.order_by("-created_at", "-id")
 
+    def of_secret(self, digest: bytes, now: datetime) -> ApiKeyQuerySet:
+        """Those that the secret with this digest opens, or opened before a rotation whose overlap has not ended."""
+        return self.filter(Q(key_hash=digest) | Q(previous_hash=digest, previous_until__gt=now))
+
 
 class ApiKey(models.Model):
     """A bearer key. Only the SHA-256 of the secret is kept.
@@ -304,7 +322,9 @@ class ApiKey(models.Model):
     collections: the names that it is limited to, [] for none. collection_ids: the id of the collection that each of
     them stands for, 0 where none of that name was there yet; whoever uses a name again does not open theirs to the key.
     scopes: the permissions that it has at most. user: as whom it acts; null: a program of its own, that belongs to the
-    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write".
+    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write". created_by: as `name_actor` gives
+    it. previous_hash: of the secret before the last rotation, which is taken until previous_until. requests_per_minute,
+    tokens_per_day: null for the server's default, 0 for any number.
     """
 
     class Scope(models.TextChoices):
@@ -318,14 +338,26 @@ class ApiKey(models.Model):
     scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
     scopes = ArrayField(models.TextField(), default=all_scopes, blank=True)
     user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, db_constraint=False, on_delete=models.CASCADE, related_name="+"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        db_constraint=False,
+        on_delete=models.DO_NOTHING,  # a key of somebody who is gone opens nothing, and is not forgotten
+        related_name="+",
     )
     group_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     collections = ArrayField(models.TextField(), default=list, blank=True)
     collection_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.TextField(default="", blank=True, editable=False, db_default="")
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_from = models.TextField(default="", blank=True, editable=False, db_default="")
+    rotated_at = models.DateTimeField(null=True, blank=True, editable=False)
+    previous_hash = models.BinaryField(null=True, blank=True)
+    previous_until = models.DateTimeField(null=True, blank=True, editable=False)
+    requests_per_minute = models.IntegerField(null=True, blank=True)
+    tokens_per_day = models.BigIntegerField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     objects = ApiKeyQuerySet.as_manager()

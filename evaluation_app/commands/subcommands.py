@@ -18,6 +18,7 @@ from evaluation_app.commands import (
     server,
     spans,
 )
+from evaluation_app.commands.governance import audit, erase
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -195,6 +196,19 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         spans.run_validate,
         spans.show_validate,
         spans.has_valid_spans,
+    ),
+    "audit": Subcommand(
+        "check that the audit log is whole, sign its end, or write it into a file; exit status 1 where it is not whole",
+        audit.add_arguments,
+        audit.run,
+        audit.show,
+        audit.has_passed,
+    ),
+    "erase": Subcommand(
+        "erase a document, a collection or a person out of every table, or all earlier ones again after a restore",
+        erase.add_arguments,
+        erase.run,
+        erase.show,
     ),
     "status": Subcommand(
         "workers, jobs, runs and spans at a glance", no_arguments, server.run_status, server.show_status

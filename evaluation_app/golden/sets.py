@@ -110,6 +110,7 @@ def update_set(
     if not changes:
         return golden_set
     before = golden_set.name
+    previous = {field: getattr(golden_set, field) for field in changes}
     try:
         with transaction.atomic():
             locked = hold_set(golden_set)
@@ -126,7 +127,7 @@ def update_set(
                 summary = f"changed by what runs of {locked.name} are compared"
             else:
                 summary = f"described {locked.name}"
-            audit.record(actor, [locked], audit.CHANGE, summary)
+            audit.record(actor, [locked], audit.CHANGE, summary, before=previous, after=changes)
     except IntegrityError:
         golden_set.name = before
         raise _name_taken(changes["name"], golden_set.collection_name) from None
@@ -139,7 +140,11 @@ def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str,
         locked = hold_set(golden_set)
         counts = what_goes(locked)
         audit.record(
-            actor, [locked], audit.DELETION, f"deleted golden set {locked.name} with {counts['questions']} questions"
+            actor,
+            [locked],
+            audit.DELETION,
+            f"deleted golden set {locked.name} with {counts['questions']} questions",
+            before={"version": locked.version, "digest": locked.digest} | counts,
         )
         locked.delete()
     return counts

@@ -65,9 +65,9 @@ class Person:
         return b"".join(answer).decode(errors="replace") if answer.streaming else answer.content.decode()
 
     def api(self, method: str, path: str, body: Any = None) -> str:
-        given = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        data = "" if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.secret}"}
-        answer: Any = self.client.generic(method, path, headers=headers, **given)
+        answer: Any = self.client.generic(method, path, data, "application/json", headers=headers)
         return b"".join(answer).decode(errors="replace") if answer.streaming else answer.content.decode()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -129,9 +129,7 @@ def expected_documents(truth: Readable, question: str, mode: str) -> list[str] |
 def question_about(collection: Collection, doc_id: str, chance: random.Random) -> str:
     """Words of the document in another order, so that a question that is repeated is no slice of it."""
     with system_access():
-        texts: Sequence[str] = Document.objects.filter(collection=collection, doc_id=doc_id).values_list(
-            "text", flat=True
-        )
-        text = next(iter(texts), "") or "what is there"
+        texts = Document.objects.filter(collection=collection, doc_id=doc_id).values_list("text", flat=True)
+        text = texts.first() or "what is there"
     words = text.split()[:1000]
     return " ".join(chance.sample(words, min(QUESTION_WORDS, len(words))))

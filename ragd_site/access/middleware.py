@@ -14,6 +14,7 @@ from psycopg.errors import InsufficientPrivilege
 from collections_app.access_context import NOBODY, Forbidden, carried, current_access, using_access
 from collections_app.http.middleware import API_PATHS
 from collections_app.services.governance.access import access_of_user
+from collections_app.services.governance.limits import Usage
 from ragd_site.access.page_rules import Rule, find_collection_id, find_target, rule_of
 
 PAGES = ("collections", "retrieval", "evaluation")  # the namespaces of ragd's own pages
@@ -35,6 +36,9 @@ class AccessMiddleware:
             response = self.get_response(request)
             if isinstance(response, StreamingHttpResponse) and not response.is_async:
                 response.streaming_content = carried(iter(response))
+            usage: Usage | None = getattr(request, "usage", None)
+            for name, value in usage.headers().items() if usage else ():
+                response.headers[name] = value
             return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:

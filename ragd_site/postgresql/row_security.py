@@ -165,10 +165,15 @@ POLICIES: dict[str, Policy] = {
         "owner = 'key:' || (SELECT ragd_access() ->> 'key') OR owner = 'user:' || (SELECT ragd_access() ->> 'user')",
         "true",
     ),
-    "api_keys": Policy("(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"),
+    "api_keys": Policy(
+        "(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"
+        f" OR (SELECT ragd_access() ->> 'key' IS NULL) AND {OWN_ENTRY}"
+    ),
+    "usage_counts": NOBODY,
     "reports": Policy("(SELECT ragd_all('administer'))"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
-    "audit_subjects": Policy("(SELECT ragd_all('administer'))"),
+    **dict.fromkeys(("audit_events", "audit_links"), Policy("(SELECT ragd_all('administer'))")),
+    **dict.fromkeys(("audit_head", "erasures"), NOBODY),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.

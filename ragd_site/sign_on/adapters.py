@@ -6,6 +6,7 @@ import logging
 from typing import Any, cast
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.authentication import get_authentication_records
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator
@@ -18,6 +19,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext
 
 from collections_app.model_endpoints import secrets
+from collections_app.services.governance.audit_sessions import note_login
 from ragd_site.sign_on.groups import read_groups, set_groups
 from ragd_site.sign_on.provider import verified_email
 
@@ -34,6 +36,11 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+    def login(self, request: HttpRequest, user: Any) -> None:
+        super().login(request, user)
+        records = get_authentication_records(request)
+        note_login(user, how=", ".join(dict.fromkeys(record["method"] for record in records)) or "unknown means")
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """TrustedProxyMiddleware has found it."""

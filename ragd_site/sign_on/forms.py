@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+
+from collections_app.services.governance.audit_sessions import note_failed_login
 
 
 class LoginForm(AuthenticationForm):
@@ -13,3 +18,11 @@ class LoginForm(AuthenticationForm):
     username = UsernameField(
         max_length=User._meta.get_field("username").max_length, widget=forms.TextInput(attrs={"autofocus": True})
     )
+
+    def clean(self) -> dict[str, Any]:
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except ValidationError:
+            note_failed_login(str(self.cleaned_data.get("username") or ""))
+            raise
+        return cleaned

@@ -18,6 +18,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from collections_app.http.middleware import API_PATHS
+from collections_app.services.governance.audit_sessions import note_login
 from ragd_site.sign_on.groups import set_groups
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,10 @@ class ProxyUserMiddleware(RemoteUserMiddleware):
         if name is not None and not is_user_name(name):
             logger.warning("the proxy sent a user name that no account can have; it is ignored")
             del request.META[self.header]
+        was_known = request.user.is_authenticated
         super().process_request(request)
+        if not was_known and isinstance(request.user, User):
+            note_login(request.user, how="the header of a proxy")
         if self.groups_header and is_by_proxy(request):
             self.follow_groups(request)
 

@@ -11,7 +11,7 @@ from django.urls import include, path
 from ragd_site.sign_on import views
 
 login = views.LoginView.as_view()
-logout = login_not_required(auth_views.LogoutView.as_view())
+logout = login_not_required(views.LogoutView.as_view())
 
 urlpatterns = [
     path("login/", login, name="account_login"),  # allauth's name of it

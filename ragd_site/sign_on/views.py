@@ -12,18 +12,20 @@ from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from django.conf import settings
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from requests import RequestException
 
+from collections_app.services.governance.audit_sessions import note_logout, note_password
 from ragd_site.sign_on.forms import LoginForm
 from ragd_site.sign_on.links import user_of_link
 from ragd_site.sign_on.provider import CheckingAdapter
@@ -63,8 +65,30 @@ class PasswordChangeView(auth_views.PasswordChangeView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
+        note_password(cast(User, self.request.user))
         self.request.session.pop(SEEN_KEY, None)  # the session has another key now, under which it is listed next
         return answer
+
+
+class LogoutView(auth_views.LogoutView):
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(request.user, User):
+            note_logout(request.user)
+        return super().post(request, *args, **kwargs)
+
+
+def admin_password_page(request: HttpRequest) -> HttpResponseBase:
+    """The admin's own page of it."""
+    response = admin.site.password_change(request)
+    if request.method == "POST" and response.status_code == 302 and isinstance(request.user, User):
+        note_password(request.user)
+    return response
+
+
+def admin_logout_page(request: HttpRequest) -> HttpResponseBase:
+    if request.method == "POST" and isinstance(request.user, User):
+        note_logout(request.user)
+    return admin.site.logout(request)
 
 
 def log_in(request: HttpRequest, user: User, method: str, next_url: str) -> HttpResponse:

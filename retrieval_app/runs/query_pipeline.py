@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from collections_app.access_context import require, system_access
 from collections_app.domain.permissions import Permission
 from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
+from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
@@ -29,9 +30,10 @@ from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
+from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
-from retrieval_app.answerers.chat_answerer import DEFAULTS, emit
+from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer, emit
 from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.citations.citations import Citation
@@ -145,6 +147,8 @@ def ask(
         retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of)
         if counting.counted:
             run.answerer = CountingAnswerer.model
+        if isinstance(answerer, ChatAnswerer):
+            answerer.own_hosts = fetched_hosts(collection.pk, {item.doc_id for item in retrieval.candidates})
         if listener:
             listener.retrieved(run)
         _answer(run, collection, counting.answerer(answerer), retrieval, pipeline, listener)
@@ -370,9 +374,16 @@ def _answer(
     used_sources = sources.candidates[: draft.sources_given]
     _keep_answer(run, draft, used_sources)
     texts = [source.content for source in used_sources]
-    inspection.inspect_answer(run, collection, pipeline.span, instructions=answerer.instructions, known=texts)
+    wrote = inspection.Written(answerer.instructions, draft.code, draft.removed)
+    inspection.inspect_answer(run, collection, pipeline.span, wrote, known=texts)
     if listener and not draft.was_told:
         emit(pieces_of(run.answer or "", [Citation(**item) for item in run.citations]), listener)
+
+
+def fetched_hosts(collection_id: int, doc_ids: Iterable[str]) -> frozenset[str]:
+    """The hosts of the web pages that these documents were fetched from."""
+    rows = FetchedSource.objects.pages_of(collection_id, doc_ids)
+    return frozenset(host for row in rows for address in row if (host := host_of(address)))
 
 
 def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
+from collections_app.models import AuditEvent
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -43,8 +43,8 @@ def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     assert trees.get("/golden-sets/trees").status_code == 404
     assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
     assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
-    words = LogEntry.objects.order_by("-id").values_list("change_message", flat=True)[0]
-    assert words == "deleted golden set wood with 1 questions (by key tests)"
+    words = AuditEvent.objects.order_by("-id").values_list("message", flat=True)[0]
+    assert words == "deleted golden set wood with 1 questions"
 
 
 def test_a_name_is_free_in_another_collection_and_tells_a_limited_key_nothing(

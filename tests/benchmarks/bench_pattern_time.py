@@ -4,10 +4,10 @@ Run: python -m tests.benchmarks.bench_pattern_time [SEED]
 
 Every pattern that is compiled while the modules are imported (and every rule of ragd/security) is tried on texts that
 repeat pieces of the pattern's own characters, with and without an end that fails, from every place of the text. Many
-are asked only of a whole cell, a line or an attribute, which are short: what is steep here is to be looked at. For
-each the processor seconds for a character are printed, with how they grow from 1,000 characters to 4,000: 1 is linear,
-2 quadratic. Then the whole scan and the readers of text formats on the same pieces. A search ends after its seconds;
-what was not tried is told.
+are asked only of a whole cell, a line or an attribute, which are short: what is steep here is to be looked at. For each
+the processor seconds for a character are printed, with how they grow from 1,000 characters to 4,000: 1 is linear, 2
+quadratic. Then the whole scan and the readers of text formats on the same pieces. A search ends after its seconds; what
+was not tried is told.
 """
 
 from __future__ import annotations

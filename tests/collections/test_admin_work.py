@@ -7,14 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.admin import uploading
 from collections_app.domain.permissions import Role
-from collections_app.models import Collection, Document, IngestBatch, IngestJob, RoleGrant
+from collections_app.models import AuditEvent, Collection, Document, IngestBatch, IngestJob, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
@@ -59,7 +58,7 @@ def test_a_collection_is_made_with_its_policy_in_fields(admin_client: Client, em
     assert (answer.status_code, answer["Location"]) == (302, f"{ADMIN}/collection/{made.pk}/change/")
     assert (made.name, made.language, made.description) == ("handbook", "german", "How we work")
     assert made.chunk_policy == {"kind": "words", "target_tokens": 50, "overlap_tokens": 5}
-    assert LogEntry.objects.get(object_repr="handbook").user.get_username() == "admin"
+    assert AuditEvent.objects.get(subject_name="handbook").actor_name == "admin"
     again = admin_client.post(f"{ADMIN}/collection/add/", form)
     assert (again.status_code, list(again.context["form"].errors)) == (409, ["name"])
     settings = f"{ADMIN}/collection/{made.pk}/settings/"

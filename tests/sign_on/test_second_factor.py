@@ -171,13 +171,8 @@ def test_who_must_have_one_is_led_to_it(db: None, client: Client, settings: Any,
         assert answer.status_code == 200
         return
     assert answer["Location"] == "/accounts/2fa/"
-    for address in (
-        "/models/",
-        "/accounts/sessions/",
-        "/accounts/password/",
-        "/admin/",
-        "/accounts/2fa/recovery-codes/",
-    ):
+    pages = ("/models/", "/accounts/sessions/", "/accounts/password/", "/admin/", "/accounts/2fa/recovery-codes/")
+    for address in pages:
         assert client.get(address)["Location"] == "/accounts/2fa/", address
     assert client.post("/theme/", {"theme": "dark"}).status_code == 302
     page = client.get("/accounts/2fa/")
