@@ -160,7 +160,12 @@ def _comes_from_another_site(request: HttpRequest) -> bool:
     return request.headers.get("Origin", own) != own or request.headers.get("Sec-Fetch-Site", "none") not in OWN_SITE
 
 
-@router.post("/api-keys", auth=FirstKeyOpen(), operation_id="api-keys-create", response={200: KeySecret, **ERRORS})
+@router.post(
+    "/api-keys",
+    auth=FirstKeyOpen(changes=Permission.ADMINISTER),
+    operation_id="api-keys-create",
+    response={200: KeySecret, **ERRORS},
+)
 def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     """Make a key. Its secret is in this answer and nowhere else; only a digest is kept."""
     is_first = request.auth == NO_KEY_YET  # type: ignore[attr-defined]

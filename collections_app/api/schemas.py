@@ -108,6 +108,11 @@ class SecurityRequest(Request):
         " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
     min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
+    allow_overrides: StrictBool | None = Field(
+        None,
+        description="true: who asks may name any llm_model and replace system_prompt; else that needs the permission"
+        " write, but for models that are set up",
+    )
 
 
 class CollectionChanges(Request):
@@ -139,7 +144,7 @@ class CollectionDetail(CollectionBrief):
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
-    security: dict[str, Any] = Field(description="action (flag, redact or refuse) and min_score as they hold")
+    security: dict[str, Any] = Field(description="action, min_score and allow_overrides as they hold")
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     access_from: str = Field(description="the metadata key that names who may read a document; '' for none")
     created_at: datetime

@@ -64,10 +64,10 @@ class Collection(models.Model):
 
     retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept,
     "deleted_days": days that deleted documents are kept}; what is not stated is the server's.
-    security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
-    is flag: findings are recorded and nothing else happens. open_role: the role that everybody who is logged in has
-    in it, "" for none: then it is private to those who were granted a role. access_from: the key of metadata whose
-    value names the groups and users that may read a document, "" for none.
+    security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds,
+    "allow_overrides": bool}; {} is flag: findings are recorded and nothing else happens. open_role: the role that
+    everybody who is logged in has in it, "" for none: then it is private to those who were granted a role.
+    access_from: the key of metadata whose value names the groups and users that may read a document, "" for none.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, QuerySet
 
+from collections_app.access_context import system_access
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
@@ -136,7 +137,7 @@ def update_set(
 
 def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str, int]:
     """With its questions and versions; how many of each went. Evaluation runs stay, under the set's name."""
-    with transaction.atomic():
+    with system_access(), transaction.atomic():  # also what who asks may not see of it
         locked = hold_set(golden_set)
         counts = what_goes(locked)
         audit.record(

@@ -8,13 +8,15 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import render
 from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
 
 from collections_app.access_context import NOBODY, Forbidden, carried, current_access, using_access
+from collections_app.domain.permissions import Permission
 from collections_app.http.middleware import API_PATHS
 from collections_app.services.governance.access import access_of_user
-from collections_app.services.governance.limits import Usage
+from collections_app.services.governance.limits import LimitReached, Usage, count_request
 from ragd_site.access.page_rules import Rule, find_collection_id, find_target, rule_of
 
 PAGES = ("collections", "retrieval", "evaluation")  # the namespaces of ragd's own pages
@@ -48,14 +50,26 @@ class AccessMiddleware:
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
+    ) -> HttpResponseBase | None:
         match = request.resolver_match
         if match is None or match.namespace not in PAGES or current_access() == NOBODY:
-            return
+            return None
         rule = rule_of(match.view_name)
         needed = rule.post if request.method in CHANGING else rule.get
         if not current_access().unbound:
             self._check(rule, match.route, kwargs, needed)
+        return self._limit(request) if needed == Permission.ASK and request.method in CHANGING else None
+
+    def _limit(self, request: HttpRequest) -> HttpResponseBase | None:
+        """Questions of a person count like those of their keys."""
+        try:
+            request.usage = count_request(current_access())  # type: ignore[attr-defined]
+        except LimitReached as reached:
+            request.usage = reached.usage  # type: ignore[attr-defined]
+            response = render(request, "429.html", {"reached": reached}, status=429)
+            response.headers["Retry-After"] = str(int(reached.usage.reset_s) + 1)
+            return response
+        return None
 
     def _check(self, rule: Rule, route: str, kwargs: Mapping[str, Any], needed: Any) -> None:
         access = current_access()

@@ -52,6 +52,11 @@ RULES: dict[str, Rule] = {
             "collections:model-delete",
             "collections:model-test",
             "collections:operation",
+            # their own keys; those of others are seen by administrators of all collections
+            "collections:keys",
+            "collections:key-create",
+            "collections:key-rotate",
+            "collections:key-revoke",
         ),
         ANYBODY,
     ),

@@ -9,8 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.access_context import elevated
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import (
     Chunk,
@@ -194,7 +196,8 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
         supersede_jobs(collection, names, "the document was deleted")
         audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}", before=state_of)
         record_deletions(collection, [document.doc_id for document in records], actor)
-        chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
+        with elevated(Permission.WRITE, collection.pk):
+            chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in records]).delete()
         history = drop_history(collection, names)
         uploads, _ = Upload.objects.filter(collection=collection, doc_id__in=names).delete()
@@ -213,12 +216,13 @@ def set_documents_enabled(
         ids = [document.doc_id for document in changed]
         if not ids:
             return 0
-        lock_statistics(open_store(collection))
-        Document.objects.filter(pk__in=[document.pk for document in changed]).update(
-            enabled=enabled, updated_at=timezone.now()
-        )
-        chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
-        chunks.update(enabled=enabled)
+        with elevated(Permission.WRITE, collection.pk):
+            lock_statistics(open_store(collection))
+            Document.objects.filter(pk__in=[document.pk for document in changed]).update(
+                enabled=enabled, updated_at=timezone.now()
+            )
+            chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+            chunks.update(enabled=enabled)
         kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
         record_switches(collection, changed, kind, actor)
         audit.record(

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from collections_app.access_context import elevated
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
@@ -131,7 +133,7 @@ def start_generation(
     """
     target = resolve_target(collection, choices)
     check_embedder(target)
-    with transaction.atomic():
+    with elevated(Permission.WRITE, collection.pk), transaction.atomic():
         current = _lock(collection)
         ensure_serving(current)
         _refuse_second(current)
@@ -212,7 +214,7 @@ def activate_generation(generation: Generation, *, overrule: str = "", actor: au
     when it is complete. Raises ServiceError 409 for any other, while another one is worked on, and what
     `note_overruled` raises.
     """
-    with transaction.atomic():
+    with elevated(Permission.WRITE, generation.collection_id), transaction.atomic():
         current = _lock(generation.collection)
         record = Generation.objects.select_for_update().get(pk=generation.pk)
         record.collection = current
@@ -272,7 +274,7 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
 
     Raises ServiceError 409 for the one that serves, one that is worked on, and one that is gone.
     """
-    with transaction.atomic():
+    with elevated(Permission.WRITE, generation.collection_id), transaction.atomic():
         current = _lock(generation.collection)
         record = Generation.objects.select_for_update().get(pk=generation.pk)
         if record.state not in (State.READY, State.RETIRED, State.FAILED):

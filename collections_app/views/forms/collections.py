@@ -137,6 +137,9 @@ class CollectionSettingsForm(ChunkPolicyFields):
         max_value=100,
         help_text=gettext_lazy("0 to 100. Default: 0. Findings below it are only recorded."),
     )
+    allow_overrides = forms.BooleanField(
+        label=gettext_lazy("API: whoever may ask may choose any chat model and system prompt"), required=False
+    )
 
     access_from = forms.CharField(
         label=gettext_lazy("Readers from metadata"),
@@ -180,6 +183,7 @@ class CollectionSettingsForm(ChunkPolicyFields):
     def security(self) -> dict[str, Any]:
         """The fields that were filled in."""
         data = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
+        data["allow_overrides"] = self.cleaned_data.get("allow_overrides") or None
         return {name: value for name, value in data.items() if value is not None}
 
 
