@@ -49,9 +49,7 @@ class ApiKeyForm(forms.Form):
         queryset=Group.objects.order_by("name"),
         to_field_name="name",
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy(
-            "A program with groups has their roles. With neither user nor group it opens everything."
-        ),
+        help_text=gettext_lazy("A program with groups has their roles. With neither user nor group it opens all."),
     )
     expires_at = forms.DateTimeField(
         required=False,
