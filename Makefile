@@ -12,7 +12,7 @@ EXTRAS ?=
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test check lint format bench conformance lock messages clean
+.PHONY: help run stop test check lint security sbom format bench conformance lock messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -38,6 +38,14 @@ lint: $(DEV)  ## ruff, mypy --strict, template linter, missing migrations
 	$(NO_DATABASE) $(PY) -m mypy
 	$(PY) -m djlint templates --lint --quiet
 	$(NO_DATABASE) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+security: $(DEV)  ## bandit, and known holes of the packages where their list can be had
+	@$(PY) -m tools.security
+
+sbom: $(DEV)  ## Write dist/sbom.json: the packages of the installation, in CycloneDX
+	@mkdir -p dist
+	@cat requirements.txt requirements-model.txt | $(PY) -W ignore -m cyclonedx_py requirements - --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --spec-version 1.6 --of JSON -o dist/sbom.json
 
 format: $(DEV)  ## Let ruff rewrite what it can
 	$(PY) -m ruff check --fix .

@@ -12,6 +12,7 @@ from ragd.errors import InvalidInput
 from ragd.types import ChunkPolicy
 
 MAX_CHARS_LIMIT = 32_000
+TOKENS_LIMIT = 1_000_000  # more words than any chunk can have, and an integer of the database
 NAMES = tuple(field.name for field in fields(ChunkPolicy))
 
 
@@ -50,8 +51,9 @@ def resolve_policy(explicit: Mapping[str, Any], window: int | None) -> ChunkPoli
     if "overlap_tokens" not in explicit and isinstance(target, int) and values["overlap_tokens"] >= target > 0:
         values["overlap_tokens"] = target // 5
     policy = ChunkPolicy.from_dict(values)
-    if policy.max_chars > MAX_CHARS_LIMIT:
-        raise InvalidInput(f"max_chars must be at most {MAX_CHARS_LIMIT}, not {policy.max_chars}", field="max_chars")
+    for name, limit in (("max_chars", MAX_CHARS_LIMIT), ("target_tokens", TOKENS_LIMIT)):
+        if getattr(policy, name) > limit:
+            raise InvalidInput(f"{name} must be at most {limit}, not {getattr(policy, name)}", field=name)
     return policy
 
 

@@ -44,6 +44,8 @@ urlpatterns = [
     path("models/<int:pk>/delete/", models.delete, name="model-delete"),
     path("check/", transfers.check, name="check"),
     path("audit/", audit.audit_log, name="audit"),
+    path("audit/download/", audit.audit_download, name="audit-download"),
+    path("audit/<int:pk>/", audit.audit_event, name="audit-event"),
     path("collections/<str:name>/", documents.list_documents, name="detail"),
     path("collections/<str:name>/export/", transfers.export, name="export"),
     path("collections/<str:name>/transfers/", transfers.strip, name="transfers"),
@@ -107,6 +109,7 @@ urlpatterns = [
     path("collections/<str:name>/documents/<path:doc_id>/", reading.document, name="document"),
     path("collections/<str:name>/page-image/<int:number>/<path:doc_id>/", pages.page_image, name="page-image"),
     path("collections/<str:name>/edit/<path:doc_id>/", curation.edit, name="edit"),
+    path("collections/<str:name>/readers/<path:doc_id>/", curation.readers, name="readers"),
     path("collections/<str:name>/history/<path:doc_id>/", revisions.history, name="history"),
     path("collections/<str:name>/revision/<int:number>/<path:doc_id>/", revisions.revision, name="revision"),
     path(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from ninja import NinjaAPI
 from ninja.errors import ValidationError, ValidationErrorContext
+from pydantic import BeforeValidator, Strict
 
 SHOWN_MAX = 80
+EXACT = 2**53  # above it a float stands for several whole numbers
 PROBLEMS_MAX = 10
 
 # Pydantic's kinds of errors begin with what was expected.
@@ -23,6 +25,14 @@ EXPECTED = {
     "model": "an object",
     "uuid": "a UUID",
 }
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
+
+
+# A whole number as JSON means it: 3.0 is 3, and neither true nor "3" is one.
+StrictInt = Annotated[int, Strict(), BeforeValidator(_whole)]
 
 
 class Api(NinjaAPI):

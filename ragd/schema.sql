@@ -17,6 +17,7 @@ CREATE TABLE IF NOT EXISTS collections (
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
     security        jsonb NOT NULL DEFAULT '{}',       -- what findings in questions, sources and answers lead to
+    access_from     text NOT NULL DEFAULT '',          -- the metadata key that names who may read a document
     open_role       text NOT NULL DEFAULT '',          -- what everybody who is logged in is in it; '': private
     deleted_at      timestamptz,                       -- fenced: being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
@@ -170,6 +171,8 @@ CREATE TABLE IF NOT EXISTS document_access (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
     doc_id          text NOT NULL COLLATE "C",
     access          bigint[] NOT NULL CHECK (0 = ANY (access) AND 1 <> ALL (access)),
+    origin          text NOT NULL DEFAULT 'stated',   -- who said so: stated, metadata, attachment, import
+    unknown         text[] NOT NULL DEFAULT '{}',     -- names that were stated and are of no user and no group
     changed_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (collection_id, doc_id)
 );
@@ -220,6 +223,18 @@ $$;
 CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean LANGUAGE sql STABLE
     RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection)
         OR ragd_holds('read', collection) AND NOT ragd_is_narrowed(collection);
+
+-- About which share of a table's chunks these principals may read, by the statistics of the planner, which row-level
+-- security hides from the asker; NULL where there are none yet.
+CREATE OR REPLACE FUNCTION ragd_readable_share(part text, principals bigint[]) RETURNS double precision
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    SELECT (SELECT 1 - exp(sum(CASE WHEN e.element = ANY (principals) THEN ln(greatest(1e-12, 1 - e.share)) ELSE 0 END))
+            FROM unnest(s.most_common_elems::text::bigint[], s.most_common_elem_freqs::double precision[])
+                AS e (element, share))
+    FROM pg_stats s
+    WHERE s.schemaname = current_schema() AND s.tablename = part AND s.attname = 'access'
+$$;
 
 CREATE OR REPLACE FUNCTION ragd_copy_access() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -344,7 +359,7 @@ CREATE TABLE IF NOT EXISTS api_keys (
     prefix          text NOT NULL DEFAULT '',          -- the first characters, to tell keys apart
     scope           text NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write')),
     scopes          text[] NOT NULL DEFAULT '{read,ask,write,evaluate,administer}',  -- permissions
-    user_id         bigint,                            -- the user that it acts as; null: a program of its own
+    user_id         integer,                           -- the user that it acts as; null: a program of its own
     group_ids       bigint[] NOT NULL DEFAULT '{}',    -- groups that such a program belongs to
     collections     text[] NOT NULL DEFAULT '{}',      -- names it is limited to; empty: all
     collection_ids  bigint[] NOT NULL DEFAULT '{}',    -- what each of them stands for; 0: none was there yet

@@ -3,6 +3,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.conf import settings
+
+from collections_app.audit_origin import Channel, set_process_channel
 
 
 class SiteConfig(AppConfig):
@@ -23,6 +26,9 @@ class SiteConfig(AppConfig):
         "evaluation_app.spans.search.scores",
     )
 
+    channels = {"web": Channel.WEB, "worker": Channel.WORKER}  # of what a process does by itself
+
     def ready(self) -> None:
+        set_process_channel(self.channels.get(settings.PROCESS, Channel.CLI))
         for name in self.registrations:
             import_module(name)

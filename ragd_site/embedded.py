@@ -116,6 +116,9 @@ def write_private(path: Path, text: str, *, keep: bool = False) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+        if os.geteuid() == 0:  # a command of root leaves the server its files
+            owner = path.parent.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
     if keep:
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
@@ -192,7 +195,7 @@ def choose_home(var: Path) -> Path:
     account = server_account(link)
     if not link.exists() and not may_enter(var, account):
         target = SYSTEM_FOLDER / hashlib.sha256(os.fsencode(var)).hexdigest()[:16]
-        print(f"The user that runs PostgreSQL (nobody) cannot enter {var}: its data goes to {target}", file=sys.stderr)
+        print(f"The account that runs PostgreSQL cannot enter {var}: its data goes to {target}", file=sys.stderr)
         target.mkdir(parents=True, exist_ok=True, mode=0o755)
         link.unlink(missing_ok=True)
         link.symlink_to(target, target_is_directory=True)

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Container
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from urllib.parse import urlsplit
 
 import annotated_types
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
 from ragd.models.prompts import PROMPT_PRESETS
 from ragd_site.runtime.secret_files import read_secret_files
+from ragd_site.runtime.setting_types import HTTP_SCHEMES, CommaList, Seconds, check_networks, check_scheme
+from ragd_site.sign_on.environment import SignOnSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATABASE_SCHEMES = ("postgresql", "postgres")
 BROKER_SCHEMES = ("pgmq", "redis", "rediss", "amqp", "amqps")
-HTTP_SCHEMES = ("http", "https")
 # they hold passwords or keys and are no SecretStr
 IN_PLAIN = [
     "DATABASE_URL",
@@ -37,20 +36,6 @@ class SettingError(Exception):
     """A variable holds a value that is not accepted; the message names variable, value and accepted values."""
 
 
-def split_commas(value: object) -> object:
-    """ "a, b" -> ["a", "b"], lines likewise; anything that is not text passes unchanged."""
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.replace("\n", ",").split(",") if part.strip()]
-
-
-def check_scheme(url: str, schemes: tuple[str, ...]) -> str:
-    """The URL unchanged, or ValueError unless it starts with one of the schemes."""
-    if url and urlsplit(url).scheme not in schemes:
-        raise ValueError("a URL that starts with " + " or ".join(f"{scheme}://" for scheme in schemes))
-    return url
-
-
 def check_preset(name: str) -> str:
     """The name unchanged, or ValueError unless prompts are known by it."""
     if name and name not in PROMPT_PRESETS:
@@ -58,15 +43,13 @@ def check_preset(name: str) -> str:
     return name
 
 
-CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
 
 
-class Environment(BaseSettings):
-    """The settings of one process, read once at its start. Empty variables count as unset."""
+class ServerSettings(BaseSettings):
+    """All but those of logging in."""
 
     model_config = SettingsConfigDict(case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True)
 
@@ -75,6 +58,10 @@ class Environment(BaseSettings):
     )
     PORT: Port = Field(8000, description="TCP port of the web server")
     RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
+    RAGD_RUN_AS_ROOT: bool = Field(
+        False,
+        description="Whether `make run` by root stays root; else it goes on as the account `ragd`",
+    )
     DATABASE_URL: str = Field(
         "", description="PostgreSQL 17 or newer with pgvector 0.8.4 or newer; unset: the embedded PostgreSQL"
     )
@@ -292,7 +279,7 @@ class Environment(BaseSettings):
     RAGD_ADMIN_USER: str = Field("admin", min_length=1, description="Name of the first administrator")
     RAGD_ADMIN_PASSWORD: SecretStr = Field(
         SecretStr(""),
-        description="Their password; unset: generated, printed once, kept in `RAGD_VAR/admin_password`",
+        description="Their password, by the rules of all passwords; unset: generated into `RAGD_VAR/admin_password`",
     )
 
     @field_validator("DATABASE_URL", "DATABASE_REPLICA_URL")
@@ -320,12 +307,7 @@ class Environment(BaseSettings):
     @field_validator("RAGD_FETCH_ALLOWED_NETWORKS")
     @classmethod
     def check_networks(cls, networks: list[str]) -> list[str]:
-        try:
-            for network in networks:
-                ip_network(network, strict=False)
-        except ValueError:
-            raise ValueError("networks such as 10.1.0.0/16 or fd00::/8, comma-separated") from None
-        return networks
+        return check_networks(networks)
 
     @field_validator("RAGD_EVALUATION_BANDS")
     @classmethod
@@ -340,6 +322,10 @@ class Environment(BaseSettings):
     @classmethod
     def make_absolute(cls, path: Path) -> Path:
         return path.expanduser().absolute()
+
+
+class Environment(SignOnSettings, ServerSettings):
+    """The settings of one process, read once at its start. Empty variables count as unset."""
 
 
 def read_environment() -> Environment:

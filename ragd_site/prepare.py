@@ -16,11 +16,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 import django
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.contrib.auth.password_validation import validate_password
 from django.contrib.staticfiles.finders import get_finders
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
+from ragd_site.sign_on.passwords import first_password_file
 
 
 def main() -> None:
@@ -66,16 +69,20 @@ def digest_static() -> str:
 
 
 def ensure_admin() -> None:
-    """The first administrator. A password that RAGD_ADMIN_PASSWORD does not give is printed once and kept (0600)."""
+    """The first administrator. A password that RAGD_ADMIN_PASSWORD does not give is made and kept in a file (0600)."""
     users = get_user_model().objects
     if users.filter(is_superuser=True).exists():
         return
-    password = settings.RAGD_ADMIN_PASSWORD
-    if not password:
-        password = secrets.token_urlsafe(12)
-        embedded.write_private(settings.RAGD_VAR / "admin_password", password + "\n")
-        print(f"First administrator: {settings.RAGD_ADMIN_USER}, password: {password}", flush=True)
+    password = settings.RAGD_ADMIN_PASSWORD or secrets.token_urlsafe(12)
+    try:
+        validate_password(password, get_user_model()(username=settings.RAGD_ADMIN_USER))
+    except ValidationError as error:
+        sys.exit(f"RAGD_ADMIN_PASSWORD is not accepted: {' '.join(error.messages)} Choose another, or unset it.")
     users.create_superuser(username=settings.RAGD_ADMIN_USER, password=password)
+    if not settings.RAGD_ADMIN_PASSWORD:
+        path = first_password_file()
+        embedded.write_private(path, password + "\n")
+        print(f"First administrator: {settings.RAGD_ADMIN_USER}, the password is in {path}", flush=True)
 
 
 def load_sample() -> None:

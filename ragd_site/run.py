@@ -19,7 +19,9 @@ from pathlib import Path
 
 from ragd_site import embedded
 from ragd_site.environment import REPOSITORY, Environment, SettingError, local_address, read_environment
+from ragd_site.runtime import accounts
 from ragd_site.runtime.programs import EmbeddedError
+from ragd_site.runtime.start_warnings import start_warnings
 from ragd_site.runtime.supervisor import Child
 
 READY_TIMEOUT_S = 120.0
@@ -38,6 +40,11 @@ def main() -> None:
     try:
         environment = read_environment()
         with only_one(environment.RAGD_VAR):
+            leave_root(environment)
+            accounts.close_folder(environment.RAGD_VAR)
+            proxies = environment.RAGD_TRUSTED_PROXIES
+            for sentence in start_warnings(environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS, proxies):
+                say(sentence)
             serve(environment, stopping)
     except (StartError, SettingError, EmbeddedError) as error:
         sys.exit(f"ragd does not start.\n{error}")
@@ -79,6 +86,21 @@ def only_one(var: Path) -> Iterator[None]:
                 f"ragd already runs with RAGD_VAR={var}. Stop it, or set RAGD_VAR to another folder."
             ) from None
         yield
+
+
+def leave_root(environment: Environment) -> None:
+    """Go on as the account `ragd` where root started; say why not where that cannot be, or is not wanted."""
+    if os.geteuid() != 0 or environment.RAGD_RUN_AS_ROOT:
+        return
+    try:
+        found = accounts.choose_account(environment.RAGD_VAR)
+    except accounts.AccountError as error:
+        say(f"ragd cannot change to an account of its own: {error}.")
+        return
+    if not environment.DATABASE_URL:
+        embedded.stop(environment.RAGD_VAR)  # it may run under another account
+    accounts.give_up_root(found, environment.RAGD_VAR)
+    say(f"ragd was started by root and goes on as {found.pw_name}.")
 
 
 def wait_for_port(host: str, port: int) -> None:
@@ -215,7 +237,7 @@ def stop_everything(environment: Environment, children: list[Child]) -> None:
 
 
 def announce(environment: Environment, took_s: float) -> None:
-    """The address and how to log in. The password itself is printed only when it was made."""
+    """The address and how to log in. The password itself is never printed."""
     stored = environment.RAGD_VAR / "admin_password"
     login = f"the password in {stored}" if stored.exists() else "the password that was chosen for it"
     say(

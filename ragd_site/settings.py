@@ -14,7 +14,7 @@ from csp.constants import NONE, SELF
 from collections_app.domain.formats import MEGABYTE
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
-from ragd_site.environment import REPOSITORY, SettingError, default_model_name, read_environment
+from ragd_site.environment import REPOSITORY, Environment, SettingError, default_model_name, read_environment
 from ragd_site.runtime.programs import EmbeddedError
 
 try:
@@ -109,6 +109,18 @@ RAGD_TOKENS_PER_DAY = environment.RAGD_TOKENS_PER_DAY
 RAGD_WRONG_KEYS_PER_MINUTE = environment.RAGD_WRONG_KEYS_PER_MINUTE
 RAGD_ADMIN_USER = environment.RAGD_ADMIN_USER
 RAGD_ADMIN_PASSWORD = environment.RAGD_ADMIN_PASSWORD.get_secret_value()
+RAGD_OIDC_ISSUER = environment.RAGD_OIDC_ISSUER
+RAGD_OIDC_NAME = environment.RAGD_OIDC_NAME
+RAGD_OIDC_GROUPS_CLAIM = environment.RAGD_OIDC_GROUPS_CLAIM
+RAGD_OIDC_ADMIN_GROUP = environment.RAGD_OIDC_ADMIN_GROUP
+RAGD_OIDC_SIGNUP = environment.RAGD_OIDC_SIGNUP
+RAGD_OIDC_LINK_EMAIL = environment.RAGD_OIDC_LINK_EMAIL
+RAGD_TRUSTED_PROXIES = environment.RAGD_TRUSTED_PROXIES
+RAGD_PROXY_USER_HEADER = environment.RAGD_PROXY_USER_HEADER
+RAGD_PROXY_GROUPS_HEADER = environment.RAGD_PROXY_GROUPS_HEADER
+RAGD_PROXY_SIGNUP = environment.RAGD_PROXY_SIGNUP
+RAGD_PASSWORD_LOGIN = environment.RAGD_PASSWORD_LOGIN
+RAGD_REQUIRE_MFA = environment.RAGD_REQUIRE_MFA
 
 
 def keep_secret_key(var: Path) -> str:
@@ -118,6 +130,12 @@ def keep_secret_key(var: Path) -> str:
         embedded.make_private_folder(var)
         embedded.write_private(path, secrets.token_urlsafe(48), keep=True)
     return path.read_text().strip()
+
+
+def read_earlier_keys(var: Path) -> list[str]:
+    """The keys before the one in RAGD_VAR/secret_key, while a rotation is not finished."""
+    path = var / "secret_key_earlier"
+    return path.read_text().split() if path.exists() and not environment.RAGD_SECRET_KEY.get_secret_value() else []
 
 
 def choose_database_url(url: str, var: Path) -> str:
@@ -162,8 +180,27 @@ def describe_replica(url: str) -> dict[str, Any]:
     return described | {"TEST": {"MIRROR": "default"}}
 
 
+def describe_provider(environment: Environment) -> dict[str, Any]:
+    """SOCIALACCOUNT_PROVIDERS: the provider of single sign-on, where the environment names one."""
+    if not environment.RAGD_OIDC_ISSUER:
+        return {}
+    application = {
+        "provider_id": environment.RAGD_OIDC_ISSUER,
+        "name": environment.RAGD_OIDC_NAME,
+        "client_id": environment.RAGD_OIDC_CLIENT_ID,
+        "secret": environment.RAGD_OIDC_CLIENT_SECRET.get_secret_value(),
+        "settings": {
+            "server_url": environment.RAGD_OIDC_ISSUER.rstrip("/"),
+            "scope": environment.RAGD_OIDC_SCOPES.split(),
+            "oauth_pkce_enabled": True,
+        },
+    }
+    return {"oidc": {"APPS": [application]}}
+
+
 SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
-SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS
+RAGD_KEEPS_SECRET_KEY = not environment.RAGD_SECRET_KEY.get_secret_value()
+SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS + read_earlier_keys(RAGD_VAR)
 DEBUG = environment.RAGD_DEBUG
 ALLOWED_HOSTS = [*environment.RAGD_ALLOWED_HOSTS, *LOOPBACK_HOSTS]  # health checks come by loopback
 CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS
@@ -191,9 +228,16 @@ INSTALLED_APPS = [
     "ninja",
     "csp",
     "axes",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "ragd_site.sign_on",
 ]
 MIDDLEWARE = [
     "collections_app.http.middleware.ApiErrorMiddleware",
+    "ragd_site.sign_on.proxies.TrustedProxyMiddleware",
     "ragd_site.body_limits.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -204,9 +248,14 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "collections_app.http.audit_middleware.AuditMiddleware",
+    "ragd_site.sign_on.proxies.ProxyUserMiddleware",
     "ragd_site.access.middleware.AccessMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "ragd_site.sign_on.sessions.SessionActivityMiddleware",
+    "ragd_site.sign_on.second_factor.SecondFactorMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -237,32 +286,53 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-    )
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+    "ragd_site.sign_on.proxies.ProxyUserBackend",
 ]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "ragd_site.sign_on.passwords.PasswordLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; nothing is sent by mail
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "evaluation:home"
 LOGOUT_REDIRECT_URL = "login"
+AXES_HANDLER = "ragd_site.sign_on.attempts.AttemptsHandler"
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # the handler counts addresses too
 AXES_RESET_ON_SUCCESS = True
 AXES_LOCKOUT_TEMPLATE = "lockout.html"
 AXES_VERBOSE = False
+
+ACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.AccountAdapter"
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_UNIQUE_EMAIL = False
+SOCIALACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.SignOnAdapter"
+SOCIALACCOUNT_PROVIDERS = describe_provider(environment)
+MFA_ADAPTER = "ragd_site.sign_on.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = RAGD_PASSWORD_LOGIN  # both are log-ins at ragd itself
+MFA_TOTP_ISSUER = "ragd"
+# what allauth counts, such as wrong codes, holds for all processes
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "sign_on_cache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
 
 # trusted origins tell of an https proxy in front; without one, log-in over plain http on loopback must work
 SERVED_BY_HTTPS = any(origin.startswith("https://") for origin in CSRF_TRUSTED_ORIGINS)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SERVED_BY_HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 14 * 24 * 3600
+SESSION_COOKIE_AGE = int(environment.RAGD_SESSION_HOURS * 3600)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SERVED_BY_HTTPS else None
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SERVED_BY_HTTPS else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
-from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog, set_language
 
+from collections_app.admin.audited import audit_admin
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
-from ragd_site.login import AdminLoginForm, LoginForm
+from ragd_site.sign_on.views import admin_logout_page, admin_password_page
 from retrieval_app.api.mcp import mcp_view
 
-admin.site.login_form = AdminLoginForm
+# the admin has no way in of its own: all log-ins go through the one page, and a second factor where there is one
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+audit_admin(admin.site)
 
 urlpatterns = [
+    path("admin/logout/", admin.site.admin_view(admin_logout_page)),
+    path("admin/password_change/", admin.site.admin_view(admin_password_page)),
     path("admin/", admin.site.urls),
-    path(
-        "accounts/login/",
-        auth_views.LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True),
-        name="login",
-    ),
-    path("accounts/logout/", auth_views.LogoutView.as_view(), name="logout"),
-    path("accounts/password/", auth_views.PasswordChangeView.as_view(), name="password_change"),
-    path("accounts/password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
+    path("accounts/", include("ragd_site.sign_on.urls")),
     path("language/", login_not_required(set_language), name="set_language"),
     path(
         "language/texts.js",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ragd_site.environment import read_environment
 from ragd_site.observability import tracing
 from ragd_site.runtime.machine import SHARED_MEMORY
+from ragd_site.runtime.start_warnings import start_warnings
 
 environment = read_environment()
+is_supervised = "RAGD_PROCESS" in os.environ
 bind = f"{environment.RAGD_HOST}:{environment.PORT}"
 worker_class = "gthread"
 preload_app = True  # imports take most of a start: they are done once, and their memory is shared
@@ -17,11 +20,21 @@ threads = environment.RAGD_WEB_THREADS
 timeout = 120
 graceful_timeout = 10
 keepalive = 5
+# the longest name and doc_id, each character four bytes and percent-encoded, still make an address
+limit_request_line = 8190
 control_socket_disable = True
 # a large document arrives as one request; the heartbeat file must not wait for the disk
 worker_tmp_dir = str(SHARED_MEMORY) if SHARED_MEMORY.exists() else None
 proc_name = "ragd-web"
 loglevel = environment.RAGD_LOG_LEVEL.lower()
+
+
+def on_starting(server: Any) -> None:
+    """Under `make run` the supervisor has said it."""
+    if not is_supervised:
+        origins, proxies = environment.RAGD_CSRF_TRUSTED_ORIGINS, environment.RAGD_TRUSTED_PROXIES
+        for sentence in start_warnings(environment.RAGD_HOST, origins, proxies):
+            server.log.warning(sentence)
 
 
 def worker_exit(server: Any, worker: Any) -> None:

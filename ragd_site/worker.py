@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+IS_SUPERVISED = "RAGD_PROCESS" in os.environ
 os.environ.setdefault("RAGD_PROCESS", "worker")
 
 import django
@@ -48,6 +49,7 @@ from evaluation_app.scoring.sampling import send_samples
 from evaluation_app.spans.evidence.kept import refresh_usual
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
+from ragd_site.runtime.start_warnings import start_warnings
 
 __all__ = ["app"]
 
@@ -67,6 +69,9 @@ stopping = threading.Event()
 @worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def look_at_database(**_: Any) -> None:
     stop_unless_supported()
+    if not IS_SUPERVISED:  # else the supervisor has said it
+        for sentence in start_warnings("localhost", [], []):
+            logger.warning(sentence)
 
 
 @worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]

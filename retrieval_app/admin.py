@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from collections_app.admin.base import ERASE, CollectionRowsAdmin, ReadOnlyAdmin, row_action
 from collections_app.domain.formats import duration
-from collections_app.http.downloads import download_response
+from collections_app.http.downloads import Reading, download_response
 from retrieval_app.api.responses import encode
 from retrieval_app.api.schemas import Run
 from retrieval_app.models import QueryRun, SavedPlan
@@ -83,7 +83,13 @@ class QueryRunAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Download selected runs as JSON Lines", permissions=["view"])
     def export_json_lines(self, request: HttpRequest, queryset: QuerySet[QueryRun]) -> StreamingHttpResponse:
-        return download_response(request, _lines(queryset), "application/jsonl", "runs.jsonl")
+        return download_response(
+            request,
+            _lines(queryset),
+            "application/jsonl",
+            "runs.jsonl",
+            reading=Reading("queryrun.export", "downloaded query runs", subject_kind="queryrun", rows=queryset.count()),
+        )
 
 
 def _mark_default(saved: SavedPlan, user: Any, *, is_default: bool) -> None:

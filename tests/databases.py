@@ -30,8 +30,8 @@ NO_TRIGGERS = "SET LOCAL session_replication_role = replica; SET LOCAL lock_time
 def template_name() -> str:
     """Named by a hash of what a new database is made of: migrations, SQL files, and the versions of the libraries."""
     sources = [*REPOSITORY.glob("*/migrations/**/*.py"), *REPOSITORY.glob("*_app/**/*.sql")]
-    sources += [*REPOSITORY.glob("ragd/**/*.sql"), REPOSITORY / "requirements.txt"]
-    sources += [*REPOSITORY.glob("ragd_site/postgresql/*.py")]
+    sources += [*REPOSITORY.glob("ragd/**/*.sql"), *REPOSITORY.glob("ragd_site/postgresql/*.py")]
+    sources.append(REPOSITORY / "requirements.txt")
     digest = hashlib.sha256()
     for path in sorted(sources):
         digest.update(path.relative_to(REPOSITORY).as_posix().encode() + b"\0" + path.read_bytes())

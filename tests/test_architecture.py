@@ -27,8 +27,8 @@ ORDER: dict[str, str] = {
         " conformance"
     ),
     "collections_app": (
-        "advisory_locks domain access_context row_access fetching parsing validation errors stages work models"
-        " model_folders model_endpoints"
+        "advisory_locks audit_origin domain access_context row_access fetching parsing validation errors stages work"
+        " models model_folders model_endpoints"
         " stores policies replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
@@ -40,8 +40,10 @@ ORDER: dict[str, str] = {
         " templatetags pages urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis conformance"
-        " pages reviews curation history transfer_parts commands templatetags tasks api admin urls management apps"
+        "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis"
+        " conformance pages reviews curation history leak_probe transfer_parts erasure commands templatetags tasks api"
+        " admin urls"
+        " management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

@@ -30,7 +30,12 @@ INSTALLATION = ("Dockerfile", "docker/install.sh", "compose.yaml", "pyproject.to
 INSTALLED = VAR / "installed.sha256"
 DATABASE = f"ragd_image_{os.getpid()}"
 OFFERED = re.findall(r"^OFFERED := (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)[0].split()
-SECRETS = {"POSTGRES_PASSWORD": "one", "RAGD_SECRET_KEY": "two", "RAGD_ADMIN_PASSWORD": "three"}
+SECRETS = {
+    "POSTGRES_PASSWORD": "one",
+    "RAGD_SECRET_KEY": "two",
+    "RAGD_ADMIN_PASSWORD": "three",
+    "REDIS_PASSWORD": "four",
+}
 
 
 def read_pins(name: str) -> dict[str, str]:
@@ -85,11 +90,51 @@ def test_image_does_not_run_as_root_and_checks_its_health() -> None:
 
 def test_compose_file_has_the_whole_house() -> None:
     services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
-    assert sorted(services) == ["postgres", "prepare", "redis", "web", "worker"]
+    assert sorted(services) == ["postgres", "prepare", "proxy", "redis", "web", "worker"]
     assert services["web"]["image"] == services["worker"]["image"] == "ragd"
     assert services["worker"]["command"][:4] == ["celery", "-A", "ragd_site.worker", "worker"]
     assert services["postgres"]["image"].startswith("pgvector/pgvector:pg")
-    assert all("healthcheck" in services[name] for name in ("postgres", "redis", "worker"))
+    assert all("healthcheck" in services[name] for name in ("postgres", "proxy", "redis", "worker"))
+
+
+def test_services_of_the_compose_file_are_closed_but_for_the_proxy() -> None:
+    composed = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
+    services = composed["services"]
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+    assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
+    assert [name for name, service in services.items() if "cap_add" in service] == ["postgres"]
+    assert composed["networks"]["store"] == {"internal": True}
+    networks = {name: sorted(service["networks"]) for name, service in services.items()}
+    assert networks["postgres"] == networks["redis"] == networks["prepare"] == ["store"]
+    assert "store" not in networks["proxy"]
+    [front] = composed["networks"]["front"]["ipam"]["config"]  # whose word ragd takes for where a client is
+    assert services["web"]["environment"]["RAGD_TRUSTED_PROXIES"] == front["subnet"]
+    assert [name for name, used in networks.items() if "front" in used] == ["proxy", "web"]
+
+
+def test_redis_of_the_compose_file_wants_the_password_and_its_command_line_does_not_show_it(tmp_path: Path) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    service = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]["redis"]
+    port, file = embedded.free_port(), tmp_path / "redis.conf"
+    script = service["command"][2].replace("$$", "$").replace("/tmp/redis.conf", str(file))
+    script += f" --port {port} --bind 127.0.0.1 --dir {tmp_path}"
+    environment = {**os.environ, "REDISCLI_AUTH": "marked"}
+    process = subprocess.Popen(["sh", "-c", script], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        ping = ["redis-cli", "-p", str(port), "ping"]
+        try_until([*ping[:-1], "--no-auth-warning", "ping"], cwd=tmp_path, env=environment)
+        with_password = subprocess.run(ping, env=environment, capture_output=True, text=True, check=True).stdout
+        without = {name: value for name, value in environment.items() if name != "REDISCLI_AUTH"}
+        refused = subprocess.run(ping, env=without, capture_output=True, text=True, check=False).stdout
+        assert (with_password.strip(), refused.split()[0]) == ("PONG", "NOAUTH")
+        assert b"marked" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def compose_command() -> list[str]:
@@ -106,6 +151,7 @@ def test_compose_accepts_the_file() -> None:
     assert accepted.returncode == 0, accepted.stderr
     web = yaml.safe_load(accepted.stdout)["services"]["web"]
     assert web["environment"]["DATABASE_URL"] == "postgresql://ragd:one@postgres:5432/ragd"
+    assert web["environment"]["CELERY_BROKER_URL"] == "redis://:four@redis:6379/0"
     refused = subprocess.run(command, cwd=REPOSITORY, env=dict(os.environ), capture_output=True, text=True)
     assert refused.returncode != 0
     assert "POSTGRES_PASSWORD" in refused.stderr

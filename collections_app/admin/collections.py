@@ -179,7 +179,7 @@ class CollectionAdmin(ReadOnlyAdmin):
         except (ServiceError, RagdError) as error:
             self.message_user(request, error.message, messages.WARNING)
             return None
-        return download_response(request, export, export.content_type, export.name)
+        return download_response(request, export, export.content_type, export.name, reading=None)
 
     @admin.action(description="Delete the selected collections with everything in them", permissions=[ERASE])
     def delete_collections(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:

@@ -29,6 +29,7 @@ from collections_app.admin.base import (
 )
 from collections_app.admin.form_pages import form_page
 from collections_app.admin.uploading import DocumentsForm, upload_page
+from collections_app.domain.access_lists import UNRESTRICTED, StatedAccess
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import find_or_404, whole_number
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, NearDuplicate
@@ -37,14 +38,17 @@ from collections_app.services.chunks.chunk_edits import remove_overlay, set_chun
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.documents.edits import edit_document, roll_back
 from collections_app.services.documents.orphans import drop_orphans
+from collections_app.services.governance.document_access import resolve
 from collections_app.views.forms.curation import DocumentForm
 from ragd.errors import RagdError
 
 
 class TagsForm(ActionForm):
-    """The bar of actions with the tags that two of them need."""
+    """The bar of actions with what some of them need: tags, and the names of who may read."""
 
     tags = forms.CharField(label=gettext_lazy("Tags:"), required=False)
+    groups = forms.CharField(label=gettext_lazy("Groups:"), required=False)
+    people = forms.CharField(label=gettext_lazy("People:"), required=False)
 
 
 def bulk_action(description: str, name: str, done: str, *, status: str = "changed", permission: str = MANAGE) -> Action:
@@ -75,6 +79,41 @@ def bulk_action(description: str, name: str, done: str, *, status: str = "change
 def delete_orphans(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any]) -> None:
     gone = per_collection(rows, lambda collection, ids: drop_orphans(collection, ids, actor=request.user))
     model_admin.tell(request, gone, "row", "of documents that are gone deleted")
+
+
+def _names(request: HttpRequest, field: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in request.POST.get(field, "").split(",") if name.strip())
+
+
+def _change_readers(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Document], done: str) -> None:
+    """Let only the groups and people of the bar read the documents; without names, as `done` says, everybody."""
+    stated = UNRESTRICTED
+    if done == "restricted":
+        stated = StatedAccess(True, _names(request, "people"), _names(request, "groups"))
+
+    def work(collection: Collection, ids: list[str]) -> int:
+        try:
+            change = BulkChange("set_access", access=resolve(collection, stated))
+        except RagdError as error:
+            model_admin.message_user(request, f"{collection.name}: {error.message}", messages.WARNING)
+            return 0
+        outcome = change_documents(collection, change, ids, actor=request.user)
+        for result in outcome.results:
+            if result.error:
+                model_admin.message_user(request, f"{result.doc_id}: {result.error}", messages.WARNING)
+        return outcome.count("changed")
+
+    model_admin.tell(request, per_collection(rows, work), "document", done)
+
+
+@admin.action(description="Restrict the selected documents to the groups and people", permissions=[MANAGE])
+def restrict(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Document]) -> None:
+    _change_readers(model_admin, request, rows, "restricted")
+
+
+@admin.action(description="Let everybody of the collection read the selected documents", permissions=[MANAGE])
+def open_to_all(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Document]) -> None:
+    _change_readers(model_admin, request, rows, "opened")
 
 
 def _roll_back_one(document: Document, user: Any) -> None:
@@ -110,7 +149,8 @@ class DocumentAdmin(CollectionRowsAdmin):
         ("Origin", {"fields": ("source", "media_type", "source_hash", "content_hash", "created_at", "updated_at")}),
     )
     actions = (
-        "reindex", "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "roll_back_one",
+        "reindex", "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "restrict", "open_to_all",
+        "roll_back_one",
         "delete_documents",
     )  # fmt: skip
 
@@ -173,6 +213,8 @@ class DocumentAdmin(CollectionRowsAdmin):
     unarchive = bulk_action("Take the selected documents out of the archive", "unarchive", "taken out of the archive")
     add_tags = bulk_action("Add the tags to the selected documents", "add_tags", "tagged")
     remove_tags = bulk_action("Remove the tags from the selected documents", "remove_tags", "tagged")
+    restrict = restrict
+    open_to_all = open_to_all
     roll_back_one = row_action("Roll the selected documents back to the revision before", _roll_back_one, "rolled back")
     delete_documents = bulk_action(
         "Delete the selected documents with chunks and files", "delete", "deleted", status="deleted", permission=ERASE

@@ -57,6 +57,7 @@ class ModelPriceAdmin(Base):
     list_display = (*NAMED_BY, *VALUES, "note", "updated_at")
     search_fields = NAMED_BY
     ordering = ("model", "system")
+    services_record = True
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         return NAMED_BY if obj else ()
@@ -71,10 +72,3 @@ class ModelPriceAdmin(Base):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ModelPrice]) -> None:
         for row in queryset:
             delete_price(row, actor=request.user)
-
-    # the services have written what the admin would write a second time
-    def log_addition(self, *_: Any) -> None: ...  # type: ignore[override]
-
-    def log_change(self, *_: Any) -> None: ...  # type: ignore[override]
-
-    def log_deletions(self, *_: Any) -> None: ...  # type: ignore[override]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict, StrictBool, StrictInt
+from pydantic import ConfigDict, StrictBool
 
 from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest, Stored, read_from
 from collections_app.models import Chunk
@@ -15,6 +15,7 @@ from collections_app.services.chunks.chunk_outliers import Outlier
 from collections_app.services.chunks.chunk_preview import Preview
 from collections_app.services.chunks.chunk_preview import PreviewChunk as ChunkOfPreview
 from collections_app.services.chunks.neighbours import Neighbour
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy
 
 Flag = Literal["short", "long", "no_letters", "duplicate"]

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import StrictBool, StrictInt
+from pydantic import StrictBool
 
 from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request, Stored
 from collections_app.domain.differences import Change, Part
 from collections_app.models import DocumentRevision
 from collections_app.services.documents.bulk_changes import DocumentResult
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy
 
 
@@ -42,6 +43,7 @@ class FilterRequest(Request):
     )
     media_type: str = ""
     language: str = Field("", description="ISO 639-1 code; unknown: none is known")
+    access: Literal["", "restricted", "open"] = Field("", description="restricted: only some may read it")
     where: dict[str, Any] | None = Field(
         None, description="a typed filter over metadata.KEY, tags, doc_id, title, language, media_type and times"
     )
@@ -52,7 +54,7 @@ class BulkRequest(Request):
 
     action: Literal[
         "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
-        "set_language", "reindex", "delete",
+        "set_language", "set_access", "reindex", "delete",
     ]  # fmt: skip
     doc_ids: list[str] | None = Field(None, description="at most 10,000")
     filter: FilterRequest | None = None
@@ -65,6 +67,9 @@ class BulkRequest(Request):
     value: Any = Field(None, description="for set_metadata: any JSON")
     only_existing: StrictBool = Field(False, description="set_metadata: only where the key is there already")
     language: str = Field("", description="for set_language: ISO 639-1 code; '' to have it found")
+    access: dict[str, Any] | None = Field(
+        None, description='for set_access: {"users": [...], "groups": [...]} by name, or {"restricted": false}'
+    )
 
 
 class BulkError(Failure):
@@ -105,6 +110,7 @@ class FacetAnswer(Schema):
     tags: list[FacetItem]
     media_types: list[FacetItem]
     languages: list[FacetItem]
+    access: list[FacetItem]
 
 
 class RevisionItem(Schema):

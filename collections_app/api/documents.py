@@ -26,6 +26,7 @@ from collections_app.api.schemas import (
     Ingested,
     read_content,
 )
+from collections_app.domain.access_lists import read_access
 from collections_app.domain.filter_language import read_filter
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -34,6 +35,7 @@ from collections_app.services.documents import documents as service
 from collections_app.services.documents import edits
 from collections_app.services.documents.bulk_changes import BulkChange, DocumentResult, change_documents
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from collections_app.services.governance.document_access import resolve
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 
@@ -43,6 +45,7 @@ POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 WORDS = param.Query("", description="words that id, title or source contain")
 TAGS = param.Query([], description="tags that all must be there")
 EXPRESSION = param.Query("", description="a typed filter as text, such as title starts with 'Annual' and language = de")
+ACCESS = param.Query("", description="restricted: only some may read it; open: everybody who may read the collection")
 BY_ID = "/collections/{collection}/documents/{path:doc_id}"
 
 
@@ -60,13 +63,14 @@ def list_documents(
     media_type: str = param.Query("", description="only of this one"),
     language: str = param.Query("", description="only in this one, by its ISO 639-1 code; unknown: in none"),
     filter: str = EXPRESSION,
+    access: Literal["", "restricted", "open"] = ACCESS,
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
 ) -> Any:
     """The documents of a collection, by id."""
     target = find_collection(request, collection)
     condition = parse_condition(read_filter(filter))
-    rows = DocumentFilter(q, tuple(tag), state, media_type, language, condition).rows(target).listed()
+    rows = DocumentFilter(q, tuple(tag), state, media_type, language, condition, access).rows(target).listed()
     return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
@@ -101,6 +105,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
             policy={name: getattr(payload, f"chunk_{name}") for name in POLICY_FIELDS},
             mode=payload.ingest_mode,
             language=payload.language,
+            access=resolve(target, None if payload.access is None else read_access(payload.access)),
             actor=request_key(request),
         )
     except InvalidInput as error:
@@ -145,11 +150,12 @@ def list_facets(
     media_type: str = "",
     language: str = "",
     filter: str = EXPRESSION,
+    access: Literal["", "restricted", "open"] = ACCESS,
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""
     target = find_collection(request, collection)
     condition = parse_condition(read_filter(filter))
-    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type, language, condition))
+    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type, language, condition, access))
 
 
 @router.post(
@@ -159,7 +165,13 @@ def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> 
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)
     change = BulkChange(
-        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing, payload.language
+        payload.action,
+        tuple(payload.tags),
+        payload.key,
+        payload.value,
+        payload.only_existing,
+        payload.language,
+        resolve(target, None if payload.access is None else read_access(payload.access)),
     ).checked()
     names = _choose(target, payload)
     if payload.dry_run:
@@ -184,4 +196,5 @@ def _filter(filter_request: FilterRequest) -> DocumentFilter:
         filter_request.media_type,
         filter_request.language,
         parse_condition(filter_request.where),
+        filter_request.access,
     )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema, Status
-from pydantic import ConfigDict, StrictBool, StrictInt
+from pydantic import ConfigDict, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import ChunkPolicyRequest, JobStarted, Request, Stored, read_from
@@ -20,6 +20,7 @@ from collections_app.services.generations.estimate import estimate_generation
 from collections_app.services.generations.generation_states import GenerationState, generation_state, generation_states
 from collections_app.services.generations.list_weights import submit_measurement
 from collections_app.services.generations.recall_probes import recall_warning, submit_probe
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy, VectorType
 
 router = Router(auth=BearerAuth(), tags=["generations"])

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 from pydantic import AwareDatetime, StrictInt
 
-from collections_app.access_context import current_access
+from collections_app.access_context import SYSTEM, current_access, set_access, system_access
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
@@ -129,13 +129,16 @@ class FirstKeyOpen(BearerAuth):
     """Lets a request without a bearer through while no key was ever made, if only a program here can have sent it."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        if bearer_secret(request) is not None or service.any_key_exists():
+        with system_access():
+            is_open = bearer_secret(request) is None and not service.any_key_exists()
+        if not is_open:
             return require_key(request, Permission.ADMINISTER)
         obstacle = _first_key_obstacle(request)
         if obstacle:
             raise ServiceError(
                 f"{FIRST_KEY_RULE}, and {obstacle}. {FIRST_KEY_ADVICE}", type="unauthenticated", status=401
             )
+        set_access(SYSTEM)  # who may make the first key may make any
         return NO_KEY_YET
 
 
@@ -247,12 +250,27 @@ def find_key(key_id: int) -> ApiKey:
 
 
 def show_secret(stored: Any) -> dict[str, str]:
-    return {"secret_once": derive_secret(stored["nonce"])}
+    return {"secret_once": repeat_secret(stored["nonce"])}
 
 
-def derive_secret(nonce: str) -> str:
+def repeat_secret(nonce: str) -> str:
+    """The secret that was made of the nonce, also under an earlier secret key. Raises ServiceError 409 without it."""
+    for server_key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
+        secret = derive_secret(nonce, server_key)
+        with system_access():  # whoever repeats the request may have the answer again
+            if ApiKey.objects.filter(key_hash=service.digest(secret)).exists():
+                return secret
+    raise ServiceError(
+        "the key was made, but its secret cannot be told again: the server's secret key was changed. Make another",
+        type="secret_not_kept",
+        status=409,
+    )
+
+
+def derive_secret(nonce: str, server_key: str = "") -> str:
     """`ragd_` and 43 url-safe characters: 256 bits that follow from the nonce and the server's secret key."""
-    digest = hmac.new(settings.SECRET_KEY.encode(), f"ragd api key {nonce}".encode(), hashlib.sha256).digest()
+    server_key = server_key or settings.SECRET_KEY
+    digest = hmac.new(server_key.encode(), f"ragd api key {nonce}".encode(), hashlib.sha256).digest()
     return service.PREFIX + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 

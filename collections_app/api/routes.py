@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import chunks, collections, documents, generations, jobs, keys, revisions, sources, transfers
+from collections_app.api import (
+    audit,
+    chunks,
+    collections,
+    document_access,
+    documents,
+    generations,
+    jobs,
+    keys,
+    revisions,
+    sources,
+    transfers,
+)
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
 # transfers first: its address for imports looks like that of a collection
-for part in (transfers, chunks, collections, documents, generations, jobs, keys, revisions, sources):
+PARTS = (
+    transfers,
+    audit,
+    chunks,
+    collections,
+    document_access,
+    documents,
+    generations,
+    jobs,
+    keys,
+    revisions,
+    sources,
+)
+for part in PARTS:
     router.add_router("", part.router)

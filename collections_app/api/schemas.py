@@ -15,7 +15,6 @@ from pydantic import (
     FiniteFloat,
     GetCoreSchemaHandler,
     StrictBool,
-    StrictInt,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -23,6 +22,7 @@ from collections_app.models import Chunk, Collection
 from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
 from collections_app.services.governance.security_policy import effective_security
+from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy, Segment
 
 
@@ -124,6 +124,10 @@ class CollectionChanges(Request):
     security: SecurityRequest | None = None
     hybrid_enabled: StrictBool | None = None
     language: str | None = None
+    access_from: str | None = Field(
+        None,
+        description="the metadata key that names the groups and users that may read a document; '' for none",
+    )
 
 
 class CollectionBrief(Schema):
@@ -142,6 +146,7 @@ class CollectionDetail(CollectionBrief):
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
     security: dict[str, Any] = Field(description="action, min_score and allow_overrides as they hold")
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
+    access_from: str = Field(description="the metadata key that names who may read a document; '' for none")
     created_at: datetime
     updated_at: datetime
 
@@ -237,6 +242,11 @@ class DocumentRequest(Request):
     language: str | None = Field(
         None, description="ISO 639-1 code of the text, such as de; '' to have it found; null: as it was said before"
     )
+    access: dict[str, Any] | None = Field(
+        None,
+        description='who may read it: {"users": [...], "groups": [...]} by name, beside the administrators;'
+        ' {"restricted": false} for everybody who may read the collection; null: as it is',
+    )
     chunk_target_tokens: StrictInt | None = None
     chunk_overlap_tokens: StrictInt | None = None
     chunk_max_chars: StrictInt | None = None
@@ -265,6 +275,7 @@ class DocumentBrief(Schema):
     revision: int
     enabled: bool
     archived_at: datetime | None = Field(description="since when it is read-only and not retrieved; null: it is not")
+    restricted: bool = Field(description="only some of those who may read the collection may read it")
     chunk_policy_stated: dict[str, Any] = Field(description="fields of its chunk policy that were stated for it alone")
     warnings: list[str]
     created_at: datetime

@@ -7,20 +7,23 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import Field, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
 from collections_app.api.uploads import PlanItem, proposed_lines, proposed_totals
+from collections_app.domain.access_lists import read_access
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes, resolve
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SourcePlan
 from collections_app.services.sources.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
 from collections_app.services.uploads.folder_sync import Sync, SyncOutcome, commit_sync, open_sync
 from collections_app.services.uploads.upload_plan import Entry, PlanLine
 from collections_app.services.uploads.uploads import find_batch
+from collections_app.validation import StrictInt
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
@@ -36,6 +39,9 @@ class SourceRequest(Request):
     dry_run: StrictBool = Field(False, description="answer 200 with what would be done, and write nothing")
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
+    access: dict[str, Any] | None = Field(
+        None, description='who may read them: {"users": [...], "groups": [...]} by name, or {"restricted": false}'
+    )
 
 
 class UrlItem(Request):
@@ -150,13 +156,14 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> A
     An address that its document came from before is asked whether it has changed. Robots.txt is honoured.
     """
     target = find_collection(request, collection)
+    codes = _codes(target, payload)
     entries = [
         UrlEntry(each) if isinstance(each, str) else UrlEntry(each.url, each.doc_id, each.title)
         for each in payload.urls
     ]
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_urls(target, entries, **payload.model_dump(exclude={"urls"}), actor=actor)
+        return submit_urls(target, entries, **payload.model_dump(exclude={"urls", "access"}), access=codes, actor=actor)
 
     return _respond(request, payload, submit)
 
@@ -172,9 +179,10 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
     The server's keys are used at its own endpoint only; another endpoint must be open.
     """
     target: Collection = find_collection(request, collection)
+    codes = _codes(target, payload)
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_prefix(target, **payload.model_dump(), actor=actor)
+        return submit_prefix(target, **payload.model_dump(exclude={"access"}), access=codes, actor=actor)
 
     return _respond(request, payload, submit)
 
@@ -211,6 +219,10 @@ def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, pay
         return commit_sync(target, find_batch(target, batch_id), payload.delete, actor=request_key(request))
 
     return answer(request, produce, SyncCommitted)
+
+
+def _codes(collection: Collection, payload: SourceRequest) -> Codes | None:
+    return resolve(collection, None if payload.access is None else read_access(payload.access))
 
 
 def _respond(request: HttpRequest, payload: SourceRequest, submit: Any) -> Any:

@@ -84,7 +84,7 @@ def export_collection(request: HttpRequest, collection: str) -> StreamingHttpRes
     when three exports run already.
     """
     export = open_export(find_collection(request, collection), actor=request_key(request))
-    return download_response(request, export, export.content_type, export.name)
+    return download_response(request, export, export.content_type, export.name, reading=None)
 
 
 @router.post("/collections/import", operation_id="collections-import", response={201: Imported, **ERRORS})

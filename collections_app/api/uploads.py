@@ -14,18 +14,21 @@ from django.http import HttpRequest
 from ninja import Field, Schema, Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
-from pydantic import StrictBool, StrictInt
+from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
 from collections_app.api.schemas import Failure, Request
+from collections_app.domain.access_lists import parse_access, read_access
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection, IngestBatch
+from collections_app.services.governance.document_access import resolve
 from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, submit_uploads
+from collections_app.validation import StrictInt
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
@@ -37,6 +40,11 @@ ON_CLASH = param.Form(
 )
 BATCH = param.Form("", description="the batch_id of an earlier answer that was kept open (more), to add to that batch")
 MORE = param.Form(False, description="keep the batch open, because further requests add to it")
+ACCESS = param.Form(
+    "",
+    description='who may read them: a JSON object {"users": [...], "groups": [...]} by name, beside the administrators;'
+    ' {"restricted": false} for everybody who may read the collection; left out: as it is',
+)
 DRY_RUN = param.Form(False, description="answer 200 with what would become of each file, and write nothing")
 
 
@@ -91,6 +99,7 @@ class UploadPlanRequest(Request):
     tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
     metadata: dict[str, Any] | None = None
     language: str | None = Field(None, description="ISO 639-1 code; '' to have it found")
+    access: dict[str, Any] | None = Field(None, description='{"users": [...], "groups": [...]}, as for an upload')
 
 
 class PlanItem(Schema):
@@ -146,6 +155,7 @@ def upload_documents(
     language: str | None = param.Form(
         None, description="ISO 639-1 code of their text; '' to have it found; left out: as it was said before"
     ),
+    access: str = ACCESS,
     on_clash: list[str] = ON_CLASH,
     batch: str = BATCH,
     more: bool = MORE,
@@ -157,6 +167,7 @@ def upload_documents(
     """
     target = find_collection(request, collection)
     explicit = _read_metadata(metadata)
+    codes = resolve(target, parse_access(access))
     choice, choices = _read_clashes(on_clash, len(files))
     if dry_run:
         plan = preview_uploads(
@@ -168,6 +179,7 @@ def upload_documents(
             on_clash=choice,
             choices=choices,
             language=language,
+            access=codes,
         )
         return Status(200, plan)
 
@@ -183,6 +195,7 @@ def upload_documents(
             on_clash=choice,
             choices=choices,
             language=language,
+            access=codes,
             batch=adding_to,
             more=more,
             actor=request_key(request),
@@ -194,7 +207,7 @@ def upload_documents(
         batches = (outcome.batch.pk for outcome in outcomes if outcome.batch)
         return {"results": outcomes, "batch_id": next(batches, None)}
 
-    fields = [doc_ids, tags, metadata, language, on_clash, batch, more]
+    fields = [doc_ids, tags, metadata, language, access, on_clash, batch, more]
     fingerprint = _fingerprint(files, fields) if HEADER in request.headers else ""
     return answer(request, produce, UploadAnswer, status=202, fingerprint=fingerprint)
 
@@ -215,7 +228,8 @@ def plan_of(collection: Collection, payload: UploadPlanRequest) -> UploadPlan:
     return plan_uploads(
         collection,
         [Entry(**dict(each)) for each in payload.entries],
-        **payload.model_dump(exclude={"entries"}),
+        **payload.model_dump(exclude={"entries", "access"}),
+        access=resolve(collection, None if payload.access is None else read_access(payload.access)),
     )
 
 

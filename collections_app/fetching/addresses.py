@@ -34,7 +34,9 @@ METADATA_HOSTS = frozenset(
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # Not of the open Internet either, though Python's tables call them global: the old site-local addresses, the second
 # range for documentation (RFC 9637), and the withdrawn relays of 6to4 (RFC 7526).
-OUTDATED_NETWORKS = tuple(ipaddress.ip_network(text) for text in ("fec0::/10", "3fff::/20", "192.88.99.0/24"))
+OUTDATED_NETWORKS = tuple(
+    ipaddress.ip_network(text) for text in ("fec0::/10", "3fff::/20", "192.88.99.0/24", "192.0.0.0/24")
+)
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

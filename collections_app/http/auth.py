@@ -111,11 +111,11 @@ def opens(key: ApiKey, name: str) -> bool:
         return name in (key.visible.names or ()) or not Collection.objects.live().filter(name=name).exists()
 
 
-def check_unlimited(key: ApiKey) -> None:
-    """Raise 403 for a key that is limited to collections: it must not manage keys."""
+def check_unlimited(key: ApiKey, what: str = "managing keys") -> None:
+    """Raise 403 for a key that is limited to collections. what: that which needs an unlimited one."""
     if key.collections:
         raise ServiceError(
-            f"the key {key.label!r} is limited to {', '.join(key.collections)}; managing keys needs an unlimited one",
+            f"the key {key.label!r} is limited to {', '.join(key.collections)}; {what} needs an unlimited one",
             type="out_of_scope",
             status=403,
         )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
+from collections_app.audit_origin import Origin, current_origin, using_origin
 from collections_app.errors import ServiceError
+from collections_app.services.governance.audit import record_event
 
 RETRY_AFTER_S = 5
 SEND_TIMEOUT_S = 60.0
@@ -74,13 +77,72 @@ def limit_sending(request: HttpRequest) -> None:
         connection.settimeout(SEND_TIMEOUT_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the audit log keeps of texts that leave in a file. rows: how many, None where nobody knows before; then
+    `count` tells it at the end, in a second event."""
+
+    action: str
+    message: str
+    subject: Model | None = None
+    subject_kind: str = ""
+    rows: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    count: Callable[[], int] | None = None
+
+    def note(self, sent: Mapping[str, Any] | None = None) -> None:
+        known = {} if self.rows is None else {"rows": self.rows}
+        action = self.action if sent is None else f"{self.action}.sent"
+        record_event(
+            None,
+            action,
+            self.message,
+            subject=self.subject,
+            subject_kind=self.subject_kind,
+            after={**known, **self.details, **(sent or {})},
+        )
+
+
 def download_response(
-    request: HttpRequest, pieces: Iterable[bytes] | Iterable[str], content_type: str, name: str
+    request: HttpRequest,
+    pieces: Iterable[bytes] | Iterable[str],
+    content_type: str,
+    name: str,
+    *,
+    reading: Reading | None,
 ) -> StreamingHttpResponse:
-    """The answer that downloads a file. It ends when its reader leaves, or takes nothing for a minute."""
+    """The answer that downloads a file. It ends when its reader leaves, or takes nothing for a minute.
+
+    reading: what the audit log keeps of it, before the first byte leaves; None where it was told already.
+    """
     limit_sending(request)
+    if reading is not None:
+        try:
+            reading.note()
+        except BaseException:
+            _close(pieces)
+            raise
+        if reading.count is not None:
+            pieces = _counted(pieces, reading, current_origin())
     headers = {"Content-Disposition": content_disposition_header(True, name) or "attachment", "X-Accel-Buffering": "no"}
     return StreamingHttpResponse(pieces, content_type=content_type, headers=headers)
+
+
+def _counted(pieces: Iterable[Any], reading: Reading, origin: Origin) -> Generator[Any]:
+    """The pieces, and at their end, or when the reader leaves, an event with what was sent."""
+    complete = False
+    try:
+        yield from pieces
+        complete = True
+    finally:
+        _close(pieces)
+        with using_origin(origin):
+            reading.note({"rows": reading.count() if reading.count else 0, "complete": complete})
+
+
+def _close(pieces: Any) -> None:
+    if hasattr(pieces, "close"):
+        pieces.close()
 
 
 def read_batches(

@@ -28,7 +28,7 @@ ALTER TABLE documents ADD COLUMN IF NOT EXISTS access bigint[] NOT NULL DEFAULT 
 ALTER TABLE chunks ADD COLUMN IF NOT EXISTS access bigint[] NOT NULL DEFAULT '{0,1}';
 ALTER TABLE collections ADD COLUMN IF NOT EXISTS open_role text NOT NULL DEFAULT '';
 ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS scopes text[] NOT NULL DEFAULT '{read,ask,write,evaluate,administer}',
-    ADD COLUMN IF NOT EXISTS user_id bigint, ADD COLUMN IF NOT EXISTS group_ids bigint[] NOT NULL DEFAULT '{}';
+    ADD COLUMN IF NOT EXISTS user_id integer, ADD COLUMN IF NOT EXISTS group_ids bigint[] NOT NULL DEFAULT '{}';
 UPDATE api_keys SET scopes = '{read,ask}' WHERE scope = 'read';
 UPDATE collections SET open_role = 'curator';
 """

@@ -1,5 +1,6 @@
 """What is stored."""
 
+from collections_app.models.audit import AuditEvent, AuditHead, AuditLink, Erasure
 from collections_app.models.checkpoints import EmbeddedBatch, RecognizedPageCheckpoint
 from collections_app.models.curation import (
     ChunkFindings,
@@ -16,14 +17,16 @@ from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.model_settings import ModelSetting
-from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
+from collections_app.models.operations import IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
 
 __all__ = [
     "ApiKey",
-    "AuditSubject",
+    "AuditEvent",
+    "AuditHead",
+    "AuditLink",
     "Chunk",
     "ChunkFindings",
     "ChunkOverlay",
@@ -32,6 +35,7 @@ __all__ = [
     "DocumentRevision",
     "DuplicateScan",
     "EmbeddedBatch",
+    "Erasure",
     "FetchHost",
     "FetchedSource",
     "FindingScan",

@@ -67,6 +67,7 @@ class Collection(models.Model):
     security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds,
     "allow_overrides": bool}; {} is flag: findings are recorded and nothing else happens. open_role: the role that
     everybody who is logged in has in it, "" for none: then it is private to those who were granted a role.
+    access_from: the key of metadata whose value names the groups and users that may read a document, "" for none.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -82,6 +83,7 @@ class Collection(models.Model):
     retention = models.JSONField(default=dict, blank=True)
     security = models.JSONField(default=dict, blank=True)
     open_role = models.TextField(default="", blank=True, db_default="")
+    access_from = models.TextField(default="", blank=True, db_default="")
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
@@ -133,6 +135,13 @@ class DocumentQuerySet(QuerySet["Document"]):
         return rows.filter(
             Q(folded_id__icontains=requested) | Q(title__icontains=requested) | Q(source__icontains=requested)
         )
+
+    def of_access(self, access: str) -> DocumentQuerySet:
+        """ "restricted" to some of those who may read the collection, or "open"; "" is both."""
+        if not access:
+            return self
+        everybody = Q(access__contains=[EVERYBODY])
+        return self.filter(everybody) if access == "open" else self.exclude(everybody)
 
     def tagged(self, tags: Iterable[str]) -> DocumentQuerySet:
         """Carrying every one of the tags."""
@@ -216,6 +225,11 @@ class Document(models.Model):
     class Meta:
         managed = False
         db_table = "documents"
+
+    @property
+    def restricted(self) -> bool:
+        """Only some of those who may read the collection may read it."""
+        return EVERYBODY not in self.access
 
     def __str__(self) -> str:
         return self.doc_id

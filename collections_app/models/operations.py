@@ -8,7 +8,6 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.contrib.admin.models import LogEntry
 from django.db import models
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -166,24 +165,3 @@ class OperationFile(models.Model):
 
     def __str__(self) -> str:
         return f"part {self.position}"
-
-
-class AuditSubject(models.Model):
-    """What an entry of the audit log is about besides its own object: the collection by its name, and who it was.
-
-    actor: a user's name, "key <label>" or "the system". The collection may be gone.
-    """
-
-    entry = models.OneToOneField(LogEntry, on_delete=models.CASCADE, primary_key=True, related_name="audit_subject")
-    collection_name = models.TextField(db_collation="C", default="", blank=True)
-    actor = models.TextField(default="", blank=True)
-
-    class Meta:
-        db_table = "audit_subjects"
-        indexes = [
-            models.Index(fields=["collection_name", "-entry"], name="audit_subjects_collection_idx"),
-            models.Index(fields=["actor", "-entry"], name="audit_subjects_actor_idx"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.actor} in {self.collection_name}"

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from collections_app.models.library import Document
+
+
+class FetchedSourceQuerySet(models.QuerySet["FetchedSource"]):
+    def pages_of(self, collection_id: int, doc_ids: Iterable[str]) -> models.QuerySet[FetchedSource, tuple[str, str]]:
+        """(address, final address) of the web pages that these documents of a collection were fetched from."""
+        own = self.filter(kind="url", document__collection_id=collection_id, document__doc_id__in=list(doc_ids))
+        return own.values_list("address", "final_address")
 
 
 class FetchedSource(models.Model):
@@ -33,6 +42,8 @@ class FetchedSource(models.Model):
     sha256 = models.CharField(max_length=64)
     size_bytes = models.BigIntegerField(default=0)
     checked_at = models.DateTimeField(default=timezone.now)
+
+    objects = FetchedSourceQuerySet.as_manager()
 
     class Meta:
         db_table = "fetched_sources"

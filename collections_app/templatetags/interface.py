@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -9,7 +10,6 @@ from functools import wraps
 from typing import Any
 
 from django import template
-from django.contrib.admin.models import LogEntry
 from django.core.paginator import Page
 from django.http import HttpRequest, QueryDict
 from django.template import Context
@@ -21,7 +21,7 @@ from django.utils.translation import get_language, gettext, gettext_noop
 
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
-from collections_app.services.governance.audit import tell
+from collections_app.models import AuditEvent
 from collections_app.stages import StageRow
 
 register = template.Library()
@@ -156,10 +156,24 @@ def planned(status: str, total: int | None = None) -> SafeString:
 
 
 @register.filter
-def what_was_done(entry: LogEntry) -> str:
-    """The words of an entry of the audit log, with a capital letter in front."""
-    words = tell(entry)
-    return words[:1].upper() + words[1:]
+def what_was_done(event: AuditEvent) -> str:
+    """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
+    if event.what_salt is None:
+        return gettext("Details erased")
+    return event.message[:1].upper() + event.message[1:] or event.action
+
+
+@register.filter
+def audit_value(value: object) -> SafeString | str:
+    """A value before or after a change: a text that is not kept by its length and hash, structures as JSON."""
+    if isinstance(value, dict) and value.keys() == {"sha256", "chars"}:
+        size = formats.counted(value["chars"], gettext("character,characters"))
+        return format_html('{} <span class="sub mono">SHA-256 {}</span>', size, str(value["sha256"])[:16])
+    if isinstance(value, dict | list):
+        return format_html('<span class="mono small">{}</span>', json.dumps(value, ensure_ascii=False))
+    if value is None or value == "":
+        return format_html('<span class="muted">{}</span>', gettext("empty"))
+    return {True: gettext("yes"), False: gettext("no")}[value] if isinstance(value, bool) else str(value)
 
 
 @register.filter

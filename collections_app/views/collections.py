@@ -88,7 +88,8 @@ def usual_policy(model: str, dims: int) -> ChunkPolicy:
 def settings_form(collection: Collection, data: QueryDict | None) -> CollectionSettingsForm:
     """The form filled in with what the collection states, or with what was sent."""
     explicit = collection.chunk_policy | collection.retention | collection.security
-    form = CollectionSettingsForm(data, initial=explicit | {"description": collection.description})
+    stated = {"description": collection.description, "access_from": collection.access_from}
+    form = CollectionSettingsForm(data, initial=explicit | stated)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     form.suggest_retention()
     return form

@@ -27,11 +27,13 @@ from collections_app.policies import policy_for
 from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.documents.document_tree import attached_to
 from collections_app.services.documents.edits import edit_document
+from collections_app.services.documents.readers import change_readers, readers_of
 from collections_app.services.documents.selection import count_facets
 from collections_app.services.governance.delete_guards import is_guarded
+from collections_app.services.governance.document_access import OPEN, resolve
 from collections_app.services.indexing.revisions import count_revisions
 from collections_app.views.collections import find_collection, find_document
-from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, Selection
+from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, ReadersForm, Selection
 
 LISTED_MAX = 20
 REASONS_MAX = 3
@@ -70,12 +72,14 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     back = next_address(request, collection_address(collection))
     with RefusalMessages(request):
         selection = Selection.read(request.POST)
-        if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
+        if action not in (*SIMPLE, "label", "access") or (selection.filter is None and not selection.doc_ids):
             messages.warning(request, gettext("Select documents first."))
             return redirect(back)
         chosen = selection.choose(collection)
         if action == "label":
             return _label(request, collection, selection, chosen)
+        if action == "access":
+            return _restrict(request, collection, selection, chosen)
         if not request.POST.get("confirmed") and (
             action == "delete"
             or selection.filter is not None
@@ -173,6 +177,42 @@ def _joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
 
 def collection_address(collection: Collection) -> str:
     return reverse("collections:detail", args=[collection.name])
+
+
+def _restrict(
+    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]
+) -> HttpResponse:
+    """Who may read the chosen documents: the form first, then the change."""
+    form = ReadersForm(request.POST if request.POST.get("confirmed") else None)
+
+    def save() -> HttpResponse:
+        codes = resolve(collection, form.stated_access())
+        change = BulkChange("set_access", access=codes)
+        _tell(request, "access", change_documents(collection, change, chosen, actor=request.user))
+        return redirect(next_address(request, collection_address(collection)))
+
+    response, status = submit_form(request, form, save) if form.is_bound else (None, 200)
+    context = _describe_chosen(request, collection, selection, chosen) | {"form": form}
+    return response or render_page(request, "collections/restrict_documents.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """Who may read one document; a change goes back to its page."""
+    collection, document = find_document(name, doc_id)
+    present = readers_of(collection, document)
+    form = ReadersForm(request.POST) if request.method == "POST" else ReadersForm.of(present)
+
+    def save() -> HttpResponse:
+        codes = resolve(collection, form.stated_access()) or OPEN
+        changed = change_readers(collection, [document.doc_id], codes, actor=request.user)
+        message = gettext("%(doc_id)s: access changed.") if changed else gettext("%(doc_id)s: no changes.")
+        messages.success(request, message % {"doc_id": doc_id})
+        return redirect("collections:document", name, doc_id)
+
+    response, status = submit_form(request, form, save)
+    context = {"collection": collection, "document": document, "form": form, "readers": present, "part": "readers"}
+    return response or render_page(request, "collections/readers.html", context, status=status)
 
 
 @require_http_methods(["GET", "POST"])

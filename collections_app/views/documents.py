@@ -14,7 +14,9 @@ from collections_app.models import Collection, Document
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.filter_completions import complete
+from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import count_facets
+from collections_app.services.governance.document_access import resolve
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
@@ -39,12 +41,14 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
     sort = request.GET.get("sort", "")
     sort = sort if sort in DOCUMENT_SORTS else "-updated"
     rows = matching.listed().order_by(*DOCUMENT_SORTS[sort])
+    page = page_of(request, rows, DOCUMENTS_PER_PAGE)
+    name_readers(page.object_list)
     context = {
         "collection": collection,
         "tab": "documents",
         "wanted": document_filter,
         "sort": sort,
-        "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
+        "page": page,
         "is_filtered": document_filter.narrows or bool(wrong),
         "wrong_filter": wrong,
         "expression": request.GET.get("filter", ""),
@@ -72,7 +76,11 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
     form = TextForm(request.POST or None)
 
     def save() -> HttpResponse:
-        data = form.cleaned_data | {"language": form.cleaned_data["language"] or None}
+        data = {name: form.cleaned_data[name] for name in ("doc_id", "title", "content", "tags", "metadata")}
+        data |= {
+            "language": form.cleaned_data["language"] or None,
+            "access": resolve(collection, form.stated_access()),
+        }
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
         values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}

@@ -26,6 +26,7 @@ from collections_app.models import Chunk, ChunkOverlay, Collection, Document, Ne
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
 from collections_app.services.documents.page_pictures import PageView, has_pages, view_page
+from collections_app.services.documents.readers import readers_of
 from collections_app.services.indexing.stored_documents import overlays_of_chunk
 from collections_app.views.collections import find_document
 from collections_app.views.revisions import cited_elsewhere, cited_span
@@ -60,6 +61,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "reading": reading,
         "cards": _cards(record, reading.chunks, limits),
         "flagged": flagged,
+        "readers": readers_of(collection, record),
         "page_view": page,
         "has_pages": has_pages(record),
         "zoom": request.GET.get("zoom") == "1",

@@ -16,11 +16,12 @@ from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
+from collections_app.services.governance.document_access import Codes, resolve
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SENT, SourcePlan
 from collections_app.services.sources.url_lists import submit_urls
 from collections_app.views.collections import find_collection
-from collections_app.views.forms.collections import IntakeFields
+from collections_app.views.forms.collections import AccessFields, IntakeFields
 from collections_app.views.forms.sources import BucketForm, UrlsForm
 from collections_app.views.jobs import active_jobs
 from ragd.errors import RagdError
@@ -37,7 +38,14 @@ def fetch_urls(request: PageRequest, name: str) -> HttpResponse:
     form = UrlsForm(request.POST or None, request.FILES or None)
 
     def submit(dry_run: bool) -> SourcePlan:
-        return submit_urls(collection, form.entries(), dry_run=dry_run, actor=request.user, **form.labels())
+        return submit_urls(
+            collection,
+            form.entries(),
+            dry_run=dry_run,
+            access=_codes(collection, form),
+            actor=request.user,
+            **form.labels(),
+        )
 
     return _answer(request, collection, form, submit, "collections/urls.html", {"adding": "urls"})
 
@@ -57,6 +65,7 @@ def fetch_bucket(request: PageRequest, name: str) -> HttpResponse:
             endpoint=data["endpoint"],
             delete_missing=data["delete_missing"],
             dry_run=dry_run,
+            access=_codes(collection, form),
             actor=request.user,
             **form.labels(),
         )
@@ -64,6 +73,10 @@ def fetch_bucket(request: PageRequest, name: str) -> HttpResponse:
     own = settings.RAGD_S3_ENDPOINT or "Amazon S3"
     context = {"adding": "s3", "own_endpoint": own, "has_keys": bool(settings.AWS_ACCESS_KEY_ID)}
     return _answer(request, collection, form, submit, "collections/s3.html", context)
+
+
+def _codes(collection: Collection, form: AccessFields) -> Codes | None:
+    return resolve(collection, form.stated_access())
 
 
 def _answer(

@@ -29,7 +29,7 @@ def export(request: PageRequest, name: str) -> HttpResponseBase:
     collection = find_or_404(Collection.objects.live(), name=name)
     with RefusalMessages(request):
         file = open_export(collection, actor=request.user)
-        return download_response(request, file, file.content_type, file.name)
+        return download_response(request, file, file.content_type, file.name, reading=None)
     return redirect("collections:settings", name)
 
 

@@ -15,6 +15,7 @@ from collections_app.api.uploads import PlanAnswer, UploadPlanRequest, plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch
+from collections_app.services.governance.document_access import resolve
 from collections_app.services.uploads.folder_sync import commit_sync
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
@@ -49,6 +50,7 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
                     doc_ids=request.POST.getlist("doc_ids"),
                     choices=request.POST.getlist("choices"),
                     batch=batch,
+                    access=resolve(collection, form.stated_access()),
                     actor=request.user,
                     **form.labels(),
                 )
@@ -91,7 +93,9 @@ def members(request: PageRequest, name: str) -> HttpResponse:
         return error_response(request, InvalidInput("one archive and its labels were expected", field="uploads"))
     doc_ids = request.POST.getlist("doc_ids")
     try:
-        upload_plan = preview_uploads(collection, form.cleaned_data["uploads"], doc_ids=doc_ids, **form.labels())
+        codes = resolve(collection, form.stated_access())
+        files = form.cleaned_data["uploads"]
+        upload_plan = preview_uploads(collection, files, doc_ids=doc_ids, access=codes, **form.labels())
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
     return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())

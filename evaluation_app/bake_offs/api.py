@@ -9,7 +9,6 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
 from ninja.params import functions as param
-from pydantic import StrictInt
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
@@ -17,6 +16,7 @@ from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.validation import StrictInt
 from evaluation_app.bake_offs.lifecycle import K, cancel_bake_off, start_bake_off, visible_bake_offs
 from evaluation_app.bake_offs.sample import SAMPLE_CHUNKS
 from evaluation_app.bake_offs.standings import rank, winner_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
-from evaluation_app.commands.subcommand import Answer, Options, UsageError
-from evaluation_app.models import GoldenSet
+from evaluation_app.commands.subcommand import Answer, Options
+from evaluation_app.golden.sets import find_set
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
 from retrieval_app.confidence.evaluator import ACTIONS
 from retrieval_app.corrective.calibrations import calibration_of, forget_calibration, switch_corrective
@@ -38,13 +38,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options) -> Answer:
-    """What is kept for the collection afterwards, or what a dry run would keep. UsageError for an unknown set."""
+    """What is kept for the collection afterwards, or what a dry run would keep. ServiceError for an unknown set."""
     collection = get_collection(options["collection"])
     if options["forget"]:
         return {"collection": collection.name, "forgotten": forget_calibration(collection)}
     if options["set"]:
-        golden_set = _find_set(options["set"])
-        others = [_find_set(name) for name in options["unanswerable"]]
+        golden_set = find_set(options["set"])
+        others = [find_set(name) for name in options["unanswerable"]]
         plan = choose_plan(collection, options["plan"], {}).plan
         made = calibrate(
             collection,
@@ -69,14 +69,6 @@ def run(options: Options) -> Answer:
         "embed_model": calibration.embed_model,
         "created_at": calibration.created_at.isoformat(),
     }
-
-
-def _find_set(name: str) -> GoldenSet:
-    record = GoldenSet.objects.filter(name=name).first()
-    if record is None:
-        known = ", ".join(GoldenSet.objects.order_by("name").values_list("name", flat=True)[:20])
-        raise UsageError(f"there is no golden set {name!r}; there is {known or 'none'}")
-    return record
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""`manage.py ragd load-sample`, `status`, `conformance`, `create-key` and `judgements`."""
+"""`manage.py ragd load-sample`, `status`, `conformance`, `create-key`, `rotate-secret-key` and so on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from django.conf import settings
 from django.db import connection
 
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.services.governance.api_keys import create_key, expiry_after
+from collections_app.services.models.server_key import begin_rotation, finish_rotation
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.conformance import run_now
 from evaluation_app.pages.overview.summaries import operations_summary
@@ -24,6 +26,20 @@ from ragd.version import product_version
 SELECT_VERSIONS = """
 SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
+ROTATION_BEGUN = [
+    "start every process of ragd again: all of them then know the new key and read with the earlier one",
+    "run `manage.py ragd rotate-secret-key --finish`: it encrypts the stored keys of models again and forgets the"
+    " earlier key. Who opened no page since the new start logs in again then",
+    "back the new key up: a restored database needs it",
+]
+ROTATION_BY_HAND = [
+    "the key comes from RAGD_SECRET_KEY, so nothing was changed: set it to at least 50 new random characters, and"
+    " RAGD_SECRET_KEY_FALLBACKS to the present one",
+    "start every process of ragd again",
+    "run `manage.py ragd rotate-secret-key --finish`, then unset RAGD_SECRET_KEY_FALLBACKS and start again",
+]
+ROTATION_FINISHED = ["start every process of ragd again, so that none reads with the earlier key"]
+ROTATION_FINISHED_BY_HAND = ["unset RAGD_SECRET_KEY_FALLBACKS and start every process of ragd again"]
 
 
 def add_sample_arguments(parser: ArgumentParser) -> None:
@@ -185,3 +201,35 @@ def show_judgements(answer: Answer) -> str:
         for each in answer["kept"]
     ]
     return "\n".join(lines) or "No judgement is kept."
+
+
+def add_rotation_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--finish",
+        action="store_true",
+        help="after the new start: encrypt what is stored again and forget the earlier key",
+    )
+
+
+def run_rotation(options: Options) -> Answer:
+    is_kept_here = settings.RAGD_KEEPS_SECRET_KEY
+    if options["finish"]:
+        renewed = finish_rotation(settings.RAGD_VAR)
+        return {
+            "state": "finished",
+            "renewed": renewed,
+            "steps": ROTATION_FINISHED if is_kept_here else ROTATION_FINISHED_BY_HAND,
+        }
+    if not is_kept_here:
+        return {"state": "unchanged", "renewed": 0, "steps": ROTATION_BY_HAND}
+    begin_rotation(settings.RAGD_VAR)
+    return {"state": "begun", "renewed": 0, "steps": ROTATION_BEGUN}
+
+
+def show_rotation(answer: Answer) -> str:
+    head = {
+        "begun": "There is a new secret key.",
+        "unchanged": "The secret key is not kept here.",
+        "finished": f"{answer['renewed']} stored keys are encrypted under the present secret key.",
+    }[str(answer["state"])]
+    return "\n".join([head, *(f"{number}. {step}" for number, step in enumerate(answer["steps"], start=1))])

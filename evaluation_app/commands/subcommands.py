@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app.commands import (
+    access,
     bake_off,
     bisect,
     calibrate,
@@ -17,6 +18,7 @@ from evaluation_app.commands import (
     server,
     spans,
 )
+from evaluation_app.commands.governance import audit, erase
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -28,6 +30,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "create-key": Subcommand(
         "make an API key and print its secret once", server.add_key_arguments, server.run_create_key, server.show_key
+    ),
+    "leak-probe": Subcommand(
+        "ask as people on every channel and list what came back that should not; exit status 1 where something did",
+        access.add_probe_arguments,
+        access.run_probe,
+        access.show_probe,
+        access.has_passed,
     ),
     "ingest": Subcommand(
         "bring files, folders, archives, addresses and buckets into a collection",
@@ -50,6 +59,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         models.run,
         models.show,
         models.has_passed,
+    ),
+    "rotate-secret-key": Subcommand(
+        "change the server's secret key for another",
+        server.add_rotation_arguments,
+        server.run_rotation,
+        server.show_rotation,
     ),
     "search": Subcommand(
         "find the best chunks of a collection",
@@ -181,6 +196,19 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         spans.run_validate,
         spans.show_validate,
         spans.has_valid_spans,
+    ),
+    "audit": Subcommand(
+        "check that the audit log is whole, sign its end, or write it into a file; exit status 1 where it is not whole",
+        audit.add_arguments,
+        audit.run,
+        audit.show,
+        audit.has_passed,
+    ),
+    "erase": Subcommand(
+        "erase a document, a collection or a person out of every table, or all earlier ones again after a restore",
+        erase.add_arguments,
+        erase.run,
+        erase.show,
     ),
     "status": Subcommand(
         "workers, jobs, runs and spans at a glance", no_arguments, server.run_status, server.show_status

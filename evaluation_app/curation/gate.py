@@ -62,6 +62,8 @@ def set_gate(
     golden_set = find_own_set(collection, set_name)
     check_gate(measure, k, margin)
     with transaction.atomic():
+        previous = PromotionGate.objects.filter(collection_name=collection.name)
+        before = previous.values("set_name", "measure", "k", "margin").first()
         gate, _ = PromotionGate.objects.update_or_create(
             collection_name=collection.name,
             defaults={
@@ -74,7 +76,8 @@ def set_gate(
             },
         )
         message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
-        audit.record(actor, [collection], audit.CHANGE, message)
+        after = {"set_name": golden_set.name, "measure": measure, "k": k, "margin": margin}
+        audit.record(actor, [collection], audit.CHANGE, message, action="collection.gate", before=before, after=after)
     return gate
 
 
@@ -97,7 +100,7 @@ def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
     with transaction.atomic():
         gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
         if gone:
-            audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate")
+            audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate", action="collection.gate")
     return gone > 0
 
 

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Schema
-from pydantic import Field, StrictFloat, StrictInt
+from pydantic import Field, StrictFloat
 
 from collections_app.api.schemas import ChunkPolicyRequest, Request
+from collections_app.validation import StrictInt
 from evaluation_app.curation.expectations import Expectations
 from evaluation_app.curation.impact import Impact
 from evaluation_app.measures.schemas import MeanOut

@@ -43,6 +43,7 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
     """Hold the set; afterwards keep its version and note what was told. The given object follows the version."""
     with transaction.atomic():
         change = Change(hold_set(golden_set), actor)
+        before = {"version": change.golden_set.version, "digest": change.golden_set.digest}
         yield change
         if change.summary:
             golden_set_version = keep_version(change.golden_set, reason=change.summary, actor=actor)
@@ -51,6 +52,8 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
                 [change.golden_set],
                 audit.CHANGE,
                 f"{change.golden_set.name}: {change.summary}, v{golden_set_version.version}",
+                before=before,
+                after={"version": golden_set_version.version, "digest": golden_set_version.digest},
             )
             GoldenSet.objects.filter(pk=golden_set.pk).update(updated_at=timezone.now())
     golden_set.version, golden_set.digest = change.golden_set.version, change.golden_set.digest

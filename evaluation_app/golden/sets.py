@@ -29,7 +29,7 @@ def listed_sets(scope: CollectionScope = EVERYTHING) -> QuerySet[GoldenSet]:
     rows = GoldenSet.objects.annotate(
         questions_total=Count("questions", filter=Q(questions__suggested=False)),
         suggested_total=Count("questions", filter=Q(questions__suggested=True)),
-    ).order_by("name")
+    ).order_by("name", "collection_name")
     return rows if scope.names is None else rows.filter(collection_name__in=scope.names)
 
 
@@ -43,20 +43,36 @@ def set_named(sets: Sequence[GoldenSet], name: str) -> GoldenSet:
 
 
 def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
-    """The set of that name, if its collection is in the scope. Raises ServiceError 404."""
-    record = listed_sets(scope).filter(name=name).first() if can_be_stored(name) else None
-    if record is None:
+    """The set of that name whose collection is in the scope; where several collections have one, `COLLECTION:NAME`.
+
+    Raises ServiceError 404, and 409 that tells how to name each of several.
+    """
+    collection_name, _, own_name = name.partition(":")
+    records: list[GoldenSet] = []
+    if can_be_stored(name):
+        named = Q(name=name) | Q(collection_name=collection_name, name=own_name)
+        records = list(listed_sets(scope).filter(named))
+    records = [record for record in records if record.name == name] or records
+    if len(records) > 1:
+        choices = ", ".join(f"{record.collection_name}:{record.name}" for record in records)
+        raise ServiceError(
+            f"several collections have a golden set {name!r}: say which one: {choices}",
+            type="ambiguous_golden_set",
+            status=409,
+            field="golden_set",
+        )
+    if not records:
         raise ServiceError(
             f"there is no golden set {name!r} that you may see; GET /v1/golden-sets lists those that there are",
             type="unknown_golden_set",
             status=404,
             field="golden_set",
         )
-    return record
+    return records[0]
 
 
 def create_set(name: str, collection_name: str, *, description: str = "", actor: audit.Actor = None) -> GoldenSet:
-    """An empty set over a live collection, at version 1. Raises ServiceError 409 for a name that is taken."""
+    """An empty set over a live collection, at version 1. Raises ServiceError 409 for a name that is taken there."""
     cleaned, message = clean_name(name), clean_description(description)
     collection = get_collection(collection_name)
     try:
@@ -65,7 +81,7 @@ def create_set(name: str, collection_name: str, *, description: str = "", actor:
             keep_version(made, reason="made", actor=actor)
             audit.record(actor, [made], audit.ADDITION, f"made golden set {cleaned} over {collection.name}")
     except IntegrityError:
-        raise _name_taken(cleaned) from None
+        raise _name_taken(cleaned, collection.name) from None
     return made
 
 
@@ -95,6 +111,7 @@ def update_set(
     if not changes:
         return golden_set
     before = golden_set.name
+    previous = {field: getattr(golden_set, field) for field in changes}
     try:
         with transaction.atomic():
             locked = hold_set(golden_set)
@@ -111,10 +128,10 @@ def update_set(
                 summary = f"changed by what runs of {locked.name} are compared"
             else:
                 summary = f"described {locked.name}"
-            audit.record(actor, [locked], audit.CHANGE, summary)
+            audit.record(actor, [locked], audit.CHANGE, summary, before=previous, after=changes)
     except IntegrityError:
         golden_set.name = before
-        raise _name_taken(changes["name"]) from None
+        raise _name_taken(changes["name"], golden_set.collection_name) from None
     return golden_set
 
 
@@ -124,7 +141,11 @@ def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str,
         locked = hold_set(golden_set)
         counts = what_goes(locked)
         audit.record(
-            actor, [locked], audit.DELETION, f"deleted golden set {locked.name} with {counts['questions']} questions"
+            actor,
+            [locked],
+            audit.DELETION,
+            f"deleted golden set {locked.name} with {counts['questions']} questions",
+            before={"version": locked.version, "digest": locked.digest} | counts,
         )
         locked.delete()
     return counts
@@ -140,10 +161,10 @@ def what_goes(golden_set: GoldenSet) -> dict[str, int]:
 
 
 def free_name(name: str, collection_name: str) -> str:
-    """The name if no set has it, else with the collection's name behind it, and a number if need be."""
+    """The name if no set of the collection has it, else with the collection's name behind it, and a number at need."""
     requested = f"{name} ({collection_name})"[:NAMED_CHARS]
     number, result = 1, name
-    while GoldenSet.objects.filter(name=result).exists():
+    while GoldenSet.objects.filter(collection_name=collection_name, name=result).exists():
         result = requested if number == 1 else f"{requested} {number}"
         number += 1
     return result
@@ -159,7 +180,10 @@ def hold_set(golden_set: GoldenSet) -> GoldenSet:
     return locked
 
 
-def _name_taken(name: str) -> ServiceError:
+def _name_taken(name: str, collection_name: str) -> ServiceError:
     return ServiceError(
-        f"there is a golden set {name!r} already; choose another name", type="name_taken", status=409, field="name"
+        f"there is a golden set {name!r} already in the collection {collection_name!r}; choose another name",
+        type="name_taken",
+        status=409,
+        field="name",
     )

@@ -16,8 +16,8 @@ from typing import Any
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
-from collections_app.services.history.past_indexes import read_state
-from collections_app.services.history.past_states import PastState, read_past_state
+from collections_app.services.history.past_indexes import read_state, read_whole_state
+from collections_app.services.history.past_states import PastState
 from evaluation_app.golden.questions import Golden
 from evaluation_app.history.events import Event, collect_events, plan_event, question_event
 from evaluation_app.history.undoing import Undo, undo_of
@@ -266,7 +266,7 @@ class _Search:
 
     def _past(self, at: datetime) -> PastState:
         if at not in self.pasts:
-            self.pasts[at] = read_past_state(self.collection, at)
+            self.pasts[at] = read_whole_state(self.collection, at)
         return self.pasts[at]
 
     def is_broken(self, seen: Observation) -> bool:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from django.contrib.admin.models import LogEntry
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext, gettext_noop
 
-from collections_app.models import Collection, Document, DocumentRevision, StateChange
+from collections_app.models import AuditEvent, Collection, Document, DocumentRevision, StateChange
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 
@@ -127,16 +126,16 @@ def plan_event(good: EvaluationRun, bad: EvaluationRun) -> Event | None:
         return None
     at, by = bad.created_at, bad.created_by
     if bad.plan_name and bad.plan_name == good.plan_name:
-        saved = LogEntry.objects.filter(
-            content_type__model="savedplan",
-            object_repr=bad.plan_name,
-            audit_subject__collection_name=bad.collection_name,
-            action_time__gt=good.created_at,
-            action_time__lte=bad.created_at,
+        saved = AuditEvent.objects.filter(
+            subject_kind="savedplan",
+            subject_name=bad.plan_name,
+            collection_name=bad.collection_name,
+            at__gt=good.created_at,
+            at__lte=bad.created_at,
         )
-        entry = saved.select_related("audit_subject").order_by("-action_time").first()
+        entry = saved.order_by("-at", "-id").first()
         if entry is not None:
-            at, by = entry.action_time, entry.audit_subject.actor
+            at, by = entry.at, entry.actor_name
     names = sorted(name for name in {*good.plan, *bad.plan} if good.plan.get(name) != bad.plan.get(name))
     details = {name: [good.plan.get(name), bad.plan.get(name)] for name in names}
     return Event(at, "plan", by=by, reason=bad.plan_name, details=details)

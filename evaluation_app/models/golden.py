@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy
 
 
 class GoldenSet(models.Model):
-    """Questions with known answers over one collection. `version` grows whenever a question changes.
+    """Questions with known answers over one collection, where its name is unique. `version` grows with every change.
 
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
     evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
@@ -19,7 +19,7 @@ class GoldenSet(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(max_length=200, unique=True)
+    name = models.CharField(max_length=200)
     description = models.TextField(default="", blank=True)
     collection_name = models.TextField(db_collation="C")
     version = models.IntegerField(default=1)
@@ -37,7 +37,10 @@ class GoldenSet(models.Model):
 
     class Meta:
         db_table = "golden_sets"
-        ordering: ClassVar[list[str]] = ["name"]
+        ordering: ClassVar[list[str]] = ["name", "collection_name"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["collection_name", "name"], name="golden_set_name_once"),
+        ]
 
     def __str__(self) -> str:
         return self.name

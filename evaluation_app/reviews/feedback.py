@@ -68,7 +68,7 @@ def give_feedback(
             "correction": correction,
         },
     )
-    audit.record(actor, [task], audit.CHANGE, f"gave feedback on the answer to {task.question_text[:80]!r}")
+    audit.record(actor, [task], audit.CHANGE, "gave feedback on an answer")
     return stored
 
 

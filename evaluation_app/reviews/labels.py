@@ -188,7 +188,7 @@ def review(
     if locked.state == State.OPEN and locked.reviews.count() >= locked.wanted:
         locked.state = State.DONE
         locked.save(update_fields=["state"])
-    audit.record(actor, [locked], audit.CHANGE, f"judged the answer to {locked.question_text[:80]!r}")
+    audit.record(actor, [locked], audit.CHANGE, "judged an answer")
     return made
 
 
@@ -202,5 +202,5 @@ def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> Re
         locked.state = State.SKIPPED
     locked.save(update_fields=["state"])
     verb = "took back" if back else "excluded"
-    audit.record(actor, [locked], audit.CHANGE, f"{verb} a review of {locked.question_text[:80]!r}")
+    audit.record(actor, [locked], audit.CHANGE, f"{verb} a review")
     return locked

@@ -17,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.formats import counted
-from collections_app.http.downloads import download_response
+from collections_app.http.downloads import Reading, download_response
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
@@ -242,7 +242,9 @@ def agreement(request: PageRequest) -> HttpResponse:
 def download(request: PageRequest) -> StreamingHttpResponse:
     """Every review as JSON Lines, by the same filters."""
     chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}
-    return download_response(request, export_reviews(Review.objects.filter(**chosen)), CONTENT_TYPE, "reviews.jsonl")
+    rows = Review.objects.filter(**chosen)
+    reading = Reading("review.export", "downloaded reviews", subject_kind="review", rows=rows.count())
+    return download_response(request, export_reviews(rows), CONTENT_TYPE, "reviews.jsonl", reading=reading)
 
 
 def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:

@@ -12,7 +12,7 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, answer
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.downloads import download_response
+from collections_app.http.downloads import Reading, download_response
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
@@ -156,7 +156,9 @@ def delete_run(request: HttpRequest, run_id: UUID) -> Any:
 
 def jsonl_response(request: HttpRequest, run: EvaluationRun) -> StreamingHttpResponse:
     """The run as a download."""
-    return download_response(request, run_lines(run), "application/jsonl", f"evaluation-run-{run.pk}.jsonl")
+    reading = Reading("evaluationrun.export", f"downloaded evaluation run {run}", run, rows=run.items.count())
+    name = f"evaluation-run-{run.pk}.jsonl"
+    return download_response(request, run_lines(run), "application/jsonl", name, reading=reading)
 
 
 def _find(request: HttpRequest, run_id: UUID) -> EvaluationRun:

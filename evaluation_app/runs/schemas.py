@@ -6,9 +6,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from ninja import Field, Schema
-from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
+from pydantic import ConfigDict, FiniteFloat, StrictBool
 
 from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
+from collections_app.validation import StrictInt
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score

@@ -121,7 +121,7 @@ def load_golden_set(name: str, collection_name: str, questions: list[dict[str, A
 
     Questions that ship with ragd and are no longer among these go; those that a person added stay.
     """
-    golden, _ = GoldenSet.objects.get_or_create(name=name, defaults={"collection_name": collection_name})
+    golden, _ = GoldenSet.objects.get_or_create(name=name, collection_name=collection_name)
     stored = {question.question: question for question in golden.questions.all()}
     for position, item in enumerate(questions):
         _place(golden, stored.get(item["question"]), position, item)

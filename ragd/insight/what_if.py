@@ -34,6 +34,7 @@ from ragd.search.vector_search import (
     VECTOR_FILTERED,
     VECTOR_INDEXED,
     is_exact,
+    passes_few,
     read_state,
     vector_candidates,
     vector_parameter,
@@ -256,7 +257,7 @@ class WhatIf:
 
     def _stored_without(self, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
         """The pool of a search that leaves out what leaves."""
-        through_index = VECTOR_FILTERED if narrows(plan, self.store) else VECTOR_INDEXED
+        through_index = VECTOR_FILTERED if passes_few(plan, self.store) else VECTOR_INDEXED
         sql = (VECTOR_EXACT if exact else through_index).format(
             chunks=self.store.collection.partition,
             cast=self.store.collection.vector_cast,

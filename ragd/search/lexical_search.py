@@ -16,6 +16,7 @@ from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2
+READABLE_PRUNED = 0.25
 
 LEXICAL = f"""
 SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
@@ -75,13 +76,18 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
     if not query.lexemes:
         return []
     rows = None
-    if state.chunk_count >= POSTINGS_MIN:
+    if state.chunk_count >= POSTINGS_MIN and not _reads_few(store):
         rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store)
     if rows is None:
         if state.chunk_count >= POSTINGS_MIN:
             execute(store.connection, SET_CUSTOM_PLAN)
         rows = scanned_rows(query, plan, store)
     return ranked(rows, "lexical", "bm25", query.highest)
+
+
+def _reads_few(store: Store) -> bool:
+    """Whether the best chunks are mostly ones that may not be read, so that the index on access leads sooner."""
+    return store.readable_share is not None and store.readable_share < READABLE_PRUNED
 
 
 def scanned_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,8 @@ SCAN_TUPLES_MAX = 100_000
 EF_SEARCH_MAX = 1000
 SURE_INDEX_MIN = 10_000
 FILTERED_BEAM_MIN = 200
+READABLE_EXACT = 3_000  # so few chunks that one may read are compared one by one, whatever the plan says
+READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its rows
 
 # The limit and the type are whole numbers in the text, not parameters: the plan depends on them, and a prepared
 # statement keeps its plan only where it can see them.
@@ -106,9 +109,16 @@ def hnsw_settings(plan: RetrievePlan, store: Store) -> dict[str, str]:
     """The parameters of SET_HNSW. The beam holds the pool and one more: ties at its edge are looked for one row on,
     and a beam that ends at the edge would make the scan begin again for that row. Under filters it has room for rows
     that do not pass."""
-    filtered = narrows(plan, store)
+    filtered = passes_few(plan, store)
     least = max(plan.pool + 1, FILTERED_BEAM_MIN if filtered else 0)
+    if not filtered and store.readable_share:
+        least = math.ceil(least / store.readable_share)
     return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=filtered)
+
+
+def passes_few(plan: RetrievePlan, store: Store) -> bool:
+    """Whether an index scan may have to go on for rows that pass: under filters, or where one may not read most."""
+    return bool(plan.filters) or (store.principals is not None and (store.readable_share or 0) < READABLE_MOST)
 
 
 def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
@@ -134,11 +144,13 @@ def _known_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool | 
     """None where it depends on how many chunks the filters leave."""
     if plan.exact == "always" or not state.vector_index:
         return True
+    if store.readable_share is not None and store.readable_share * state.chunk_count <= READABLE_EXACT:
+        return True
     if plan.exact == "never":
         return False
     if state.chunk_count <= store.exact_threshold:
         return True
-    return None if narrows(plan, store) else False
+    return None if plan.filters or (store.principals is not None and store.readable_share is None) else False
 
 
 def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
@@ -197,7 +209,7 @@ def vector_candidates(
     Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
     """
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
-    through_index = VECTOR_FILTERED if narrows(plan, store) else VECTOR_INDEXED
+    through_index = VECTOR_FILTERED if passes_few(plan, store) else VECTOR_INDEXED
     sql = (VECTOR_EXACT if exact else through_index).format(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,

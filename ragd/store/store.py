@@ -21,7 +21,9 @@ REBAKE_LIMIT = 20_000
 
 COLLECTION_BY_NAME = """
 SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type,
-       CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END
+       CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END AS principals,
+       CASE WHEN ragd_reads_all(id) THEN NULL
+            ELSE ragd_readable_share(format('chunks_c%%s_g%%s', id, generation), ragd_principals(id)) END
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
@@ -174,7 +176,8 @@ class Store:
     `serving` is False for a generation that is being built (ragd.store.generations.open_generation).
     `document_states`: doc_id -> (revision, enabled) that index() writes instead of what `documents` says, for a store
     of a past state; None: as `documents` says. `principals`: as whom the connection reads chunks (`ragd.access` in
-    schema.sql) where some may be kept from it; None: it reads all.
+    schema.sql) where some may be kept from it; None: it reads all. `readable_share`: about which share of the chunks
+    that is, 0 to 1; None: all, or not known.
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
     exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a
@@ -199,6 +202,7 @@ class Store:
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
         self.principals: Sequence[int] | None = None
+        self.readable_share: float | None = None
         self.collection = self._load(collection)
         self.embedder: Embedder | None = None
         self.use_embedder(embedder)
@@ -219,7 +223,8 @@ class Store:
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
-        (made, name, model, dims, hybrid, language, generation, policy, vector_type, self.principals) = rows[0]
+        (made, name, model, dims, hybrid, language, generation, policy, vector_type, *readable) = rows[0]
+        self.principals, self.readable_share = readable
         return CollectionInfo(
             made,
             name,

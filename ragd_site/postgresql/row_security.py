@@ -21,7 +21,8 @@ def named(permission: str, column: str = "collection_name", moment: str = "") ->
     """The same by the name of a live collection; what came before it was made belongs to another of its name."""
     later = f" AND c.created_at <= {moment}" if moment else ""
     given = allowed(permission, "c.id")
-    return f"EXISTS (SELECT FROM collections c WHERE c.name = {column} AND c.deleted_at IS NULL{later} AND {given})"
+    live = f"SELECT FROM collections c WHERE c.name = {column} AND c.deleted_at IS NULL{later} AND {given}"
+    return f"((SELECT ragd_all('{permission}')) OR EXISTS ({live}))"
 
 
 def shows(documents: str, collection: str = "collection_id") -> str:
@@ -58,10 +59,10 @@ OF_COLLECTION = Policy(allowed("read"), allowed("write"))
 OF_DOCUMENT = Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("write"))
 EVALUATED = Policy(named("read"), named("evaluate"))
 DOCUMENT_ROWS = f"{allowed('administer')} OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
-RUN_DOCUMENTS = "ragd_run_documents(retrieved_ids, lists)"
+RUN_DOCUMENTS = "documents_of_run(retrieved_ids, lists)"
 OWN_ENTRY = "user_id = (SELECT (ragd_access() ->> 'user')::integer)"
-ITEM_DOCUMENTS = "ragd_key_documents(retrieved_ids) || ragd_question_documents(jsonb_build_array(golden))"
-EXPECTED = "ragd_listed_documents(expected_doc_ids) || ragd_key_documents(expected_chunks)"
+ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jsonb_build_array(golden))"
+EXPECTED = "documents_of_list(expected_doc_ids) || documents_of_keys(expected_chunks)"
 
 POLICIES: dict[str, Policy] = {
     "collections": Policy(allowed("read", "id"), allowed("write", "id")),
@@ -108,11 +109,18 @@ POLICIES: dict[str, Policy] = {
         f"{allowed('read')} AND ({OWN_ENTRY} OR {allowed('runs')}) AND {shows(RUN_DOCUMENTS)}", allowed("ask")
     ),
     "retrieval_app_retrievedchunk": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("ask")),
-    "run_scores": Policy(parent("retrieval_app_queryrun", "id", "query_run"), "true"),
+    "run_scores": Policy(
+        f"{parent('retrieval_app_queryrun', 'id', 'query_run')} OR {named('runs', moment='asked_at')}"
+        f" AND {shows_named('documents_of_keys(retrieved_ids)')}",
+        "true",
+    ),
     "spans": Policy(
         f"{parent('retrieval_app_queryrun', 'trace_id', 'trace_id')}"
         f" OR {parent('retrieval_app_queryrun', 'id', 'run_id')}"
         f" OR {named('administer', 'collection', 'started_at')} OR (SELECT ragd_all('administer'))"
+        # of no query, such as an ingest, which may name documents
+        f" OR run_id IS NULL AND (SELECT NOT ragd_any_narrowed())"
+        f" AND ({named('runs', 'collection', 'started_at')} OR collection = '' AND trace_is_open(trace_id))"
     ),
     "span_rollups": Policy(f"{named('runs', 'collection', 'hour + make_interval(hours => hours)')}"),
     # evaluation
@@ -121,12 +129,12 @@ POLICIES: dict[str, Policy] = {
         EVALUATED,
     ),
     "evaluation_runs": Policy(named("read", moment="created_at"), named("evaluate")),
-    "bake_offs": Policy(f"{named('read')} AND {shows_named('ragd_listed_documents(doc_ids)')}", named("evaluate")),
+    "bake_offs": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
     "golden_questions": Policy(
         within("golden_sets", "golden_set_id", shows_named(EXPECTED, "p.collection_name")), "true"
     ),
     "golden_set_versions": Policy(
-        within("golden_sets", "golden_set_id", shows_named("ragd_question_documents(questions)", "p.collection_name")),
+        within("golden_sets", "golden_set_id", shows_named("documents_of_questions(questions)", "p.collection_name")),
         "true",
     ),
     "board_cards": Policy(parent("golden_sets", "id", "golden_set_id"), "true"),
@@ -164,7 +172,8 @@ POLICIES: dict[str, Policy] = {
     "usage_counts": NOBODY,
     "reports": Policy("(SELECT ragd_all('administer'))"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
-    "audit_subjects": Policy("(SELECT ragd_all('administer'))"),
+    **dict.fromkeys(("audit_events", "audit_links"), Policy("(SELECT ragd_all('administer'))")),
+    **dict.fromkeys(("audit_head", "erasures"), NOBODY),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
@@ -176,6 +185,10 @@ OPEN: dict[str, bool] = {
     **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
     **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),
     "axes_accesslog": True,
+    # logging in (ragd_site/sign_on)
+    **dict.fromkeys(("account_emailaddress", "account_emailconfirmation", "mfa_authenticator"), True),
+    **dict.fromkeys(("socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken"), True),
+    **dict.fromkeys(("sign_on_cache", "sign_on_grants", "sign_on_grants_groups", "usersessions_usersession"), True),
 }
 
 TABLES = """
@@ -186,6 +199,15 @@ CHUNK_TABLES = """
 SELECT t.relname, s.collection_id FROM chunk_stats s
 JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))
 """
+# They tell nothing of a row but their result: under row-level security, PostgreSQL uses an index for a condition of the
+# query only if it knows that. A superuser may say so; where ragd is none, docs/permissions.md has the statements.
+LEAKPROOF = (
+    "arrayoverlap(anyarray, anyarray)",
+    "arraycontains(anyarray, anyarray)",
+    "ts_match_vq(tsvector, tsquery)",
+    "jsonb_contains(jsonb, jsonb)",
+)
+IS_SUPERUSER = "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
 MAKE_ROLE = f"""
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{READER}') THEN
@@ -199,27 +221,38 @@ END $$
 """
 # The names of documents in what a row keeps as JSON; a key is "doc_id#chunk_index".
 FUNCTIONS = """
-CREATE OR REPLACE FUNCTION ragd_key_documents(keys jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION documents_of_keys(keys jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ARRAY(SELECT regexp_replace(item #>> '{}', '#[0-9]+$', '')
                  FROM jsonb_path_query(keys, '$[*] ? (@.type() == "string")') AS item);
-CREATE OR REPLACE FUNCTION ragd_listed_documents(names jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION documents_of_list(names jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ARRAY(SELECT item #>> '{}' FROM jsonb_path_query(names, '$[*] ? (@.type() == "string")') AS item);
-CREATE OR REPLACE FUNCTION ragd_run_documents(retrieved jsonb, lists jsonb) RETURNS text[]
+CREATE OR REPLACE FUNCTION documents_of_run(retrieved jsonb, lists jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ragd_key_documents(retrieved) || ragd_key_documents(jsonb_path_query_array(lists, '$.*[*][0]'));
-CREATE OR REPLACE FUNCTION ragd_question_documents(questions jsonb) RETURNS text[]
+    RETURN documents_of_keys(retrieved) || documents_of_keys(jsonb_path_query_array(lists, '$.*[*][0]'));
+CREATE OR REPLACE FUNCTION documents_of_questions(questions jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ragd_listed_documents(jsonb_path_query_array(questions, '$[*].expected_doc_ids[*]'))
-        || ragd_key_documents(jsonb_path_query_array(questions, '$[*].expected_chunks[*]'));
+    RETURN documents_of_list(jsonb_path_query_array(questions, '$[*].expected_doc_ids[*]'))
+        || documents_of_keys(jsonb_path_query_array(questions, '$[*].expected_chunks[*]'));
+"""
+
+
+TRACE_FUNCTION = """
+-- A trace with a span of a collection whose runs the asker sees: read as the owner, since a policy of spans asks it.
+CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
+                   WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))
+$$;
 """
 
 
 def protect(connection: Connection) -> None:
     """Make the role, and give every table its policy; running it again changes nothing. The caller commits."""
     execute(connection, MAKE_ROLE)
-    execute(connection, FUNCTIONS)
     execute(connection, f"GRANT USAGE ON SCHEMA public TO {READER}")
     tables = [name for (name,) in fetch_all(connection, TABLES)]
+    execute(connection, FUNCTIONS + (TRACE_FUNCTION if "spans" in tables else ""))
     for table in tables:
         if table in POLICIES:
             _apply(connection, table, POLICIES[table])
@@ -228,6 +261,9 @@ def protect(connection: Connection) -> None:
                 connection,
                 f"GRANT {'SELECT, INSERT, UPDATE, DELETE' if OPEN[table] else 'SELECT'} ON {table} TO {READER}",
             )
+    if fetch_all(connection, IS_SUPERUSER)[0][0]:
+        for function in LEAKPROOF:
+            execute(connection, f"ALTER FUNCTION pg_catalog.{function} LEAKPROOF")
     for part, collection_id in fetch_all(connection, CHUNK_TABLES):
         execute(connection, "SELECT ragd_protect_chunks(%(part)s, %(id)s)", {"part": part, "id": collection_id})
 

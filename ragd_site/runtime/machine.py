@@ -69,6 +69,10 @@ def tune_postgres(memory_mb: int, cores: int, shared_memory_mb: int) -> dict[str
         "log_rotation_age": "0",
         "log_rotation_size": "10MB",
         "log_line_prefix": "%m [%p] %q%a ",
+        # errors without what was to be written: no statement, no parameters, no details of the row
+        "log_min_error_statement": "panic",
+        "log_parameter_max_length_on_error": "0",
+        "log_error_verbosity": "terse",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+OWN_ACCOUNT = "ragd"  # of the operating system
+NO_SHELL = "/usr/sbin/nologin"
 # the server must not depend on the locale or the time zone of whoever starts it
 ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/local/bin:/usr/bin:/bin"}
 
@@ -30,17 +33,37 @@ class Account:
     def own(self, path: Path) -> None:
         """Give a file or a folder to the account."""
         if self.user is not None and self.group is not None:
-            os.chown(path, self.user, self.group)
+            os.chown(path, self.user, self.group, follow_symlinks=False)
+
+
+def own_account() -> pwd.struct_passwd | None:
+    """The account `ragd`, made if need be and root may; None when there is none."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(OWN_ACCOUNT)
+    program = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
+    if os.geteuid() != 0 or program is None:
+        return None
+    options = ["--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent", "--shell", NO_SHELL]
+    made = subprocess.run([program, *options, OWN_ACCOUNT], capture_output=True, check=False)
+    with contextlib.suppress(KeyError):  # another start may have made it at the same time
+        found = pwd.getpwnam(OWN_ACCOUNT)
+        if made.returncode == 0:
+            print(f"Made the account {OWN_ACCOUNT} of the operating system, which ragd runs under.", flush=True)
+        return found
+    return None
 
 
 def server_account(home: Path) -> Account:
-    """Who runs the server of a cluster in `home`: root lets its owner do it, or `nobody` when it is to be made."""
+    """Who runs the server of a cluster in `home`: root lets its owner do it, or `ragd` when it is to be made.
+
+    `nobody`, which other services share, where that account cannot be made.
+    """
     if os.geteuid() != 0:
         return Account()
     if home.exists() and (owner := home.stat()).st_uid != 0:
         return Account(owner.st_uid, owner.st_gid)
-    nobody = pwd.getpwnam("nobody")
-    return Account(nobody.pw_uid, nobody.pw_gid)
+    found = own_account() or pwd.getpwnam("nobody")
+    return Account(found.pw_uid, found.pw_gid)
 
 
 def find_binaries(home: Path, account: Account) -> Path:
@@ -51,7 +74,7 @@ def find_binaries(home: Path, account: Account) -> Path:
     copy = home / "wheel"
     binaries = copy.joinpath(*wheel.parts[-3:])
     if not is_same_file(binaries / "postgres", wheel / "postgres"):
-        print(f"The user that runs PostgreSQL (nobody) cannot run {wheel}: it is copied to {copy}", file=sys.stderr)
+        print(f"The account that runs PostgreSQL cannot run {wheel}: it is copied to {copy}", file=sys.stderr)
         copy_wheel(wheel, copy)
     return binaries
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ragd.security.links import RemovedAddress
 from ragd.types import Candidate
 from retrieval_app.citations.citations import CheckedAnswer, Citation
 from retrieval_app.llm.chat_completion import TokenUsage
@@ -18,6 +19,8 @@ class Draft:
     sources_given: how many of the sources, from the first, the answerer read. evidence: 0..1, how strong the best
     passage is; None when the answerer does not measure it. first_token_ms: from the question to the model until the
     first piece of a streamed answer. was_told: a listener was told of the answer piece by piece.
+    removed: addresses that the model wrote and its sources do not vouch for. code: of the marks around its sources,
+    which no answer is to hold; "" where no model was asked.
     """
 
     checked: CheckedAnswer
@@ -27,6 +30,8 @@ class Draft:
     evidence: float | None = None
     first_token_ms: float | None = None
     was_told: bool = False
+    removed: tuple[RemovedAddress, ...] = ()
+    code: str = ""
 
 
 class AnswerListener(Protocol):

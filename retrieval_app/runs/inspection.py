@@ -12,7 +12,7 @@ questions and answers away and leaves such passages out.
         readable = inspection.readable(collection, retrieval)
         draft = answerer.answer(run.query, readable.candidates, readable.spans)
         ...
-        inspection.inspect_answer(run, collection, pipeline.span, instructions=..., known=[...])
+        inspection.inspect_answer(run, collection, pipeline.span, Written(...), known=[...])
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from collections_app.services.governance.security_policy import SecurityPolicy, 
 from ragd import telemetry
 from ragd.search.retrieval import Retrieval, ShortResult
 from ragd.security import HIDDEN, ORDERS, Finding, combine_scores, find_leak, mask, scan_once
+from ragd.security.followed import find_followed
+from ragd.security.links import PLAIN, RemovedAddress, place_removed
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 
 FINDINGS_MAX = 200
 LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
+OBEYED = frozenset({"order_followed"})
 MESSAGES = {  # of a family, to who is refused
     "prompt_injection": "prompt injection",
     "jailbreak": "a jailbreak attempt",
@@ -163,22 +166,31 @@ def readable(collection: Collection, retrieval: Retrieval) -> Retrieval:
     return _without_orders(retrieval, retrieval.candidates, policy) if policy.acts else retrieval
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a model was told that its answer must not give away, "" where no model wrote it: its instructions, the code
+    of the marks around its sources. removed: addresses that were taken out of what it wrote.
+    """
+
+    instructions: str = ""
+    code: str = ""
+    removed: Sequence[RemovedAddress] = ()
+
+
 @_timed
 def inspect_answer(
-    run: QueryRun, collection: Collection, span: Span, *, instructions: str = "", known: Sequence[str] = ()
+    run: QueryRun, collection: Collection, span: Span, written: Written, *, known: Sequence[str] = ()
 ) -> None:
     """Look at run.answer, its citations and sentences set, before anybody sees it.
 
-    instructions: what the model was told that an answer must not give away, "" where no model wrote it. known: texts
-    that it may quote. "redact" hides what it must not hold in the answer, its sentences and quotations, in place and of
-    the same length. "refuse" takes the answer off the run and raises Refused.
+    known: texts that it may quote. "redact" hides what it must not hold in the answer, its sentences and quotations, in
+    place and of the same length. "refuse" takes the answer off the run and raises Refused.
     """
     if not run.answer:
         return
     policy = policy_of(collection)
     try:
-        leaks = find_leak(run.answer, instructions, known=[run.query, *known]) if instructions else []
-        inspected = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
+        inspected = Inspected(ANSWER, [*scan_once(run.answer), *_find_obeyed(run, written, known)])
     except Exception as error:
         if policy.acts:
             run.answer, run.citations, run.sentences = None, [], []
@@ -186,13 +198,32 @@ def inspect_answer(
         _note_unread(ANSWER, error)
         return
     _note(run, span, policy, [inspected])
-    enforced = [item for item in policy.held(inspected.findings) if item.family in LEAKS]
+    enforced = [item for item in policy.held(inspected.findings) if _must_go(item)]
     if not enforced:
         return
     if policy.refuses:
         run.answer, run.citations, run.sentences = None, [], []
         raise _refusal("answer", enforced)
     _hide_answer(run, enforced, policy)
+
+
+def _find_obeyed(run: QueryRun, written: Written, known: Sequence[str]) -> list[Finding]:
+    """Signs that the model obeyed somebody else than its instructions: it gives them or the code of its marks away, it
+    wrote addresses that no source vouches for, it says what a passage ordered."""
+    answer = run.answer or ""
+    if not written.instructions:
+        return []
+    findings = find_leak(answer, written.instructions, known=[run.query, *known])
+    findings += place_removed(answer, written.removed)
+    start = answer.find(written.code) if written.code else -1
+    if start >= 0:
+        findings.append(Finding("system_prompt_leak", "source_marks", start, start + len(written.code), 1.0))
+    return findings + find_followed(answer, known, query=run.query)
+
+
+def _must_go(finding: Finding) -> bool:
+    """Whether an answer must not hold it. Of an address nothing but its host is left when it is found."""
+    return (finding.family in LEAKS and finding.rule != PLAIN) or finding.rule in OBEYED
 
 
 def hide_failed(run: QueryRun, collection: Collection) -> None:
@@ -212,7 +243,7 @@ def action_on(policy: SecurityPolicy, location: str, finding: Finding) -> str:
     if location == QUERY and policy.refuses:
         return "refused"
     if location == ANSWER:
-        if finding.family not in LEAKS:
+        if not _must_go(finding):
             return "flagged"
         return "refused" if policy.refuses else "redacted"
     if finding.family in HIDDEN:
@@ -367,7 +398,7 @@ def _shortened(retrieval: Retrieval, stored: Retrieval) -> Retrieval:
 
 
 def _hide_answer(run: QueryRun, enforced: Sequence[Finding], policy: SecurityPolicy) -> None:
-    hidden = mask(run.answer or "", enforced, LEAKS)
+    hidden = mask(run.answer or "", enforced, {item.family for item in enforced})
     run.answer = hidden
     run.sentences = [{**item, "text": hidden[item["start"] : item["end"]]} for item in run.sentences]
     run.citations = [{**item, "quote": policy.hide(item["quote"])} for item in run.citations]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -17,10 +17,11 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from collections_app.access_context import require
+from collections_app.access_context import require, system_access
 from collections_app.domain.permissions import Permission
 from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
+from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
 from collections_app.services.governance.limits import count_tokens
 from collections_app.services.history.past_indexes import read_as_of
@@ -30,9 +31,10 @@ from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
+from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
-from retrieval_app.answerers.chat_answerer import DEFAULTS, emit
+from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer, emit
 from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.citations.citations import Citation
@@ -146,6 +148,8 @@ def ask(
         retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of)
         if counting.counted:
             run.answerer = CountingAnswerer.model
+        if isinstance(answerer, ChatAnswerer):
+            answerer.own_hosts = fetched_hosts(collection.pk, {item.doc_id for item in retrieval.candidates})
         if listener:
             listener.retrieved(run)
         _answer(run, collection, counting.answerer(answerer), retrieval, pipeline, listener)
@@ -287,7 +291,8 @@ def _recorded(
 def _store_run(run: QueryRun) -> None:
     run_id = run.pk
     try:
-        with transaction.atomic():
+        # the server's record of what was asked and allowed, also where the asker may read less of it by now
+        with system_access(), transaction.atomic():
             run.save(force_insert=True)
             note_retrieved(run)
     except (DatabaseError, ValueError, TypeError):
@@ -371,9 +376,16 @@ def _answer(
     used_sources = sources.candidates[: draft.sources_given]
     _keep_answer(run, draft, used_sources)
     texts = [source.content for source in used_sources]
-    inspection.inspect_answer(run, collection, pipeline.span, instructions=answerer.instructions, known=texts)
+    wrote = inspection.Written(answerer.instructions, draft.code, draft.removed)
+    inspection.inspect_answer(run, collection, pipeline.span, wrote, known=texts)
     if listener and not draft.was_told:
         emit(pieces_of(run.answer or "", [Citation(**item) for item in run.citations]), listener)
+
+
+def fetched_hosts(collection_id: int, doc_ids: Iterable[str]) -> frozenset[str]:
+    """The hosts of the web pages that these documents were fetched from."""
+    rows = FetchedSource.objects.pages_of(collection_id, doc_ids)
+    return frozenset(host for row in rows for address in row if (host := host_of(address)))
 
 
 def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
-from collections_app.http.downloads import DownloadSlots, LimitedDownload, download_response, read_batches
+from collections_app.http.downloads import DownloadSlots, LimitedDownload, Reading, download_response, read_batches
 from ragd.types import canonical_json
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -53,7 +53,12 @@ class RunLog(LimitedDownload):
     """
 
     def __init__(self, rows: QueryRunQuerySet, *, limit: int | None = None) -> None:
+        self._rows, self._limit = rows, limit
         super().__init__(_slots, _write(rows, limit))
+
+    def count_rows(self) -> int:
+        """How many runs it holds now."""
+        return self._rows.count() if self._limit is None else self._rows[: self._limit].count()
 
 
 def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:
@@ -63,7 +68,8 @@ def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:
 
 def send_log(request: HttpRequest, log: RunLog) -> StreamingHttpResponse:
     """The answer that downloads the file."""
-    return download_response(request, log, JSON_LINES, log_name(timezone.now()))
+    reading = Reading("queryrun.export", "downloaded the run log", subject_kind="queryrun", rows=log.count_rows())
+    return download_response(request, log, JSON_LINES, log_name(timezone.now()), reading=reading)
 
 
 def log_name(now: datetime) -> str:

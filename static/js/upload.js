@@ -135,9 +135,19 @@ const topFolder = () => {
 };
 const isSync = () => !part("sync").hidden && find("#id_sync").checked;
 
+const names = (field) => form.elements[field].value.split(",").map((name) => name.trim()).filter(Boolean);
+
+// Who may read the files, as the plan's request has it; null where nothing is said.
+function access() {
+  const [groups, users] = [names("access_groups"), names("access_users")];
+  const said = form.elements.access.value;
+  if (!said && !groups.length && !users.length) return null;
+  return said === "open" ? { restricted: false } : { groups, users };
+}
+
 function labels() {
   const tags = form.elements.tags.value.split(",").map((tag) => tag.trim()).filter(Boolean);
-  const values = { tags: tags.length ? tags : null, metadata: null, language: form.elements.language.value.trim() || null };
+  const values = { tags: tags.length ? tags : null, metadata: null, language: form.elements.language.value.trim() || null, access: access() };
   try {
     values.metadata = JSON.parse(form.elements.metadata.value || "null");
   } catch {
@@ -184,7 +194,7 @@ async function lookNow(mine) {
 
 async function lookInside(mine) {
   for (const item of items.filter((each) => each.line.status === "archive")) {
-    const asked = JSON.stringify([item.choice || form.elements.on_clash.value, form.elements.tags.value, form.elements.language.value, form.elements.metadata.value]);
+    const asked = JSON.stringify([item.choice || form.elements.on_clash.value, form.elements.tags.value, form.elements.language.value, form.elements.metadata.value, access()]);
     if (item.inside?.asked !== asked) item.inside = { asked, plan: await readInside(item, mine) };
     if (mine !== turn) return;
     const { plan } = item.inside;
@@ -324,7 +334,7 @@ on("change", "[data-upload] [data-all]", (all) => {
   for (const item of items) if (!shown || item.line.status === shown) item.ticked = all.checked;
   render();
 });
-on("change", "#id_sync, #id_on_clash, #id_tags, #id_language, #id_metadata", () => {
+on("change", "#id_sync, #id_on_clash, #id_tags, #id_language, #id_metadata, #id_access, #id_access_groups, #id_access_users", () => {
   if (items.length && !sending) look();
 });
 on("click", "[data-clear]", () => {

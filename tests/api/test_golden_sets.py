@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.contrib.admin.models import LogEntry
 
+from collections_app.models import AuditEvent
+from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from retrieval_app.runs.plans import build_plan
@@ -42,8 +43,24 @@ def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     assert trees.get("/golden-sets/trees").status_code == 404
     assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
     assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
-    words = LogEntry.objects.order_by("-id").values_list("change_message", flat=True)[0]
-    assert words == "deleted golden set wood with 1 questions (by key tests)"
+    words = AuditEvent.objects.order_by("-id").values_list("message", flat=True)[0]
+    assert words == "deleted golden set wood with 1 questions"
+
+
+def test_a_name_is_free_in_another_collection_and_tells_a_limited_key_nothing(
+    trees: Any, make_api: Callable[..., Any]
+) -> None:
+    create_collection(name="other")
+    limited = make_api(collections=["other"])
+    assert limited.post("/golden-sets", {"name": "trees", "collection": "other"}).status_code == 201
+    assert limited.get("/golden-sets/trees").json()["collection"] == "other"
+    several = trees.get("/golden-sets/trees")
+    assert (several.status_code, several.json()["error"]["type"]) == (409, "ambiguous_golden_set")
+    assert trees.get("/golden-sets/notes:trees").json()["collection"] == "notes"
+    assert trees.get("/golden-sets/other:trees").json()["questions"] == 0
+    assert limited.get("/golden-sets/notes:trees").status_code == 404
+    taken = limited.post("/golden-sets", {"name": "trees", "collection": "other"})
+    assert (taken.status_code, taken.json()["error"]["type"]) == (409, "name_taken")
 
 
 def test_by_what_runs_are_compared_is_stated_checked_and_makes_no_version(trees: Any) -> None:

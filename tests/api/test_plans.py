@@ -3,11 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from collections_app.models import Collection
+from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.deletion import delete_collection
 from ragd.types import RetrievePlan
 from retrieval_app.api.plans import SavedPlanList
@@ -60,10 +59,8 @@ def test_a_plan_is_saved_read_listed_and_deleted(client: Client) -> None:
     status, body = get(client, f"{PLANS}/words", headers)
     assert (status, body["error"]["type"], body["error"]["field"]) == (404, "unknown_plan", "plan")
     assert "it has all" in body["detail"]
-    said = [entry.change_message for entry in LogEntry.objects.filter(content_type__model="savedplan").order_by("pk")]
-    assert said == [
-        f"{did} of house (by key tests)" for did in ("saved plan words", "saved plan all", "deleted plan words")
-    ]
+    said = [entry.message for entry in AuditEvent.objects.filter(subject_kind="savedplan").order_by("pk")]
+    assert said == [f"{did} of house" for did in ("saved plan words", "saved plan all", "deleted plan words")]
 
 
 def test_a_second_put_replaces_the_whole_plan(client: Client) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collections_app.models import Collection, IngestBatch, IngestJob
+from collections_app.models import ApiKey, Collection, IngestBatch, IngestJob
 from collections_app.services.documents.documents import ingest_text
 from tests.api.conftest import Api
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
@@ -38,7 +38,8 @@ def test_each_address_becomes_a_job(api: Api, notes: Collection) -> None:
     assert told["items"][2]["error_type"] == "invalid_input"
     assert (told["totals"]["new"], told["totals"]["rejected"], told["totals"]["deleted"]) == (2, 1, 0)
     jobs = {job.doc_id: job for job in IngestJob.objects.all()}
-    assert jobs["mine"].origin == {"type": "url", "url": "http://example.org/b"}
+    sender = {"user": None, "key": ApiKey.objects.get(label="tests").pk}
+    assert jobs["mine"].origin == {"type": "url", "url": "http://example.org/b", "sender": sender}
     assert (jobs["mine"].title, jobs["mine"].tags, jobs["mine"].kind) == ("B", ["web"], "fetch")
     assert str(jobs["mine"].pk) == told["items"][1]["job_id"]
     assert jobs["mine"].created_by == "key tests"

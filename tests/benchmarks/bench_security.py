@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ragd.security import scan
+from tests.benchmarks.injections import show_injections
 from tests.benchmarks.server import need_data
 from tests.security.labelled_sets import judge, read_set, table
 
@@ -91,6 +92,7 @@ def show_cost(took: Sequence[float]) -> None:
 
 def main() -> None:
     show_sets()
+    show_injections()
     show_corpora()
 
 

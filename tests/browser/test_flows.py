@@ -244,7 +244,7 @@ def test_everything_works_without_script(
     page.goto(f"{live_server.url}/ask/")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill("lovelace")
-    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log in", exact=True).click()
     page.get_by_label("Question").fill("Which tree is the tallest?")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator(".answer")).to_contain_text("coast redwood")

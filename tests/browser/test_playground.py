@@ -154,7 +154,7 @@ def test_it_works_without_script(chromium: Any, live_server: Any, nature: Collec
     page.goto(f"{live_server.url}{PLAY}")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill("lovelace")
-    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Log in", exact=True).click()
     page.get_by_label("Query", exact=True).fill("tallest tree")
     page.get_by_role("button", name="Debug ranking").click()
     expect(page.locator("[data-column=final] li").first).to_have_attribute("data-doc-id", "trees.md")

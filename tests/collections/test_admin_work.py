@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.admin import uploading
-from collections_app.models import Collection, Document, IngestBatch, IngestJob
+from collections_app.domain.permissions import Role
+from collections_app.models import AuditEvent, Collection, Document, IngestBatch, IngestJob, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
@@ -34,6 +34,8 @@ def add(collection: Collection, doc_id: str, text: str, **values: Any) -> Docume
 def staff(client: Client, users: Any, *permissions: str) -> Client:
     user = users.objects.create_user("-".join(permissions) or "nobody", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    deletes = any(name.startswith("delete_") for name in permissions)
+    RoleGrant.objects.create(user=user, role=Role.ADMINISTRATOR if deletes else Role.CURATOR)
     client.force_login(user)
     return client
 
@@ -56,7 +58,7 @@ def test_a_collection_is_made_with_its_policy_in_fields(admin_client: Client, em
     assert (answer.status_code, answer["Location"]) == (302, f"{ADMIN}/collection/{made.pk}/change/")
     assert (made.name, made.language, made.description) == ("handbook", "german", "How we work")
     assert made.chunk_policy == {"kind": "words", "target_tokens": 50, "overlap_tokens": 5}
-    assert LogEntry.objects.get(object_repr="handbook").user.get_username() == "admin"
+    assert AuditEvent.objects.get(subject_name="handbook").actor_name == "admin"
     again = admin_client.post(f"{ADMIN}/collection/add/", form)
     assert (again.status_code, list(again.context["form"].errors)) == (409, ["name"])
     settings = f"{ADMIN}/collection/{made.pk}/settings/"
@@ -158,7 +160,7 @@ def test_internal_tables_are_listed_for_those_who_ask(admin_client: Client) -> N
 
 
 def test_the_switch_is_for_staff(client: Client, django_user_model: Any) -> None:
-    client.force_login(django_user_model.objects.create_superuser("reader"))
+    client.force_login(django_user_model.objects.create_user("reader"))
     client.post("/admin-internals/")
     assert "admin_internals" not in client.session
 

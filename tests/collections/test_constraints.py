@@ -60,7 +60,9 @@ def test_migrations_end_with_what_the_schema_makes(db: None) -> None:
     with transaction.atomic(), scratch_schema(connection):
         assert migrated == {"functions": dict(run(FUNCTIONS)), "triggers": dict(run(TRIGGERS))}
     assert {"ragd_need_document", "ragd_keep_dims", "ragd_bm25"} <= migrated["functions"].keys()
-    assert migrated["triggers"].keys() == {"collections_dims", "documents_chunks", "documents_name"}
+    assert migrated["triggers"].keys() == {
+        "collections_dims", "documents_access", "documents_chunks", "documents_name",
+    }  # fmt: skip
 
 
 @pytest.fixture

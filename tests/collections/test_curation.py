@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestJob
+from collections_app.models import AuditEvent, Chunk, Collection, Document, DocumentRevision, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.documents.documents import (
@@ -254,7 +253,7 @@ def test_a_rollback_makes_a_new_revision_of_the_old_content(notes: Collection, e
     assert (document.text, document.source_hash) == (WORDS, "ab")
     assert [chunk.content for chunk in chunks(notes)] == [chunk.content for chunk in revision_chunks(document, 1)]
     assert DocumentRevision.objects.get(collection=notes, revision=2).reason == "rollback to 1"
-    assert "revision 1" in LogEntry.objects.latest("pk").change_message
+    assert "revision 1" in AuditEvent.objects.latest("pk").message
     assert roll_back(notes, "a", 1).unchanged
 
 

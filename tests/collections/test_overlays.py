@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from collections_app.domain.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
-from collections_app.models import Chunk, ChunkOverlay, Collection, Document
+from collections_app.models import AuditEvent, Chunk, ChunkOverlay, Collection, Document
 from collections_app.services.chunks import document_snapshot
 from collections_app.services.chunks.chunk_edits import (
     add_chunk,
@@ -264,7 +263,7 @@ def test_what_cannot_be_done_is_told(notes: Collection, document: Document) -> N
 
 def test_changes_are_logged_kept_as_revisions_and_go_with_the_document(notes: Collection, document: Document) -> None:
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
-    assert LogEntry.objects.filter(change_message__startswith="chunk 1 edited").count() == 1
+    assert AuditEvent.objects.filter(message__startswith="chunk 1 edited").count() == 1
     delete_documents(notes, ["a"])
     assert not ChunkOverlay.objects.exists()
 

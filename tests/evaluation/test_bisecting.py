@@ -7,12 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.models import Collection, StateChange
+from collections_app.models import AuditEvent, Collection, StateChange
 from collections_app.services.collections.collections import update_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import (
@@ -152,9 +151,9 @@ def test_a_preset_of_another_collection_is_not_what_changed(house: Collection, p
     for item in (good, bad):
         item.run.plan_name = "day"
     event = plan_event(good.run, bad.run)
-    saved = LogEntry.objects.get(object_repr="day", audit_subject__collection_name="house")
+    saved = AuditEvent.objects.get(subject_name="day", collection_name="house")
     assert event is not None
-    assert (event.by, event.at) == ("ada", saved.action_time)
+    assert (event.by, event.at) == ("ada", saved.at)
 
 
 def test_every_moment_is_read_once(house: Collection, pumps: GoldenSet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection
+from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.analysis.diagnosis.board import Filters, read_board
 from evaluation_app.analysis.diagnosis.cards import decide
@@ -150,7 +149,7 @@ def test_decisions_are_audited(golden_set: GoldenSet, django_user_model: Any) ->
     ada = django_user_model.objects.create_user("ada")
     card = decide(golden_set, QUESTIONS[0], "retrieval_miss", "resolve", actor=ada)
     assert card.changed_by == "ada"
-    assert "resolved retrieval_miss of 'Question 0?'" in LogEntry.objects.latest("id").change_message
+    assert "resolved retrieval_miss of 'Question 0?'" in AuditEvent.objects.latest("id").message
 
 
 @pytest.mark.parametrize(

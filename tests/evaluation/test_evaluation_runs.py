@@ -6,12 +6,11 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import DataError, OperationalError
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, IngestJob
+from collections_app.models import AuditEvent, Collection, IngestJob
 from collections_app.work.leases import LeaseLostError
 from evaluation_app.golden import sets
 from evaluation_app.golden.versions import keep_version
@@ -69,7 +68,7 @@ def test_a_run_has_its_header_before_it_begins(golden_set):
     assert (run.judge, run.judge_version, run.answerer, run.prompt_hash) == ("none", "", "", "")
     assert "+" in run.code_version
     assert run.thresholds == {"hit@3": 0.5}
-    assert "started evaluation" in LogEntry.objects.latest("id").change_message
+    assert "started evaluation" in AuditEvent.objects.latest("id").message
 
 
 def test_a_run_asks_every_question_once_and_adds_up(golden_set):
@@ -418,7 +417,7 @@ def test_the_admin_acts_through_the_services(golden_set, admin_client):
         told = admin_client.post(address, {"action": action, "_selected_action": rows}, follow=True).content.decode()
         assert ("already" in told) == (action == "cancel"), "what has ended cannot be cancelled"
     assert not EvaluationRun.objects.exists()
-    entries = LogEntry.objects.order_by("id").values_list("change_message", flat=True)
+    entries = AuditEvent.objects.order_by("id").values_list("message", flat=True)
     assert [entry.split()[0] for entry in entries][-3:] == ["cancelled", "deleted", "deleted"]
 
 

@@ -7,12 +7,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection
+from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.work.leases import claim
 from evaluation_app.models import RunScore, Sampling
@@ -65,7 +64,7 @@ def test_a_run_is_judged_on_request(run: QueryRun) -> None:
     assert kept.scores["adherence"] == {"state": "scored", "value": 1.0} and "recall@10" not in kept.scores
     assert kept.context and kept.annotation["support"] and kept.asked_at == run.created_at
     assert QueryRun.objects.get(pk=run.pk).trace_scores is not None
-    assert "judged a run of house" in LogEntry.objects.latest("id").change_message
+    assert "judged a run of house" in AuditEvent.objects.latest("id").message
     again = judge_run(run, RunSettings(unit="sentences"), actor=None)
     assert RunScore.objects.count() == 1 and again.judge_version != kept.judge_version
     assert forget_scores([run.pk]) == 1

@@ -317,7 +317,7 @@ def judging(reply: Any, answer: str = f"{ANSWER} [1]") -> Any:
             return UNKNOWN
         if COMPONENTS in instructions:
             return '{"held_by": ["a"]}'
-        return answer if "<sources>" in messages[-1]["content"] else json.dumps(reply)
+        return answer if "<sources-" in messages[-1]["content"] else json.dumps(reply)
 
     return write
 

@@ -111,6 +111,21 @@ def test_stop_and_start_keep_data_port_and_password(var: Path) -> None:
     assert query(cluster, "SELECT value FROM kept") == 42
 
 
+def test_its_log_says_that_a_write_failed_and_not_what_was_to_be_written(var: Path) -> None:
+    cluster = embedded.ensure_running(var, fsync=False)
+    execute(cluster, "CREATE TABLE kept (name text PRIMARY KEY, number int CHECK (number < 7))")
+    execute(cluster, "INSERT INTO kept VALUES ('marked', 1)")
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        for name, number in (("marked", 1), ("marked too", 8)):  # the server would show the key, and the whole row
+            with pytest.raises(psycopg.IntegrityError):
+                connection.execute("INSERT INTO kept VALUES (%s, %s)", [name, number])
+            with pytest.raises(psycopg.IntegrityError):
+                psycopg.ClientCursor(connection).execute("INSERT INTO kept VALUES (%s, %s)", [name, number])
+    log = (cluster.data / "log" / "postgresql.log").read_text()
+    assert log.count(" ERROR: ") == 4
+    assert "marked" not in log
+
+
 def test_killed_postmaster_recovers_with_its_data(var: Path) -> None:
     cluster = embedded.ensure_running(var)
     execute(cluster, "CREATE TABLE kept AS SELECT generate_series(1, 10000) AS value")
@@ -222,10 +237,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs to change users
 
 
 @needs_root
-def test_root_starts_it_as_nobody(var: Path) -> None:
+def test_root_starts_it_under_an_account_that_no_other_service_has(var: Path) -> None:
     cluster = embedded.ensure_running(var, fsync=False)
     pid = embedded.postmaster_pid(cluster.data)
-    assert Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("ragd").pw_uid
     groups = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Groups:"))
     assert groups.split() == ["Groups:"]
 

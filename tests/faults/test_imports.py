@@ -14,13 +14,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.models import Collection, Operation, OperationFile
+from collections_app.models import AuditEvent, Collection, Operation, OperationFile
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import count_rows, purge_collection, purge_deleted
 from collections_app.services.collections.operations import sweep_operations
@@ -148,7 +147,7 @@ def test_a_requested_import_whose_worker_is_killed_is_sent_again_and_ends_once(
     purge_deleted(timezone.now() + 2 * import_stage.FENCE)
     copy = Collection.objects.get(name="copy")
     assert copy.documents.count() == 5 and Collection.objects.count() == 2
-    assert LogEntry.objects.filter(object_id=str(copy.pk), change_message__startswith="imported").count() == 1
+    assert AuditEvent.objects.filter(subject_id=str(copy.pk), message__startswith="imported").count() == 1
 
 
 def test_a_requested_import_that_ends_its_worker_each_time_is_given_up(

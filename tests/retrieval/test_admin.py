@@ -4,12 +4,12 @@ import json
 
 import pytest
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from collections_app.models import AuditEvent
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.runs import plans
@@ -88,8 +88,8 @@ def test_saved_plans_are_shown_marked_and_deleted_through_the_services(staff: Cl
     assert plans.default_plan(collection) is None
     staff.post(address, {"action": "delete_plans", "_selected_action": [str(one.pk), str(two.pk)]})
     assert list(SavedPlan.objects.all()) == []
-    said = LogEntry.objects.filter(content_type__model="savedplan", user__username="root")
-    assert said.filter(change_message="deleted plan two of house").exists()
+    said = AuditEvent.objects.filter(subject_kind="savedplan", actor_name="root")
+    assert said.filter(message="deleted plan two of house").exists()
 
 
 @pytest.mark.parametrize("model", [model._meta.label_lower for model in admin.site._registry])

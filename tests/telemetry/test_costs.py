@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from collections_app.errors import ServiceError
-from collections_app.models import AuditSubject, IngestJob, ModelPrice
+from collections_app.models import AuditEvent, IngestJob, ModelPrice
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import reindex_documents
 from collections_app.services.governance import prices
@@ -103,7 +103,7 @@ def test_entered_prices_go_before_the_table(django_capture_on_commit_callbacks: 
         delete_price(row, actor=None)
     table = find_cost("openai", "gpt-4o", 1000, 0, 0)
     assert table is not None and table.source == "table"
-    assert AuditSubject.objects.filter(actor="the system").count() == 4
+    assert AuditEvent.objects.filter(actor_name="the system", subject_kind="modelprice").count() == 4
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_prices_in_the_admin(admin_client: Client, admin_user: User) -> None:
     assert (row.input_per_million, row.cached_input_per_million) == (3, None)
     admin_client.post(reverse("admin:collections_app_modelprice_delete", args=[row.pk]), {"post": "yes"})
     assert not ModelPrice.objects.exists()
-    entries = AuditSubject.objects.filter(actor=admin_user.username).values_list("entry__action_flag", flat=True)
-    assert sorted(entries) == [1, 2, 3]
+    entries = AuditEvent.objects.filter(actor_name=admin_user.username).values_list("action", flat=True)
+    assert sorted(entries) == ["modelprice.add", "modelprice.change", "modelprice.delete"]
 
 
 def test_a_job_keeps_what_its_embeddings_cost(

@@ -11,11 +11,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from collections_app.models import AuditEvent
 from collections_app.services.governance.api_keys import create_key
 from evaluation_app.spans.exports import downloads
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
@@ -73,7 +73,7 @@ def test_the_api(trace_id: str, settings: Any) -> None:
     assert response["Content-Disposition"] == f'attachment; filename="run-{RUN}.ocsf.jsonl"'
     events = lines(body(response))
     assert {event["message"].split(" ")[0] for event in events} == NAMES and SECRET in json.dumps(events)
-    assert LogEntry.objects.filter(change_message__contains=f"run {RUN} as ocsf").count() == 1
+    assert AuditEvent.objects.filter(action="span.export", message__contains=f"run {RUN} as ocsf").count() == 1
     assert len(lines(body(writer.get("/v1/spans/export?format=openinference&limit=3")))) == 3
 
 
@@ -129,7 +129,10 @@ def test_the_pages(trace_id: str) -> None:
     assert wrong.redirect_chain == [("/traces/spans/", 302)]
     assert "no filter &#x27;nonsense&#x27;" in wrong.content.decode()
     assert staff.get("/traces/0000/export/").status_code == 404
-    assert LogEntry.objects.filter(user__username="ada", change_message__startswith="Downloaded spans").count() == 3
+    assert (
+        AuditEvent.objects.filter(actor_name="ada", action="span.export", message__contains="with their texts").count()
+        == 3
+    )
 
 
 def test_the_command(trace_id: str, tmp_path: Path) -> None:

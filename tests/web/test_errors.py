@@ -61,12 +61,9 @@ def test_logging_in_leads_to_where_one_wanted(client: Client, visitor: Client) -
     assert response["Location"] == "/runs/"
 
 
-@pytest.mark.parametrize("address", ["/accounts/login/", "/admin/login/"])
-def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(
-    client: Client, db: None, address: str
-) -> None:
+def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(client: Client, db: None) -> None:
     for length in (151, 256, 100_000):
-        response = client.post(address, {"username": "x" * length, "password": "wrong"})
+        response = client.post("/accounts/login/", {"username": "x" * length, "password": "wrong"})
         assert response.status_code == 200
         assert list(response.context["form"].errors) == ["username"]
 

@@ -13,6 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.models import AuditEvent
 from evaluation_app.runs.lifecycle import retry_failed
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
@@ -480,15 +481,14 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
 
 
 def test_a_baseline_is_made_and_taken_away(visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet) -> None:
-    from django.contrib.admin.models import LogEntry
 
     assert visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/").status_code == 302
     golden_set.refresh_from_db()
     assert golden_set.baseline_id == runs[2].pk
-    assert "baseline" in LogEntry.objects.latest("id").change_message
-    made = LogEntry.objects.count()
+    assert "baseline" in AuditEvent.objects.latest("id").message
+    made = AuditEvent.objects.count()
     visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/")
-    assert LogEntry.objects.count() == made, "nothing changed"
+    assert AuditEvent.objects.count() == made, "nothing changed"
     type(runs[1]).objects.filter(pk=runs[1].pk).update(state="cancelled")
     html = text(visitor.post(f"/evaluation/runs/{runs[1].pk}/baseline/", follow=True))
     assert "only a run that is done can be a baseline" in html

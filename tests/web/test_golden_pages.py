@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from collections_app.models import AuditEvent
 from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
@@ -59,7 +59,7 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/delete/")
     visitor.post(f"/evaluation/sets/{golden.pk}/delete/")
     assert not GoldenSet.objects.exists()
-    messages = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+    messages = list(AuditEvent.objects.order_by("id").values_list("message", flat=True))
     assert messages[-1] == "deleted golden set beasts with 0 questions"
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -19,7 +18,7 @@ from collections_app.domain.model_presets import CHAT, EMBEDDINGS, RERANK
 from collections_app.errors import ServiceError
 from collections_app.model_endpoints import endpoints, secrets
 from collections_app.model_endpoints.endpoints import chat_endpoint, embedding_endpoint, stored
-from collections_app.models import ModelSetting, Provider
+from collections_app.models import AuditEvent, ModelSetting, Provider
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.endpoints.providers import ingest_embedder, provider_name
 from collections_app.services.models.connection_test import run_test
@@ -72,8 +71,9 @@ def values(server: OpenAIServer, purpose: str = EMBEDDINGS, **changes: Any) -> S
 
 
 def test_everybody_reads_and_only_administrators_change(
-    visitor: Client, admin_client: Client, server: OpenAIServer
+    visitor: Client, admin_client: Client, server: OpenAIServer, django_user_model: Any
 ) -> None:
+    django_user_model.objects.filter(username="ada").update(is_superuser=False)
     row = save_setting(values(server), actor=None)
     page = visitor.get(AT)
     assert page.status_code == 200 and "Ours" in page.content.decode()
@@ -139,7 +139,7 @@ def test_no_key_leaves_the_server(admin_client: Client, server: OpenAIServer, ca
     answers += [admin_client.get(path) for path in paths + admin]
     assert [answer.status_code for answer in answers] == [200, 422, 200, 200, 200, 200, 200, 200, 200, 200, 200]
     told = [answer.content.decode() for answer in answers]
-    told += [str(entry.__dict__) for entry in LogEntry.objects.all()]
+    told += [str(entry.__dict__) for entry in AuditEvent.objects.all()]
     told += [repr(embedding_endpoint("ours-1")), str(list(Span.objects.values_list("attributes", flat=True)))]
     server.script(*[faults.Fault(500, f"no such key {KEY}".encode())] * 8)
     with pytest.raises(EmbedderError) as caught:
@@ -149,7 +149,7 @@ def test_no_key_leaves_the_server(admin_client: Client, server: OpenAIServer, ca
     told += [str([entry.test for entry in list_models()]), repr(values(server)), caplog.text]
     assert all(KEY not in text for text in told)
     assert all(row.secret not in text for text in told)
-    assert secrets.decrypt(row.secret) == KEY and LogEntry.objects.filter(object_id=str(row.pk)).count() == 1
+    assert secrets.decrypt(row.secret) == KEY and AuditEvent.objects.filter(subject_id=str(row.pk)).count() == 1
 
 
 def test_credentials_in_an_address_of_the_environment_are_not_shown(visitor: Client, settings: Any) -> None:

@@ -161,6 +161,7 @@ def test_a_run_includes_its_waterfall(visitor: Client) -> None:
 def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
     fill("Größe & Maß", 1)
     run = make_run(0)
+    django_user_model.objects.filter(username="ada").update(is_staff=False)
     part = {"HX-Request": "true", "HX-Target": "palette-results"}
 
     def found(words: str) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.models import Collection
+from collections_app.models import AuditEvent, Collection
 from evaluation_app.analysis.sweeps.lifecycle import (
     SEARCH_ONLY,
     cancel_sweep,
@@ -112,7 +111,7 @@ def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: S
     assert plan.plan == best.plan and plan.is_default
     swept.refresh_from_db()
     assert swept.saved_as == "swept"
-    assert LogEntry.objects.filter(change_message__contains="as swept").exists()
+    assert AuditEvent.objects.filter(message__contains="as swept").exists()
     for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
         refused = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": run, "name": "other"})
         assert refused.status_code in (404, 422), run
@@ -136,7 +135,7 @@ def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden
     page = visitor.get(f"/evaluation/sweeps/{made.pk}/")
     assert "Cancelled after" in text_of(page) and page.context["ranking"].best is not None
     assert visitor.post(f"/evaluation/sweeps/{made.pk}/delete/").status_code == 302
-    assert not EvaluationRun.objects.exists() and LogEntry.objects.filter(change_message__contains="deleted").exists()
+    assert not EvaluationRun.objects.exists() and AuditEvent.objects.filter(message__contains="deleted").exists()
 
 
 def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_collection(

@@ -16,7 +16,7 @@ from collections_app.parsing.arrangement.shapes import PlacedWord
 # pdfium writes U+FFFE for the hyphen of a word that goes on in the next line, and for a glyph that stands for nothing.
 MARK = "\ufffe"
 HYPHENATED = re.compile("[\ufffe\x02](?:\r?\n)?")
-TRAILING = re.compile(r"[ \t]+(\r?\n)")
+TRAILING = re.compile(r"(?<![ \t])[ \t]+(\r?\n)")
 LETTER = re.compile(r"[^\W\d_]")
 # Fonts written by macOS name the ligatures of old TeX fonts wrongly: U+21B5 is "ff", a glyph without a name "ffi".
 WRONG_FF = re.compile(r"(?<=[^\W\d_])\u21b5(?=[^\W\d_]|-)|(?<!\S)\u21b5(?=[a-z])")

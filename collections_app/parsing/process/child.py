@@ -1,10 +1,10 @@
 """The parser process: `python -m collections_app.parsing.process.child FD`, started by `process.py`.
 
 It imports the readers once, then forks for every document that comes in on the control socket, so that a document pays
-a fork and not an interpreter. The forked child limits itself, reads, answers and exits; the server reaps it, kills it
-when its time is over or its caller has gone, and tells how it ended. The end of the control socket ends the server.
-A child that read a light document waits a moment for the next one under the same limits: a fork costs more than reading
-a page of text.
+a fork and not an interpreter. The forked child confines and limits itself, reads, answers and exits; the server reaps
+it, kills it when its time is over or its caller has gone, and tells how it ended. The end of the control socket ends
+the server. A child that read a light document waits a moment for the next one under the same limits: a fork costs more
+than reading a page of text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -26,7 +27,7 @@ from typing import Any
 
 from collections_app.parsing import assembly
 from collections_app.parsing.archives import expand_archive
-from collections_app.parsing.process import process, scan_requests
+from collections_app.parsing.process import confinement, process, scan_requests
 from collections_app.parsing.scans.packing import unpack_recognized
 from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
@@ -76,8 +77,8 @@ class Child:
             self.leash = None
 
 
-def serve(control: socket.socket) -> None:
-    """Fork children until the control socket ends. One thread."""
+def serve(control: socket.socket, places: Sequence[confinement.Place]) -> None:
+    """Fork children until the control socket ends. One thread. places: what stays open to them."""
     children: list[Child] = []
     while True:
         timeout_s = min((child.deadline for child in children), default=None)
@@ -95,7 +96,7 @@ def serve(control: socket.socket) -> None:
             elif time.monotonic() >= child.deadline:
                 child.out_of_time, child.deadline = True, child.deadline + WAITING_S
                 child.kill()
-        if control in ready and not _accept(control, children):
+        if control in ready and not _accept(control, children, places):
             for child in children:
                 child.kill()
             return
@@ -112,7 +113,7 @@ def _read_line(child: Child) -> bytes:
     return word
 
 
-def _accept(control: socket.socket, children: list[Child]) -> bool:
+def _accept(control: socket.socket, children: list[Child], places: Sequence[confinement.Place]) -> bool:
     """Start one document. False at the end of the control socket."""
     try:
         message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
@@ -126,7 +127,7 @@ def _accept(control: socket.socket, children: list[Child]) -> bool:
         child = None if request["fresh"] else _hand_on(message, connection, request["limits"], children)
         if child is None:
             try:
-                child = _fork(control, request, connection, leash, children)
+                child = _fork(control, request, connection, leash, children, places)
             except OSError:
                 _tell(leash, process.NOT_STARTED, 0, 0)
                 return True
@@ -146,7 +147,12 @@ def _hand_on(message: bytes, connection: Connection, limits: dict[str, Any], chi
 
 
 def _fork(
-    control: socket.socket, request: dict[str, Any], connection: Connection, leash: Connection, children: list[Child]
+    control: socket.socket,
+    request: dict[str, Any],
+    connection: Connection,
+    leash: Connection,
+    children: list[Child],
+    places: Sequence[confinement.Place],
 ) -> Child:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server = os.getpid()
@@ -158,7 +164,7 @@ def _fork(
                 inherited = [end for child in children for end in (child.line, child.leash) if end is not None]
                 for end in (control, mine, leash, *inherited):
                     end.close()
-                work(connection, theirs, request, server)
+                work(connection, theirs, request, server, places)
                 status = 0
             finally:
                 os._exit(status)
@@ -181,10 +187,17 @@ def _tell(leash: Connection, *ending: int) -> None:
         leash.send_bytes(json.dumps(ending).encode())
 
 
-def work(connection: Connection, line: socket.socket, request: dict[str, Any], server: int) -> None:
-    """Read documents under limits and send results. Runs in the forked child of process `server`."""
+def work(
+    connection: Connection,
+    line: socket.socket,
+    request: dict[str, Any],
+    server: int,
+    places: Sequence[confinement.Place],
+) -> None:
+    """Read documents, confined and under limits, and send results. Runs in the forked child of process `server`."""
     os.setsid()
     die_with(server)
+    confinement.confine(places)
     while answer(connection, line, request):
         message, descriptors, _, _ = socket.recv_fds(line, REQUEST_BYTES, 1)
         if not descriptors:
@@ -285,7 +298,7 @@ def main() -> None:
     assembly.import_readers()
     gc.collect()
     gc.freeze()
-    serve(control)
+    serve(control, confinement.open_places())
 
 
 if __name__ == "__main__":

@@ -146,6 +146,13 @@ class DocumentSnapshot:
         return [*self.overlays[:position], overlay, *self.overlays[position + 1 :]]
 
 
+def _audited(overlay: Overlay | None) -> dict[str, Any] | None:
+    """What the audit log keeps of a manual edit: its text as hash and length."""
+    if overlay is None:
+        return None
+    return {"kind": overlay.kind, "content": overlay.content, "start_char": overlay.start}
+
+
 class PendingOverlays(DocumentOverlays):
     """Overlays as they are to be. They are written in the transaction that stores the chunks they make."""
 
@@ -170,7 +177,18 @@ class PendingOverlays(DocumentOverlays):
             listed[self.change.subject] = self._write(listed[self.change.subject])
             self.overlay_id = listed[self.change.subject].id
         note_applied(listed, self.places, revision)
-        audit.record(self.actor, [self.scene.document], audit.CHANGE, self.message)
+        before, after = self.change.before, None
+        if self.change.subject is not None:
+            after = listed[self.change.subject]
+        audit.record(
+            self.actor,
+            [self.scene.document],
+            audit.CHANGE,
+            self.message,
+            action="chunk.change",
+            before=_audited(before),
+            after=_audited(after),
+        )
 
     def _write(self, overlay: Overlay) -> Overlay:
         values: dict[str, Any] = {

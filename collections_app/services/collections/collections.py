@@ -19,12 +19,14 @@ from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services.collections.retention import check_retention
 from collections_app.services.collections.statistics import count_chunk_lengths, count_documents, count_growth
+from collections_app.services.documents.readers import follow_metadata
 from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import make_administrator
 from collections_app.services.governance.api_keys import bind_keys
+from collections_app.services.governance.document_access import check_access_from
 from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput, UnknownCollection
@@ -33,7 +35,16 @@ from ragd.store.tables import create_collection as create_rows
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 
-CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language", "open_role")
+CHANGEABLE = (
+    "description",
+    "chunk_policy",
+    "retention",
+    "security",
+    "hybrid_enabled",
+    "language",
+    "open_role",
+    "access_from",
+)
 DESCRIPTION_MAX_CHARS = 2000
 
 
@@ -84,7 +95,21 @@ def create_collection(
             collection = Collection.objects.get(pk=pk)
             bind_keys(collection, actor=actor)
             make_administrator(actor, collection)
-            audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
+            audit.record(
+                actor,
+                [collection],
+                audit.ADDITION,
+                f"made with {model}, {dims} dimensions",
+                after={
+                    "name": stored,
+                    "embed_model": model,
+                    "embed_dims": dims,
+                    "hybrid_enabled": hybrid_enabled,
+                    "language": language or AUTO,
+                    "chunk_policy": explicit,
+                    "description": description,
+                },
+            )
     except IntegrityError:
         raise ServiceError(
             f"there is a collection {stored!r} already; choose another name, or use that one",
@@ -109,13 +134,23 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
             raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
         cleaned = {name: _check_change(current, name, value) for name, value in changes.items()}
         changed = [name for name, value in cleaned.items() if value != getattr(current, name)]
+        before = {name: getattr(current, name) for name in changed}
         for name in changed:
             setattr(current, name, cleaned[name])
         if changed:
             current.save(update_fields=[*changed, "updated_at"])
             if not Chunk.objects.filter(collection_id=current.pk).exists():
                 redefine_serving(current)
-            audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
+            audit.record(
+                actor,
+                [current],
+                audit.CHANGE,
+                f"changed {', '.join(changed)}",
+                before=before,
+                after={name: cleaned[name] for name in changed},
+            )
+        if "access_from" in changed:
+            follow_metadata(current)
     return current
 
 
@@ -130,6 +165,11 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     if name == "open_role":
         require(Permission.ADMINISTER, collection.pk)
         return check_open_role(value)
+    if name == "access_from":
+        key = check_access_from(value)
+        if key != collection.access_from:
+            require(Permission.ADMINISTER, collection.pk)  # it decides over documents that a curator may not read
+        return key
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):

@@ -142,7 +142,12 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
     part_counts = _count_parts(collection)
     for part in registered_parts():
         part.forget(collection)
-    audit.record(actor, [collection], audit.DELETION, f"deleted collection {collection.name}")
+    before = {
+        "description": collection.description,
+        "embed_model": collection.embed_model,
+        "generation": collection.generation,
+    }
+    audit.record(actor, [collection], audit.DELETION, f"deleted collection {collection.name}", before=before)
     return part_counts
 
 

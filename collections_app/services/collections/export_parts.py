@@ -33,7 +33,7 @@ SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
 SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
-LATER_SETTINGS = ("security", "vector_type")  # an older export has none
+LATER_SETTINGS = ("security", "vector_type", "access_from")  # an older export has none
 ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
 
 OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -64,10 +64,11 @@ class Table:
         return self.model._meta.db_table
 
 
-DOCUMENTS = Table("documents.jsonl", Document, "doc_id")
+LISTS = "document_access.jsonl"
+DOCUMENTS = Table("documents.jsonl", Document, "doc_id", without=("access",))
 REVISIONS = Table("revisions.jsonl", DocumentRevision, "doc_id, revision")
 OVERLAYS = Table("overlays.jsonl", ChunkOverlay, "doc_id, id")
-CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical"))
+CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical", "access"))
 UPLOADS = Table("sources.jsonl", Upload, "doc_id, id", without=("content",))
 OWN_MEMBERS = (DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS)
 

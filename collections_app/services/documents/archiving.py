@@ -56,5 +56,12 @@ def _move(
             chunks.exclude(enabled=enabled).update(enabled=enabled)
         kind = StateChange.Kind.UNARCHIVED if enabled else StateChange.Kind.ARCHIVED
         record_switches(collection, moved, kind, actor)
-        audit.record(actor, moved, audit.CHANGE, "unarchived" if enabled else "archived")
+        audit.record(
+            actor,
+            moved,
+            audit.CHANGE,
+            "unarchived" if enabled else "archived",
+            before={"archived": enabled},
+            after={"archived": not enabled},
+        )
     return ids

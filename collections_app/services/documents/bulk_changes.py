@@ -24,7 +24,9 @@ from collections_app.services.documents.documents import (
 )
 from collections_app.services.documents.edits import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.documents.labels import Labels, relabel, touches_chunk_keys
+from collections_app.services.documents.readers import change_readers, follows_parent, refuse_attachment
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import OPEN, Codes
 from collections_app.services.indexing.revisions import BULK_EDIT
 from collections_app.services.indexing.stored_documents import Cause, lock_documents, refuse_archived
 from collections_app.services.jobs.attempts import IngestOutcome
@@ -33,11 +35,11 @@ from ragd.errors import InvalidInput, RagdError, UnknownCollection
 LOT = 500
 ACTIONS = (
     "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
-    "set_language", "reindex", "delete",
+    "set_language", "set_access", "reindex", "delete",
 )  # fmt: skip
 LABELLING = ("add_tags", "remove_tags", "set_metadata", "remove_metadata")
 DONE = {"reindex": "queued", "delete": "deleted"}
-READS_ARCHIVED = ("archive", "unarchive", "delete", "disable")
+READS_ARCHIVED = ("archive", "unarchive", "delete", "disable", "set_access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class BulkChange:
     """What is to be done. tags: for add_tags and remove_tags. key: for set_metadata, with value, and remove_metadata.
 
     only_existing: set_metadata leaves documents alone that do not have the key. language: for set_language, "" to have
-    it found.
+    it found. access: for set_access, as `document_access.resolve` gives it.
     """
 
     action: str
@@ -54,11 +56,14 @@ class BulkChange:
     value: Any = None
     only_existing: bool = False
     language: str = ""
+    access: Codes | None = None
 
     def checked(self) -> BulkChange:
         """The same in the form that is kept. InvalidInput naming the field."""
         if self.action not in ACTIONS:
             raise InvalidInput(f"action must be one of {', '.join(ACTIONS)}, not {self.action!r}", field="action")
+        if self.action == "set_access" and self.access is None:
+            raise InvalidInput("set_access needs access: users and groups, or restricted: false", field="access")
         tags, key, value = clean_tags(self.tags), self.key, self.value
         if self.action in ("add_tags", "remove_tags") and not tags:
             raise InvalidInput(f"{self.action} needs at least one tag in tags", field="tags")
@@ -66,7 +71,7 @@ class BulkChange:
             if not key.strip():
                 raise InvalidInput(f"{self.action} needs the name of a field in key", field="key")
             ((key, value),) = clean_metadata({key: value}).items()
-        return BulkChange(self.action, tags, key, value, self.only_existing, check_language(self.language))
+        return BulkChange(self.action, tags, key, value, self.only_existing, check_language(self.language), self.access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +170,13 @@ class _Bulk:
             gone = delete_documents(collection, names, actor=actor)
             self.removed = {what: self.removed.get(what, 0) + number for what, number in gone.items()}
             return names
+        if action == "set_access":
+            attached = follows_parent(collection, names)
+            for name, parent in attached.items():
+                refusal = refuse_attachment(name, parent)
+                self._refuse(name, "refused", refusal.type, refusal.message)
+            owners = [name for name in names if name not in attached]
+            return change_readers(collection, owners, self.change.access or OPEN, actor=actor)
         rows = Document.objects.filter(collection=collection, doc_id__in=names, archived_at=None)
         enabled = action == "enable"
         with transaction.atomic():

@@ -29,6 +29,7 @@ from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes, require_readable
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import drop_history
@@ -73,6 +74,7 @@ def ingest_text(
     mode: str = "replace",
     source: str = "api",
     language: str | None = None,
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> IngestOutcome:
     """Make the document consist of this text, at once; the caller waits.
@@ -80,8 +82,9 @@ def ingest_text(
     Either mode leaves exactly the chunks of the new content. "replace" embeds all of them; "upsert" keeps the vectors
     of chunks whose text the document had before. The content that is stored already: nothing is done.
     policy: the fields that this request states, over those that were stated for the document. language: ISO 639-1 code
-    of the text, "" to have it found, None as it was said of the document before. Raises InvalidInput,
-    EmptyContent, EmbedderError, ServiceError 409 (archived) and 413.
+    of the text, "" to have it found, None as it was said of the document before. access: who may read it,
+    as `document_access.resolve` gives it; None: as it is. Raises InvalidInput,
+    EmptyContent, EmbedderError, ServiceError 403 (a document that may not be read), 409 (archived) and 413.
     """
     if mode not in MODES:
         raise InvalidInput(f"ingest_mode must be replace or upsert, not {mode!r}", field="ingest_mode")
@@ -93,7 +96,9 @@ def ingest_text(
         metadata=clean_metadata(metadata),
         source=source,
         language=None if language is None else check_language(language),
+        access=access,
     )
+    require_readable(collection, [doc_id])
 
     def supersede(_: IngestOutcome) -> None:
         supersede_jobs(collection, [doc_id], "superseded by newer content of the same document")
@@ -112,8 +117,23 @@ def ingest_text(
         )
 
     asked_by = key_label(name_actor(actor))
+    previous = Document.objects.listed().filter(collection=collection, doc_id=doc_id).first()
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
-        return in_current_generation(collection, work)
+        outcome = in_current_generation(collection, work)
+    if not outcome.unchanged:
+        stored = Document.objects.listed().get(collection=collection, doc_id=doc_id)
+        verb, message = (audit.CHANGE, "text replaced") if previous else (audit.ADDITION, "text stored")
+        before = state_of(previous) if previous else None
+        audit.record(actor, [stored], verb, message, before=before, after=state_of(stored))
+    return outcome
+
+
+def state_of(document: Document) -> dict[str, Any]:
+    """What the audit log keeps of a document that goes: how large it was and which content, never the text."""
+    return {
+        "tags": document.tags, "metadata": document.metadata, "enabled": document.enabled,
+        "revision": document.revision, "size_chars": document.size_chars, "content_hash": document.content_hash,
+    }  # fmt: skip
 
 
 def _check_content(content: str | Sequence[Segment]) -> str | Sequence[Segment]:
@@ -174,7 +194,7 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
             named = with_attachments(collection, names)
         records = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
-        audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}")
+        audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}", before=state_of)
         record_deletions(collection, [document.doc_id for document in records], actor)
         with elevated(Permission.WRITE, collection.pk):
             chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
@@ -205,7 +225,14 @@ def set_documents_enabled(
             chunks.update(enabled=enabled)
         kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
         record_switches(collection, changed, kind, actor)
-        audit.record(actor, changed, audit.CHANGE, "enabled" if enabled else "disabled")
+        audit.record(
+            actor,
+            changed,
+            audit.CHANGE,
+            "enabled" if enabled else "disabled",
+            before={"enabled": not enabled},
+            after={"enabled": enabled},
+        )
     return len(changed)
 
 

@@ -30,6 +30,7 @@ from ragd.errors import InvalidInput
 from ragd.types import ChunkPolicy
 
 __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
+EDITED = {"chunk_policy": "chunk_policy_stated", "language": "language_stated"}  # field -> where it is kept
 
 EDITABLE = ("title", "tags", "metadata", "language", "chunk_policy", "enabled", "archived")
 FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
@@ -158,7 +159,10 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             cause=Cause(EDIT, name_actor(actor)),
         )
     if not outcome.unchanged:
-        audit.record(actor, [document], audit.CHANGE, f"edited {', '.join(sorted(fields))}")
+        now = get_document(collection, doc_id)
+        was, is_now = ({name: getattr(row, EDITED.get(name, name)) for name in fields} for row in (document, now))
+        message = f"edited {', '.join(sorted(fields))}"
+        audit.record(actor, [document], audit.CHANGE, message, before=was, after=is_now)
     return outcome
 
 
@@ -198,7 +202,14 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
         outcome = retry_on_conflict(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:
         document = get_document(collection, doc_id)
-        audit.record(actor, [document], audit.CHANGE, f"rolled back to revision {number}")
+        audit.record(
+            actor,
+            [document],
+            audit.CHANGE,
+            f"rolled back to revision {number}",
+            action="document.rollback",
+            after={"revision": document.revision, "content_hash": document.content_hash},
+        )
     return outcome
 
 

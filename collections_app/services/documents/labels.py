@@ -10,10 +10,12 @@ from typing import Any
 from django.db import connection
 
 from collections_app.access_context import elevated
+from collections_app.domain.audit_digests import differing
 from collections_app.domain.overlays import MARK
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import list_by_metadata
 from collections_app.services.indexing.ingestion import hash_decisive
 from collections_app.services.indexing.revisions import keep_labels
 from collections_app.services.indexing.stored_documents import Cause, DocumentOverlays
@@ -76,6 +78,7 @@ def relabel(
     """
     rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
+    previous: dict[int, dict[str, Any]] = {}
     for labels in requested:
         _, title, tags, metadata, revision, digest, language, text_hash, segments, pages, cells, policy, overlaid = (
             rows[labels.pk]
@@ -101,6 +104,7 @@ def relabel(
         shared = {"tags": list(labels.tags), "revision": revision + 1}
         gone = [key for key in before if key not in labels.metadata]
         put = {key: value for key, value in labels.metadata.items() if key not in before or before[key] != value}
+        previous[labels.pk] = {"tags": list(tags), "metadata": before}
         documents.append(shared | {"id": labels.pk, "metadata": dict(labels.metadata), "content_hash": digest})
         chunks.append(shared | {"doc_id": labels.doc_id, "gone": gone, "put": put})
     if documents:
@@ -110,6 +114,16 @@ def relabel(
             lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
             execute(connection, WRITE, {"rows": canonical_json(documents)})
             execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
+        for labels in sorted(requested, key=lambda each: each.doc_id) if collection.access_from else ():
+            list_by_metadata(collection, labels.doc_id, labels.metadata)
         changed = Document.objects.listed().filter(pk__in=[row["id"] for row in documents])
-        audit.record(actor, list(changed), audit.CHANGE, f"{cause.reason}: tags or metadata")
+        following = {row["id"]: {"tags": row["tags"], "metadata": row["metadata"]} for row in documents}
+        audit.record(
+            actor,
+            list(changed),
+            audit.CHANGE,
+            f"{cause.reason}: tags or metadata",
+            before=lambda document: differing(previous[document.pk], following[document.pk])[0],
+            after=lambda document: differing(previous[document.pk], following[document.pk])[1],
+        )
     return [row["doc_id"] for row in chunks]

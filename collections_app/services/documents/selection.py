@@ -11,12 +11,14 @@ from django.db.models import Count, F, Func, Q, TextField
 from collections_app.domain.filter_language import read_filter as read_expression
 from collections_app.domain.filter_language import write_filter
 from collections_app.domain.identity import can_be_stored, check_doc_id
+from collections_app.domain.permissions import EVERYBODY
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.models.library import UNKNOWN_LANGUAGE, DocumentQuerySet
 from ragd.conditions import Condition, parse_condition
 from ragd.errors import InvalidInput
 
+ACCESSES = ("restricted", "open")
 STATES = ("present", "enabled", "disabled", "archived", "any")
 NAMED_MAX = 10_000
 MATCHED_MAX = 200_000
@@ -26,7 +28,8 @@ FACETS_MAX = 30
 @dataclass(frozen=True, slots=True)
 class DocumentFilter:
     """q: words that id, title or source contain. tags: all of them. state: one of STATES. language:
-    ISO 639-1 code, or "unknown". where: a typed filter over the fields of documents. Empty fields match all."""
+    ISO 639-1 code, or "unknown". where: a typed filter over the fields of documents. access: "restricted" or
+    "open". Empty fields match all."""
 
     q: str = ""
     tags: tuple[str, ...] = ()
@@ -34,6 +37,7 @@ class DocumentFilter:
     media_type: str = ""
     language: str = ""
     where: Condition | None = None
+    access: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -57,7 +61,8 @@ class DocumentFilter:
             return document_query_set.none()
         document_query_set = document_query_set.matching(self.q)
         rows = document_query_set.tagged(self.tags).in_state(self.state)
-        return rows.of_type(self.media_type).in_language(self.language).satisfying(self.where)
+        rows = rows.of_type(self.media_type).in_language(self.language).satisfying(self.where)
+        return rows.of_access(self.access)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,8 @@ class Facet:
 
 
 def count_facets(collection: Collection, document_filter: DocumentFilter) -> dict[str, list[Facet]]:
-    """states, tags, media_types and languages with counts, each under the other filters; the most frequent first,
-    at most 30.
+    """states, tags, media_types, languages and access with counts, each under the other filters; the most frequent
+    first, at most 30.
     """
     return {
         "states": _states(replace(document_filter, state="any").rows(collection)),
@@ -80,6 +85,7 @@ def count_facets(collection: Collection, document_filter: DocumentFilter) -> dic
             Facet(facet.value or UNKNOWN_LANGUAGE, facet.count)
             for facet in _values(replace(document_filter, language="").rows(collection), "language")
         ],
+        "access": _access(replace(document_filter, access="").rows(collection)),
     }
 
 
@@ -93,6 +99,12 @@ def _states(rows: DocumentQuerySet) -> list[Facet]:
     enabled, disabled, archived = counts["in_use"], counts["switched_off"], counts["put_away"]
     totals = (enabled + disabled, enabled, disabled, archived, enabled + disabled + archived)
     return [Facet(state, total) for state, total in zip(STATES, totals, strict=True)]
+
+
+def _access(rows: DocumentQuerySet) -> list[Facet]:
+    everybody = Q(access__contains=[EVERYBODY])
+    counts = rows.aggregate(restricted=Count("pk", filter=~everybody), open=Count("pk", filter=everybody))
+    return [Facet(name, counts[name]) for name in ACCESSES]
 
 
 def _tags(rows: DocumentQuerySet) -> list[Facet]:
@@ -142,6 +154,7 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
     list without it would be of too many documents. Raises InvalidInput that says what is wrong in it."""
     state = str(values.get("state") or "present")
     tags = values.get("tags") or ()
+    access = str(values.get("access") or "")
     return DocumentFilter(
         q=str(values.get("q") or ""),
         tags=tuple(tag for tag in tags if tag),
@@ -149,4 +162,5 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
         media_type=str(values.get("type") or ""),
         language=str(values.get("language") or ""),
         where=parse_condition(read_expression(str(values.get("filter") or ""))),
+        access=access if access in ACCESSES else "",
     )

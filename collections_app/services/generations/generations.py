@@ -140,7 +140,15 @@ def start_generation(
         forget(Generation.objects.filter(collection=current, state=State.FAILED))
         generation = _make(current, target, automatic=automatic, actor=actor)
         _queue(generation, actor)
-        audit.record(actor, [current], audit.CHANGE, f"started generation {generation.number}")
+        audit.record(
+            actor,
+            [current],
+            audit.CHANGE,
+            f"started generation {generation.number}",
+            action="generation.add",
+            before={name: getattr(current, name) for name in CHOICES},
+            after={name: getattr(target, name) for name in CHOICES if hasattr(target, name)},
+        )
     drop_leftovers()
     return generation
 
@@ -220,13 +228,27 @@ def activate_generation(generation: Generation, *, overrule: str = "", actor: au
         record.save(update_fields=["automatic"])
         if overrule:
             note_overruled(record, overrule, actor)
-            audit.record(actor, [current], audit.CHANGE, f"overruled the gate of {record}: {record.gate_reason}")
+            audit.record(
+                actor,
+                [current],
+                audit.CHANGE,
+                f"overruled the gate of {record}: {record.gate_reason}",
+                action="generation.overrule",
+            )
         else:
             request_again(record)
         if record.state != State.BUILDING:
             _refuse_busy(current)
             _queue(record, actor)
-        audit.record(actor, [current], audit.CHANGE, f"asked for generation {record.number} to serve")
+        audit.record(
+            actor,
+            [current],
+            audit.CHANGE,
+            f"asked for generation {record.number} to serve",
+            action="generation.activate",
+            before={"generation": current.generation},
+            after={"generation": record.number},
+        )
     return record
 
 
@@ -263,7 +285,14 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
                 f"generation {record.number} is being worked on; cancel that first", type="conflict", status=409
             )
         forget([record])
-        audit.record(actor, [current], audit.CHANGE, f"dropped generation {record.number}")
+        audit.record(
+            actor,
+            [current],
+            audit.CHANGE,
+            f"dropped generation {record.number}",
+            action="generation.delete",
+            before={"generation": record.number, "state": str(record.state)},
+        )
     drop_leftovers()
     generation.refresh_from_db()
     return generation

@@ -81,24 +81,23 @@ def spec_of(source: Generation | Collection) -> GenerationSpec:
 def ensure_serving(collection: Collection) -> Generation:
     """The row of the generation that serves; made here for a collection that has none yet."""
     spec = spec_of(collection)
+    values = {
+        "hash": spec.hash,
+        "spec_version": SPEC_VERSION,
+        "embed_model": spec.embed_model,
+        "embed_dims": spec.embed_dims,
+        "hybrid_enabled": spec.hybrid_enabled,
+        "language": spec.language,
+        "vector_type": spec.vector_type,
+        "chunk_policy": collection.chunk_policy,
+        "policy": spec.policy.as_dict(),
+        "state": State.SERVING,
+        "created_at": collection.created_at,
+        "swapped_at": collection.created_at,
+    }
     with system_access():
         generation, _ = Generation.objects.get_or_create(
-            collection_id=collection.pk,
-            number=collection.generation,
-            defaults={
-                "hash": spec.hash,
-                "spec_version": SPEC_VERSION,
-                "embed_model": spec.embed_model,
-                "embed_dims": spec.embed_dims,
-                "hybrid_enabled": spec.hybrid_enabled,
-                "language": spec.language,
-                "vector_type": spec.vector_type,
-                "chunk_policy": collection.chunk_policy,
-                "policy": spec.policy.as_dict(),
-                "state": State.SERVING,
-                "created_at": collection.created_at,
-                "swapped_at": collection.created_at,
-            },
+            collection_id=collection.pk, number=collection.generation, defaults=values
         )
     return generation
 

@@ -96,7 +96,8 @@ def create_key(
     check_within(key, actor)
     with system_access(), transaction.atomic():
         key.save(force_insert=True)
-        audit.record(actor, [key], audit.ADDITION, f"made with scopes {', '.join(key.scopes)}")
+        values = {"label": key.label, "scopes": key.scopes, "collections": names, "expires_at": key.expires_at}
+        audit.record(actor, [key], audit.ADDITION, f"made with scopes {', '.join(key.scopes)}", after=values)
     return key, secret
 
 
@@ -281,7 +282,15 @@ def revoke_key(key: ApiKey, *, actor: audit.Actor = None) -> ApiKey:
     """End a key at once and for good. Revoking it again changes nothing."""
     with system_access(), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
-            audit.record(actor, [key], audit.CHANGE, "revoked")
+            audit.record(
+                actor,
+                [key],
+                audit.CHANGE,
+                "revoked",
+                action="apikey.revoke",
+                before={"status": key.status},
+                after={"status": "revoked"},
+            )
         key.refresh_from_db()
     return key
 

@@ -1,100 +1,157 @@
-"""The audit log: Django's LogEntry, written by services that change something for a person or a key, and read back."""
+"""The audit log: an event per change, reading, log-in and refusal, written in the transaction of what it tells of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
-from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model, Q, QuerySet
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.db.models import Model
+from django.utils import timezone
 
 from collections_app.access_context import system_access
-from collections_app.models import AuditSubject, Collection
+from collections_app.audit_origin import current_origin
+from collections_app.domain.audit_digests import audit_values, clean_text, seal, text_mark
+from collections_app.models import ApiKey, AuditEvent, Collection
 from collections_app.models.library import Actor, name_actor
+from ragd import telemetry
 
-SYSTEM_USER = "ragd-system"
-__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "record"]
+__all__ = ["ADDITION", "CHANGE", "DELETION", "READING", "Actor", "record", "record_event"]
+
+ADDITION, CHANGE, DELETION, READING = "add", "change", "delete", "read"
+VERBS = {ADDITION, CHANGE, DELETION, READING}
+BATCH = 500
+NAME_MAX = 300
+Values = Mapping[str, Any]
+Part = Values | None | Callable[[Any], Values | None]  # of all subjects, or of each
 
 
-def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> None:
-    """One entry per subject. What no user did (a key, the system) stands under an inactive user of its own."""
-    if not subjects:
-        return
+def record(
+    actor: Actor,
+    subjects: Sequence[Model],
+    verb: str,
+    message: str,
+    *,
+    action: str = "",
+    before: Part = None,
+    after: Part = None,
+) -> None:
+    """One event per subject, whoever asks. action: "document.change" and the like where none is named.
+
+    before, after: the fields that changed, by name; a function gives those of each subject.
+    """
     with system_access():
-        text = message if isinstance(actor, AbstractBaseUser) else f"{message} (by {name_actor(actor)})"
-        entries = LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
-        names = _collection_names(subjects)
-        AuditSubject.objects.bulk_create(
-            AuditSubject(entry=entry, collection_name=name, actor=name_actor(actor))
-            for entry, name in zip(entries, names, strict=True)
+        names = _collections_of(subjects)
+        AuditEvent.objects.bulk_create(
+            (
+                _make_event(
+                    actor,
+                    action=action or f"{kind_of(subject)}.{verb}",
+                    message=message,
+                    subject=subject,
+                    collection=collection,
+                    before=before(subject) if callable(before) else before,
+                    after=after(subject) if callable(after) else after,
+                )
+                for subject, collection in zip(subjects, names, strict=True)
+            ),
+            batch_size=BATCH,
         )
 
 
-def _collection_names(subjects: Sequence[Model]) -> list[str]:
-    """The name of the collection that each subject is, belongs to or names, "" where there is none."""
+def record_event(
+    actor: Actor,
+    action: str,
+    message: str,
+    *,
+    subject: Model | None = None,
+    subject_kind: str = "",
+    subject_name: str = "",
+    collection: Collection | None = None,
+    before: Values | None = None,
+    after: Values | None = None,
+    outcome: str = AuditEvent.Outcome.SUCCEEDED,
+    anonymous_name: str = "",
+) -> AuditEvent:
+    """One event, with a subject that is a row or only named. anonymous_name: what an unknown caller called itself."""
+    with system_access():
+        place = (
+            (collection.pk, collection.name) if collection else _collections_of([subject])[0] if subject else (None, "")
+        )
+        event = _make_event(
+            actor, action=action, message=message, subject=subject, collection=place, before=before, after=after,
+            subject_kind=subject_kind, subject_name=subject_name, outcome=outcome, anonymous_name=anonymous_name,
+        )  # fmt: skip
+        event.save(force_insert=True)
+    return event
+
+
+def kind_of(subject: Model) -> str:
+    """A model's name, such as "document"."""
+    return str(subject._meta.model_name)
+
+
+def _make_event(
+    actor: Actor,
+    *,
+    action: str,
+    message: str,
+    subject: Model | None,
+    collection: tuple[int | None, str],
+    before: Values | None,
+    after: Values | None,
+    subject_kind: str = "",
+    subject_name: str = "",
+    outcome: str = AuditEvent.Outcome.SUCCEEDED,
+    anonymous_name: str = "",
+) -> AuditEvent:
+    origin = current_origin()
+    kind, actor_id, actor_name = _identity(actor if actor is not None else origin.find_actor())
+    if anonymous_name and kind == AuditEvent.ActorKind.SYSTEM:
+        kind, actor_name = AuditEvent.ActorKind.ANONYMOUS, anonymous_name
+    row = {
+        "at": timezone.now(),
+        "actor_kind": str(kind),
+        "actor_id": actor_id,
+        "actor_name": clean_text(actor_name)[:NAME_MAX],
+        "channel": str(origin.channel),
+        "address": origin.address,
+        "request_id": origin.request_id or telemetry.current_trace_id(),
+        "action": action,
+        "subject_kind": kind_of(subject) if subject is not None else subject_kind,
+        "subject_id": "" if subject is None or subject.pk is None else str(subject.pk),
+        "subject_name": clean_text(str(subject) if subject is not None else subject_name)[:NAME_MAX],
+        "collection_id": collection[0],
+        "collection_name": collection[1],
+        "message": clean_text(message),
+        "before": audit_values(before),
+        "after": audit_values(after),
+        "outcome": str(outcome),
+    }
+    return AuditEvent(**row, **seal(row))
+
+
+def _identity(actor: Any) -> tuple[str, str, str]:
+    """(kind, id, name)."""
+    if isinstance(actor, ApiKey):
+        return AuditEvent.ActorKind.KEY, str(actor.pk), name_actor(actor)
+    if isinstance(actor, AbstractBaseUser):
+        return AuditEvent.ActorKind.USER, str(actor.pk), name_actor(actor)
+    return AuditEvent.ActorKind.SYSTEM, "", name_actor(None)
+
+
+def _collections_of(subjects: Sequence[Any]) -> list[tuple[int | None, str]]:
+    """The collection that each subject is, belongs to or names: (id, name), (None, "") where there is none."""
     ids = [int(getattr(subject, "collection_id", None) or 0) for subject in subjects]
     known = dict(Collection.objects.filter(pk__in=set(ids)).values_list("pk", "name")) if any(ids) else {}
     return [
-        subject.name
+        (subject.pk, subject.name)
         if isinstance(subject, Collection)
-        else known.get(pk) or str(getattr(subject, "collection_name", ""))
+        else (pk or None, known.get(pk) or str(getattr(subject, "collection_name", "")))
         for subject, pk in zip(subjects, ids, strict=True)
     ]
 
 
-def _user_id(actor: Actor) -> int:
-    if isinstance(actor, AbstractBaseUser):
-        return int(actor.pk)
-    users = get_user_model()
-    stored = users._default_manager.filter(username=SYSTEM_USER).values_list("pk", flat=True).first()
-    if stored is not None:
-        return int(stored)
-    made, _ = users._default_manager.get_or_create(username=SYSTEM_USER, defaults={"is_active": False, "password": "!"})
-    return int(made.pk)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFilter:
-    """What is looked for; "" leaves a field out. kind: a model's name, such as "document". words: in what was done."""
-
-    collection: str = ""
-    actor: str = ""
-    kind: str = ""
-    words: str = ""
-
-
-def list_entries(audit_filter: AuditFilter) -> QuerySet[LogEntry]:
-    """Newest first; with the user, the kind of object and, where it was kept, the collection and the actor."""
-    rows = LogEntry.objects.select_related("user", "content_type", "audit_subject").order_by("-action_time", "-id")
-    if "\x00" in audit_filter.collection + audit_filter.actor + audit_filter.kind + audit_filter.words:
-        return rows.none()  # no stored text holds a NUL
-    if audit_filter.collection:
-        rows = rows.filter(audit_subject__collection_name=audit_filter.collection)
-    if audit_filter.actor:
-        rows = rows.filter(
-            Q(audit_subject__actor__icontains=audit_filter.actor)
-            | Q(audit_subject=None, user__username__icontains=audit_filter.actor)
-        )
-    if audit_filter.kind:
-        rows = rows.filter(content_type__model=audit_filter.kind)
-    if audit_filter.words:
-        rows = rows.filter(
-            Q(change_message__icontains=audit_filter.words) | Q(object_repr__icontains=audit_filter.words)
-        )
-    return rows
-
-
-def tell(entry: LogEntry) -> str:
-    """What was done, without the name behind it: the log tells that beside it."""
-    words = str(entry.get_change_message() or entry.get_action_flag_display())
-    subject = getattr(entry, "audit_subject", None)
-    return words.removesuffix(f" (by {subject.actor})") if subject else words
-
-
-def list_subject_kinds() -> list[ContentType]:
-    """What entries there are about, by name."""
-    used = LogEntry.objects.order_by().values("content_type").distinct()
-    return sorted(ContentType.objects.filter(pk__in=used), key=lambda kind: kind.name)
+def texts_of(values: Values, names: Sequence[str]) -> dict[str, Any]:
+    """The hash and length of each named text."""
+    return {name: text_mark(str(values[name] or "")) for name in names if name in values}

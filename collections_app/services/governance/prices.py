@@ -187,11 +187,20 @@ def save_price(
     values = (input_per_million, output_per_million, cached_input_per_million)
     check_price(model, system, *values)
     with transaction.atomic():
+        named = ModelPrice.objects.filter(system=system.strip(), model=model.strip())
+        before = named.values(*FIELDS).first()
         row, is_new = ModelPrice.objects.update_or_create(
             system=system.strip(), model=model.strip(), defaults=dict(zip(FIELDS, (*values, note), strict=True))
         )
         message = f"price {input_per_million:g} and {output_per_million:g} US dollars per million tokens"
-        audit.record(actor, [row], audit.ADDITION if is_new else audit.CHANGE, message)
+        audit.record(
+            actor,
+            [row],
+            audit.ADDITION if is_new else audit.CHANGE,
+            message,
+            before=before,
+            after={name: getattr(row, name) for name in FIELDS},
+        )
         transaction.on_commit(entered.read, robust=True)
     return row
 
@@ -217,7 +226,13 @@ def check_price(
 def delete_price(row: ModelPrice, *, actor: audit.Actor) -> None:
     """Take an entered price back: the table's holds again, if it has one."""
     with transaction.atomic():
-        audit.record(actor, [row], audit.DELETION, f"price of {row} taken back")
+        audit.record(
+            actor,
+            [row],
+            audit.DELETION,
+            f"price of {row} taken back",
+            before={name: getattr(row, name) for name in FIELDS},
+        )
         row.delete()
         transaction.on_commit(entered.read, robust=True)
 

@@ -18,11 +18,13 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
-from collections_app.access_context import system_access
+from collections_app.access_context import Access, current_access, elevated, system_access
 from collections_app.advisory_locks import LockSpace, lock, named
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, GenerationDocument, PastIndex
 from collections_app.services.generations.swap import WAIT_BRIEFLY, ensure_serving, spec_of
+from collections_app.services.governance.document_access import hidden_from
 from collections_app.services.history.past_chunks import BaseDocument, Unrestorable, past_chunks
 from collections_app.services.history.past_states import PastState, not_restorable, read_past_state
 from collections_app.services.indexing.embedding_checkpoints import EmbeddedChunks, KnownVectors
@@ -106,9 +108,14 @@ def read_as_of(collection: Collection, at: datetime, read: Callable[[Store], Fou
     Raises what `read_past_state` raises, ServiceError 409 "not_restorable" where chunks or the index version of then
     are not kept, EmbedderError, and what `read` raises.
     """
-    with system_access():  # of all documents, as the table of then is; who asks reads their own of it
-        state = read_past_state(collection, at)
-    return read_state(collection, state, read)
+    return read_state(collection, read_whole_state(collection, at), read)
+
+
+def read_whole_state(collection: Collection, at: datetime) -> PastState:
+    """`read_past_state` with the documents that who asks may not read: one table serves everybody, row by row."""
+    asker = current_access()
+    with elevated(Permission.READ, collection.pk):
+        return read_past_state(collection, at, asker=asker)
 
 
 def read_state(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
@@ -129,15 +136,17 @@ def read_state(collection: Collection, state: PastState, read: Callable[[Store],
 
 def is_present(collection: Collection, state: PastState) -> bool:
     """Whether nothing that is searched has changed since."""
-    rows = Document.objects.filter(collection=collection).values_list("doc_id", "pk", "revision", "enabled")
-    now = {doc_id: (pk, revision, enabled) for doc_id, pk, revision, enabled in rows}
+    with elevated(Permission.READ, collection.pk):
+        rows = Document.objects.filter(collection=collection).values_list("doc_id", "pk", "revision", "enabled")
+        now = {doc_id: (pk, revision, enabled) for doc_id, pk, revision, enabled in rows}
     then = {name: (each.pk, each.revision, each.enabled) for name, each in state.documents.items()}
     return state.generation == collection.generation and now == then
 
 
 def _read(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
-    with system_access():
-        past = find_past_index(collection, state) or _make(collection, state)
+    asker = current_access()
+    with elevated(Permission.READ, collection.pk):
+        past = find_past_index(collection, state) or _make(collection, state, asker)
     with transaction.atomic():
         return AsOf(state.at, state.generation, _notes(past)), read(open_past(collection, past))
 
@@ -182,9 +191,9 @@ def _generation(collection: Collection, number: int) -> Generation:
     return Generation.objects.get(collection_id=collection.pk, number=number)
 
 
-def _make(collection: Collection, state: PastState) -> PastIndex:
+def _make(collection: Collection, state: PastState, asker: Access) -> PastIndex:
     drop_past_indexes(timezone.now(), collection, room=1)
-    maker = _Maker(collection, state)
+    maker = _Maker(collection, state, asker)
     for attempt in range(1, ATTEMPTS + 1):
         maker.prepare()
         try:
@@ -197,8 +206,8 @@ def _make(collection: Collection, state: PastState) -> PastIndex:
 class _Maker:
     """One past state on its way into a table."""
 
-    def __init__(self, collection: Collection, state: PastState) -> None:
-        self.collection, self.state = collection, state
+    def __init__(self, collection: Collection, state: PastState, asker: Access) -> None:
+        self.collection, self.state, self.asker = collection, state, asker
         self.generation = _generation(collection, state.generation)
         self.table = partition_name(collection.pk, state.generation)
         self.prepared: dict[str, Sequence[Chunk]] = {}
@@ -244,7 +253,8 @@ class _Maker:
             except Unrestorable as error:
                 reasons[name] = str(error)
         if reasons:
-            raise not_restorable(self.state.at, reasons)
+            hidden = hidden_from(self.asker, self.collection, reasons)
+            raise not_restorable(self.state.at, reasons, hidden=hidden)
         self._embed(chunks)
 
     def _embed(self, documents: Mapping[str, Sequence[Chunk]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,8 +18,10 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from collections_app.access_context import Access, current_access
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, DocumentRevision, StateChange
+from collections_app.services.governance.document_access import hidden_from
 from ragd.errors import InvalidInput
 from ragd.store.store import fetch_all
 from ragd.types import canonical_json
@@ -85,11 +88,12 @@ class PastState:
         return hashlib.sha256(canonical_json([self.generation, sorted(rows)]).encode()).hexdigest()
 
 
-def read_past_state(collection: Collection, at: datetime) -> PastState:
+def read_past_state(collection: Collection, at: datetime, *, asker: Access | None = None) -> PastState:
     """What the collection was at `at`, changes of that very moment included.
 
     Raises InvalidInput for a time in the future or without a zone, ServiceError 409: "not_recorded" for a time before
-    changes were recorded, "not_restorable" with the documents whose state of then is not kept.
+    changes were recorded, "not_restorable" with the documents whose state of then is not kept, named where
+    `asker` (None: who asks) may read them.
     """
     _check_time(collection, at)
     later = list(
@@ -100,7 +104,8 @@ def read_past_state(collection: Collection, at: datetime) -> PastState:
     reader = _Reader(collection, at, later)
     documents = {document.doc_id: document for document in reader.read()}
     if reader.missing:
-        raise not_restorable(at, reader.missing)
+        hidden = hidden_from(asker or current_access(), collection, reader.missing)
+        raise not_restorable(at, reader.missing, hidden=hidden)
     return PastState(
         at=at,
         generation=current.generation if swap is None else int(swap.number or 0),
@@ -115,9 +120,10 @@ def recorded_since(collection: Collection) -> datetime:
     return beginnings.values_list("made_at", flat=True).first() or collection.created_at
 
 
-def not_restorable(at: datetime, reasons: Mapping[str, str]) -> ServiceError:
-    """reasons: doc_id -> why its state of then cannot be made again."""
-    named = [f"{doc_id!r} ({reasons[doc_id]})" for doc_id in sorted(reasons)[:NAMED_MAX]]
+def not_restorable(at: datetime, reasons: Mapping[str, str], *, hidden: AbstractSet[str] = frozenset()) -> ServiceError:
+    """reasons: doc_id -> why its state of then cannot be made again. hidden: those that are not named."""
+    told = {doc_id: repr(doc_id) for doc_id in reasons if doc_id not in hidden}
+    named = [f"{told.get(doc_id, 'a document')} ({reasons[doc_id]})" for doc_id in sorted(reasons)[:NAMED_MAX]]
     more = f" and {len(reasons) - NAMED_MAX} more" if len(reasons) > NAMED_MAX else ""
     return ServiceError(
         f"the collection as of {at.isoformat()} cannot be restored: {', '.join(named)}{more}. Choose a later time, and "

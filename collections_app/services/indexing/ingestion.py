@@ -20,6 +20,7 @@ from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.parsing import PageLayout
 from collections_app.services.endpoints.providers import ingest_embedder
+from collections_app.services.governance.document_access import Codes, require_readable, settle_list
 from collections_app.services.indexing.embedding_checkpoints import (
     CutChunks,
     EmbeddedChunks,
@@ -39,7 +40,6 @@ from collections_app.services.indexing.stored_documents import (
     hash_text,
     lock_document,
     refuse_archived,
-    refuse_hidden,
     size_utf8,
     text_pieces,
 )
@@ -79,7 +79,8 @@ class Draft:
     content: text, or segments in order. page_map: (start, end, label) in characters of the text. cell_map: which of its
     lines show rows of a spreadsheet (`ragd.text.tables.Cells`). file_metadata: what the file says of itself; it decides
     no chunk. layout: where words stand on pages; (): as it is stored for the text. language: what the
-    text is said to be in (ISO 639-1); "": it is found; None: what was said of the stored document stays.
+    text is said to be in (ISO 639-1); "": it is found; None: what was said of the stored document stays. access: who
+    may read it; None: as its metadata say, or as it is.
     """
 
     doc_id: str
@@ -96,6 +97,7 @@ class Draft:
     warnings: Sequence[str] = ()
     layout: Sequence[PageLayout] = ()
     language: str | None = None
+    access: Codes | None = None
 
 
 class Progress(Protocol):
@@ -148,7 +150,7 @@ def ingest(
     """
     progress = progress or Unwatched()
     if before is None:
-        refuse_hidden(collection, [draft.doc_id])
+        require_readable(collection, [draft.doc_id])
     if before is not None and before.archived:
         raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
@@ -161,7 +163,7 @@ def ingest(
     overlays = overlays or DocumentOverlays.of(collection.pk, draft.doc_id, before)
     digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
-        return _unchanged(draft, before, on_commit)
+        return _unchanged(collection, draft, before, on_commit)
     if len(text) > LONG_CHARS:
         give_back_memory()  # what reading it took
     progress.enter("chunk", chars=len(text))
@@ -171,7 +173,7 @@ def ingest(
     known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force or before is None else ("chunks",))
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))
-    refuse_hidden(collection, [draft.doc_id])
+    require_readable(collection, [draft.doc_id])
     with elevated(Permission.WRITE, collection.pk), transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
         if stored is not None and stored.archived:
@@ -181,6 +183,7 @@ def ingest(
         if current is not overlays:  # changed while the chunks were embedded
             overlays, embedded = current, embedded.over(current.apply(cut))
             digest = hash_content(collection, draft, text, policy, overlays.digest)
+        _settle_list(collection, draft)
         if stored is not None and stored.content_hash == digest and not force:
             outcome = _outcome(stored)  # somebody stored the same meanwhile
         else:
@@ -276,9 +279,20 @@ def hash_decisive(
     return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
 
 
-def _unchanged(draft: Draft, before: StoredDocument, on_commit: Sequence[CommitHook]) -> IngestOutcome:
+def _settle_list(collection: Collection, draft: Draft) -> None:
+    settle_list(
+        collection, draft.doc_id, stated=draft.access, metadata=draft.metadata, file_metadata=draft.file_metadata
+    )
+
+
+def _unchanged(
+    collection: Collection, draft: Draft, before: StoredDocument, on_commit: Sequence[CommitHook]
+) -> IngestOutcome:
     outcome = _outcome(before)
     with transaction.atomic():
+        if draft.access is not None or collection.access_from:
+            lock_document(collection, draft.doc_id)
+            _settle_list(collection, draft)
         if before.source_hash != draft.source_hash:
             Document.objects.filter(pk=before.pk).update(
                 source_hash=draft.source_hash, source=draft.source, file_metadata=dict(draft.file_metadata)

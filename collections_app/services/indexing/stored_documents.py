@@ -16,7 +16,6 @@ from typing import Any
 
 from django.db import connection
 
-from collections_app.access_context import current_access, system_access
 from collections_app.advisory_locks import LOCK_NAME, document_seed, lock_names, named
 from collections_app.domain.overlays import (
     ADD,
@@ -132,26 +131,6 @@ def _stored(row: Sequence[Any]) -> StoredDocument:
     policy_stated = json.loads(explicit) if isinstance(explicit, str) else explicit
     facts = (pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars)
     return StoredDocument(*facts, policy_stated, archived, language)
-
-
-def refuse_hidden(collection: Collection, doc_ids: Sequence[str]) -> None:
-    """Raise ServiceError 403 where there is one of these documents that whoever asks may not read: what one may not
-    read one does not overwrite."""
-    if current_access().unbound:
-        return
-    with system_access():
-        there = set(Document.objects.filter(collection=collection, doc_id__in=doc_ids).values_list("doc_id", flat=True))
-    if not there:
-        return
-    seen = Document.objects.filter(collection=collection, doc_id__in=there).values_list("doc_id", flat=True)
-    if hidden := sorted(there.difference(seen)):
-        raise ServiceError(
-            f"there is a document {hidden[0]!r} that you may not read, so you cannot overwrite it; take another doc_id,"
-            " or ask an administrator of the collection for access to it",
-            type="document_hidden",
-            status=403,
-            field="doc_id",
-        )
 
 
 def refuse_archived(doc_id: str) -> ServiceError:

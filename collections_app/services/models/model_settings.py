@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.db import transaction
 
+from collections_app.domain.audit_digests import differing
 from collections_app.domain.identity import UNSEEN
 from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
 from collections_app.errors import ServiceError
@@ -28,6 +30,10 @@ NAME_MAX_CHARS = 100
 MODEL_MAX_CHARS = 200
 URL_MAX_CHARS = 500
 KEY_MAX_CHARS = 4000
+AUDITED = (
+    "name", "purpose", "preset", "base_url", "model", "dims", "window", "query_prompt", "passage_prompt", "api_version",
+    "is_default",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +108,10 @@ def save_setting(values: SettingValues, *, actor: audit.Actor, row: ModelSetting
         draft.is_default = True
     if draft.is_default:
         rivals.filter(is_default=True).update(is_default=False)
+    previous = None if row is None else ModelSetting.objects.filter(pk=row.pk).values(*AUDITED).first()
     draft.created_by = draft.created_by or name_actor(actor)
     draft.save(force_insert=row is None, force_update=row is not None)
-    _record(actor, draft, audit.ADDITION if row is None else audit.CHANGE, values.key)
+    _record(actor, draft, audit.ADDITION if row is None else audit.CHANGE, values.key, previous)
     return draft
 
 
@@ -156,10 +163,17 @@ def _require_unused(row: ModelSetting, why: str) -> None:
         )
 
 
-def _record(actor: audit.Actor, row: ModelSetting, flag: int, key: str | None) -> None:
+def _record(
+    actor: audit.Actor, row: ModelSetting, verb: str, key: str | None, previous: dict[str, Any] | None = None
+) -> None:
     about = {None: "", "": "; without a key"}.get(key, "; with a new key")
     message = f"{PURPOSES[row.purpose].lower()}: {row.model or 'the one model'} at {row.base_url}{about}"
-    audit.record(actor, [row], flag, message)
+    present = {name: getattr(row, name) for name in AUDITED}
+    if verb == audit.DELETION:
+        audit.record(actor, [row], verb, message, before=present)
+    else:
+        before, after = differing(previous or {}, present)
+        audit.record(actor, [row], verb, message, before=before if previous else None, after=after)
     stored.forget()
     transaction.on_commit(stored.forget, robust=True)
 

@@ -10,6 +10,7 @@ from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes
 from collections_app.services.sources.bucket_client import BucketObject, BucketPrefix, find_place, list_objects
 from collections_app.services.sources.source_jobs import (
     Source,
@@ -37,6 +38,7 @@ def submit_prefix(
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> SourcePlan:
     """List the prefix, compare it with what is stored, and queue one job per new or changed object.
@@ -46,7 +48,7 @@ def submit_prefix(
     listing is refused then, because it would delete all of them. dry_run: only the plan. Raises InvalidInput,
     ServiceError (403, 404, 502 when the server refuses or fails).
     """
-    source_item = SourceItem(on_clash, tags, metadata, policy)
+    source_item = SourceItem(on_clash, tags, metadata, policy, access)
     source_item.cleaned()
     if len(prefix) > PREFIX_MAX_CHARS:
         raise InvalidInput(f"prefix must have at most {PREFIX_MAX_CHARS} characters", field="prefix")

@@ -9,12 +9,15 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.access_context import current_access, elevated
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
 from collections_app.models.library import name_actor
 from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
-from collections_app.services.indexing.stored_documents import refuse_hidden
+from collections_app.services.governance.document_access import Codes, hidden_reason
+from collections_app.services.governance.waiting_lists import hold_list, sender_of
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.sources.fetch_stage import address_of
 from collections_app.services.uploads.current_state import (
@@ -90,10 +93,11 @@ class SourceItem:
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
     policy: Mapping[str, Any] | None = None
+    access: Codes | None = None
 
     def cleaned(self) -> RequestedMetadata:
         check_clash(self.on_clash)
-        return RequestedMetadata.read(self.tags, self.metadata, self.policy)
+        return RequestedMetadata.read(self.tags, self.metadata, self.policy, access=self.access)
 
 
 def plan_sources(
@@ -133,11 +137,12 @@ def submit_sources(
         batch = open_batch(collection, kind=kind, label=label, actor=actor)
         jobs: list[IngestJob] = []
         lines: list[PlanLine] = []
-        refuse_hidden(collection, [line.doc_id for line in plan.lines if line.status in SENT])
         for line, source in zip(plan.lines, sources, strict=False):
             if line.status not in SENT:
                 lines.append(line)
                 continue
+            held = hold_list(collection, line.doc_id, source_item.access, plan.labels[line.doc_id][1])
+            stated = {} if source_item.access is None else {"access": list(source_item.access)}
             job = IngestJob(
                 collection=collection,
                 batch=batch,
@@ -147,7 +152,7 @@ def submit_sources(
                 tags=list(plan.labels[line.doc_id][0]),
                 metadata=plan.labels[line.doc_id][1],
                 source=source.address,
-                origin=dict(source.origin),
+                origin=dict(source.origin) | stated | sender_of(current_access(), held),
                 policy=explicit or None,
                 traceparent=telemetry.current_traceparent(),
                 created_by=name_actor(actor),
@@ -155,7 +160,8 @@ def submit_sources(
             jobs.append(job)
             lines.append(replace(line, job_id=str(job.pk)))
         supersede_jobs(collection, [job.doc_id for job in jobs], "superseded by a newer request for the same document")
-        IngestJob.objects.bulk_create(jobs)
+        with elevated(Permission.WRITE, collection.pk):
+            IngestJob.objects.bulk_create(jobs)
         deleted = delete_documents(collection, plan.deletions, actor=actor)["documents"] if plan.deletions else 0
         send_jobs([job.pk for job in jobs])
         count_outcomes(batch, [line.status for line in lines], deleted=deleted)
@@ -183,6 +189,8 @@ class SourcePlanner(Planner):
         line = PlanLine(source.address, source.doc_id, source.doc_id, "new", size=source.size or 0)
         if source.refused:
             return replace(line, status="rejected", error_type=source.refused[0], reason=source.refused[1])
+        if source.doc_id in self._hidden:
+            return replace(line, status="rejected", error_type="restricted", reason=hidden_reason(source.doc_id))
         if refusal := _size_refusal(source):
             return replace(line, status="rejected", error_type=refusal.type, reason=refusal.message)
         if source.doc_id in self._taken:
@@ -235,7 +243,7 @@ class SourcePlanner(Planner):
     def _free(self, doc_id: str) -> str:
         siblings = load_siblings(self.collection, doc_id)
         number = 2
-        while (name := numbered(doc_id, number)) in siblings or name in self._taken:
+        while (name := numbered(doc_id, number)) in siblings or name in self._taken or not self._may_take(name):
             number += 1
         return name
 

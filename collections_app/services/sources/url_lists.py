@@ -12,6 +12,7 @@ from collections_app.domain.identity import check_doc_id, clean_line, clean_titl
 from collections_app.fetching import doc_id_of, read_address
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes
 from collections_app.services.sources.source_jobs import Source, SourceItem, SourcePlan, plan_sources, submit_sources
 from ragd.errors import InvalidInput
 
@@ -72,6 +73,7 @@ def submit_urls(
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> SourcePlan:
     """Queue one job per acceptable address; one line per address, in order. A wrong one holds up no other.
@@ -80,7 +82,7 @@ def submit_urls(
     """
     if not 0 < len(entries) <= ADDRESSES_MAX:
         raise InvalidInput(f"urls must be 1 to {ADDRESSES_MAX:,} addresses, not {len(entries):,}", field="urls")
-    source_item = SourceItem(on_clash, tags, metadata, policy)
+    source_item = SourceItem(on_clash, tags, metadata, policy, access)
     source_item.cleaned()
     sources = [_source(entry) for entry in entries]
     if dry_run:

@@ -19,6 +19,7 @@ import numpy as np
 from django.utils import timezone
 from psycopg.errors import UndefinedTable
 
+from collections_app.access_context import current_access
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.export_parts import (
@@ -28,6 +29,7 @@ from collections_app.services.collections.export_parts import (
     FILE_SUFFIX,
     FORMAT,
     FORMAT_VERSION,
+    LISTS,
     MANIFEST,
     OVERLAYS,
     REVISIONS,
@@ -43,6 +45,7 @@ from collections_app.services.collections.operations import OnProgress, Operatio
 from collections_app.services.collections.snapshots import Snapshot
 from collections_app.services.generations.swap import ensure_serving
 from collections_app.services.governance import audit
+from collections_app.services.transfer.list_rows import read_lists
 from ragd.errors import UnknownCollection
 from ragd.store.store import partition_name
 from ragd.types import SPEC_VERSION
@@ -121,7 +124,8 @@ class Export:
         self.running = OperationProgress(
             begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress
         )
-        audit.record(actor, [collection], audit.CHANGE, f"exported {self.counts['chunks']} chunks")
+        message = f"exported {self.counts['chunks']} chunks"
+        audit.record(actor, [collection], audit.READING, message, action="collection.export", after=self.counts)
         self._stream = self._guarded()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -201,6 +205,8 @@ class Export:
             yield from self._member(archive, pipe, SOURCES, self._sources(), self.counts["sources"])
             yield from self._member(archive, pipe, CHUNKS.member, self._lines(CHUNKS), self.counts["chunks"])
             yield from self._member(archive, pipe, VECTORS, self._vectors(), self.counts["chunks"], packed=False)
+            yield from self._member(archive, pipe, LISTS, read_lists(self.collection, current_access()), 0)
+            self.counts["document_access"] = self.members[-1].rows
             for part in registered_parts():
                 rows = part.read(self.snapshot.connection, self.collection)
                 yield from self._member(archive, pipe, part.member, map(_line, rows), 0)

@@ -27,6 +27,7 @@ from collections_app.services.collections.export_parts import (
     CHUNKS,
     FORMAT,
     FORMAT_VERSION,
+    LISTS,
     MANIFEST,
     MANIFEST_MAX_BYTES,
     OWN_MEMBERS,
@@ -42,6 +43,7 @@ from collections_app.services.collections.export_parts import (
     registered_parts,
 )
 from collections_app.services.collections.retention import check_retention
+from collections_app.services.governance.document_access import check_access_from
 from collections_app.services.governance.security_policy import check_security
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
@@ -265,12 +267,13 @@ def read_manifest_values(values: Any) -> Manifest:
         check_policy(values["collection"]["chunk_policy"])
         check_retention(values["collection"]["retention"])
         check_security(values["collection"].get("security"))
+        check_access_from(str(values["collection"].get("access_from") or ""))
     except InvalidInput as error:
         raise invalid_export(f"the collection's settings cannot be kept: {error.message}") from None
     members = values.get("members")
     _check_object(members, "members", OWN_MEMBERS)
     assert isinstance(members, dict)
-    known = {*OWN_MEMBERS, *(part.member for part in registered_parts())}
+    known = {*OWN_MEMBERS, LISTS, *(part.member for part in registered_parts())}
     if foreign := sorted(set(members) - known):
         raise invalid_export(f"the export holds {foreign[0]!r}, which this version of ragd does not know")
     manifest = Manifest(values, {name: _read_member(name, entry) for name, entry in members.items()})

@@ -246,6 +246,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             chunk_policy=exported["chunk_policy"],
             retention=exported["retention"],
             security=exported.get("security", {}),
+            access_from=str(exported.get("access_from") or ""),
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )

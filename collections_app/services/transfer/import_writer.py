@@ -19,6 +19,7 @@ from collections_app.services.collections.deletion import fence_collection
 from collections_app.services.collections.export_parts import (
     CHUNKS,
     DOCUMENTS,
+    LISTS,
     OVERLAYS,
     REVISIONS,
     UPLOADS,
@@ -36,6 +37,7 @@ from collections_app.services.governance.api_keys import bind_keys
 from collections_app.services.indexing.state_changes import record_beginning
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
+from collections_app.services.transfer.list_rows import write_lists
 from ragd.errors import UnknownCollection
 from ragd.store.generations import GenerationSpec, open_generation
 from ragd.store.postings import POSTINGS_MIN, build_postings, drop_postings
@@ -117,6 +119,9 @@ class ImportWriter:
 
     def fill(self) -> None:
         """Everything but the last step, in short transactions."""
+        with transaction.atomic():
+            self.counts["document_access"], warnings = write_lists(self.collection, self.archive.rows(LISTS))
+        self.warnings += warnings
         for table in (DOCUMENTS, REVISIONS, OVERLAYS):
             self._rows(table)
         self._sources()
@@ -238,7 +243,7 @@ class ImportWriter:
                 raise invalid_export(f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported")
             self.warnings += [f"it took too long to look for {name}; check the collection" for name in check.unfinished]
         for noun, expected in self.counts.items():
-            if self.manifest.counts.get(noun) != expected:
+            if self.manifest.counts.get(noun, 0 if noun == "document_access" else None) != expected:
                 raise invalid_export(f"the file holds {expected} {noun}, and its manifest counts otherwise")
 
     def show(self, *, replace: bool, actor: audit.Actor) -> Collection | None:
@@ -259,7 +264,14 @@ class ImportWriter:
                 bind_keys(self.collection, replaced=before, actor=actor)
                 for part in registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
-                audit.record(actor, [self.collection], audit.ADDITION, f"imported {self.counts['chunks']} chunks")
+                audit.record(
+                    actor,
+                    [self.collection],
+                    audit.ADDITION,
+                    f"imported {self.counts['chunks']} chunks",
+                    action="collection.import",
+                    after=self.counts,
+                )
                 self.progress.write(report=self.report(replaced=before is not None))
         except IntegrityError as error:
             if "collections_name_key" in str(error):

@@ -10,8 +10,12 @@ from django.db import transaction
 from collections_app.domain.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
 from collections_app.parsing import Member, iter_members, list_members
+from collections_app.services.documents.document_tree import PARENT
 from collections_app.services.documents.files import parse_limits, read_content
 from collections_app.services.documents.scans import can_read
+from collections_app.services.governance.document_access import lists_of
+from collections_app.services.governance.waiting_lists import access_of_sender
+from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.upload_plan import Entry, PlanLine, Planner, UploadPlan, folder_of
@@ -97,7 +101,7 @@ def _unpack(collection: Collection, job: IngestJob, progress: JobProgress, conte
         done += len(group)
         with transaction.atomic():
             progress.hold(forgive=True)
-            outcomes = enqueue_files(collection, [_offer(job, member) for member in group], _terms(job))
+            outcomes = enqueue_files(collection, [_offer(job, member) for member in group], _terms(collection, job))
             refused += [_say_refused(each) for each in outcomes if each.status == "rejected"]
             job.origin["done"], job.warnings = done, _shortened(refused)
             IngestJob.objects.filter(pk=job.pk).update(origin=job.origin, warnings=job.warnings)
@@ -146,15 +150,26 @@ def _say_refused(outcome: UploadOutcome) -> str:
     return outcome.error if outcome.name in outcome.error else f"{outcome.name}: {outcome.error}"
 
 
-def _terms(job: IngestJob) -> UploadOptions:
+def _terms(collection: Collection, job: IngestJob) -> UploadOptions:
+    """Members of an archive that was attached have the list of the mail, which is locked until they are queued."""
+    mail = job.metadata.get(PARENT)
+    follows = isinstance(mail, str) and job.doc_id.startswith(f"{mail}/")
+    if follows:
+        lock_documents(collection, [mail])
+        listed = lists_of(collection, [mail]).get(mail)
+        access = listed.codes if listed else None
+    else:
+        access = tuple(job.origin["access"]) if "access" in job.origin else None
     unsaid = job.origin.get("unsaid", ())
     asked = RequestedMetadata(
         None if "tags" in unsaid else list(job.tags),
         None if "metadata" in unsaid else dict(job.metadata),
         dict(job.policy) if job.policy else None,
         job.origin.get("language"),
+        access,
     )
-    return UploadOptions(asked, job.origin.get("on_clash", "replace"), job.batch, job.created_by)
+    on_clash, asker = job.origin.get("on_clash", "replace"), access_of_sender(job.origin)
+    return UploadOptions(asked, on_clash, job.batch, job.created_by, asker, follows)
 
 
 def _without(members: Iterable[Member], count: int) -> Iterator[Member]:

@@ -9,6 +9,8 @@ from collections_app.models import Collection, IngestJob
 from collections_app.parsing import Attachment, archive_type, is_image, is_readable
 from collections_app.services.documents.document_tree import PARENT, attachments_of
 from collections_app.services.documents.documents import delete_documents
+from collections_app.services.governance.document_access import lists_of
+from collections_app.services.governance.waiting_lists import access_of_sender
 from collections_app.services.indexing.ingestion import CommitHook
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, enqueue_files
@@ -27,8 +29,8 @@ def attach(collection: Collection, job: IngestJob, attachments: Sequence[Attachm
 def take_attachments(collection: Collection, job: IngestJob, attachments: Iterable[Attachment]) -> None:
     """Make the documents under a mail those that it carries now. The caller holds the transaction and the mail's lock.
 
-    What no reader takes, such as pictures, is passed over. Each one comes with the mail's tags, metadata and
-    stated language, and in its batch. Documents of earlier attachments that are not there any more go.
+    What no reader takes, such as pictures, is passed over. Each one comes with the mail's tags, metadata,
+    stated language and access list, and in its batch. Documents of earlier attachments that are not there any more go.
     """
     parent = job.doc_id
     selected = [each for each in attachments if each.data and _is_taken(each)]
@@ -42,8 +44,11 @@ def take_attachments(collection: Collection, job: IngestJob, attachments: Iterab
     if offered:
         metadata = dict(job.metadata) | {PARENT: parent}
         policy = dict(job.policy) if job.policy else None
-        asked = RequestedMetadata(list(job.tags), metadata, policy, job.origin.get("language"))
-        enqueue_files(collection, offered, UploadOptions(asked, "replace", job.batch, job.created_by))
+        listed = lists_of(collection, [parent]).get(parent)
+        access = listed.codes if listed else None
+        asked = RequestedMetadata(list(job.tags), metadata, policy, job.origin.get("language"), access)
+        asker = access_of_sender(job.origin)
+        enqueue_files(collection, offered, UploadOptions(asked, "replace", job.batch, job.created_by, asker, True))
 
 
 def _is_taken(attachment: Attachment) -> bool:

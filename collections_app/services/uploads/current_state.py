@@ -16,16 +16,18 @@ from django.db import connection
 
 from collections_app.domain.identity import check_language, clean_metadata, clean_tags
 from collections_app.models import Collection, Document, IngestJob
+from collections_app.services.governance.document_access import OPEN, Codes
 
 DOCUMENTS = """
 SELECT doc_id, source_hash, archived_at IS NOT NULL, enabled, tags, metadata, chunk_policy,
-       chunk_policy_stated, language_stated
+       chunk_policy_stated, language_stated, access
 FROM documents
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
 
 UNDER_WAY = """
-SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, u.sha256, j.tags, j.metadata, j.policy, j.origin->>'language'
+SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, u.sha256, j.tags, j.metadata, j.policy, j.origin->>'language',
+       j.origin->'access'
 FROM ingest_jobs j
 LEFT JOIN uploads u ON u.id = j.upload_id
 WHERE j.collection_id = %(collection_id)s AND j.doc_id = ANY(%(doc_ids)s) AND j.kind IN ('file', 'fetch')
@@ -65,6 +67,7 @@ class RequestedMetadata:
     metadata: dict[str, Any] | None = None
     policy: dict[str, Any] | None = None
     language: str | None = None
+    access: Codes | None = None
 
     @classmethod
     def read(
@@ -73,6 +76,7 @@ class RequestedMetadata:
         metadata: Mapping[str, Any] | None,
         policy: Mapping[str, Any] | None,
         language: str | None = None,
+        access: Codes | None = None,
     ) -> RequestedMetadata:
         """Cleaned as they would be kept. Raises InvalidInput."""
         return cls(
@@ -80,6 +84,7 @@ class RequestedMetadata:
             None if metadata is None else clean_metadata(metadata),
             {name: value for name, value in policy.items() if value is not None} if policy else None,
             None if language is None else check_language(language),
+            access,
         )
 
 
@@ -101,6 +106,7 @@ class DocumentState:
     policy: dict[str, Any] | None
     policy_stated: dict[str, Any] = field(default_factory=dict)
     language_stated: str = ""
+    access: Codes = OPEN
 
     def has(self, sha256: str) -> bool:
         return bool(sha256) and self.sha256 == sha256
@@ -128,6 +134,8 @@ class DocumentState:
             other.append("chunk policy")
         if asked.language is not None and asked.language != self.language_stated:
             other.append("language")
+        if asked.access is not None and asked.access != self.access:
+            other.append("access")
         return " and ".join(other)
 
     def _has_metadata(self, asked: dict[str, Any], metadata: dict[str, Any]) -> bool:
@@ -148,7 +156,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
         cursor.execute(DOCUMENTS, values)
         rows = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
         cursor.execute(UNDER_WAY, values)
-        for doc_id, job_id, sha256, tags, metadata, policy, language in cursor.fetchall():
+        for doc_id, job_id, sha256, tags, metadata, policy, language, access in cursor.fetchall():
             before = rows.get(doc_id)  # what the job does not say stays as it is
             labels = (tags, _object(metadata))
             rows[doc_id] = DocumentState(
@@ -160,6 +168,7 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
                 own=labels,
                 policy=_object(policy) or None,
                 language_stated=language if language is not None else before.language_stated if before else "",
+                access=_codes(access) or (before.access if before else OPEN),
             )
     return rows
 
@@ -173,9 +182,10 @@ def document_exists(collection: Collection, doc_id: str) -> bool:
 
 
 def _document(row: Sequence[Any], labels: Labels | None) -> DocumentState:
-    _, sha256, archived, enabled, tags, metadata, policy, explicit, language = row
+    _, sha256, archived, enabled, tags, metadata, policy, explicit, language, access = row
     own = (tags, _object(metadata))
-    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(explicit), language)
+    policies = _object(policy), _object(explicit)
+    return DocumentState(sha256, archived, enabled, None, labels, own, *policies, language, tuple(access))
 
 
 def load_siblings(collection: Collection, doc_id: str) -> dict[str, DocumentState]:
@@ -188,6 +198,11 @@ def load_siblings(collection: Collection, doc_id: str) -> dict[str, DocumentStat
     numbers = {name: int(match[1]) for name in names if (match := pattern.fullmatch(name))}
     standings = load_states(collection, numbers)
     return {name: standings[name] for name in sorted(standings, key=lambda name: numbers[name])}
+
+
+def _codes(value: Any) -> Codes:
+    """A JSON list as it comes without a model: a text, or parsed already; () for null."""
+    return tuple(json.loads(value) if isinstance(value, str) else value or ())
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
+from collections_app.services.governance.document_access import Codes
 from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.uploads.upload_plan import Entry, UploadPlan, clean_prefix, plan_uploads
 from collections_app.services.uploads.uploads import close_batch, count_outcomes, open_batch
@@ -48,6 +49,7 @@ def open_sync(
     tags: Sequence[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     label: str = "",
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> Sync:
     """Compare a folder with the documents under `prefix`, and open the batch that its files are sent with.
@@ -68,6 +70,7 @@ def open_sync(
         prefix=folder,
         tags=tags,
         metadata=metadata,
+        access=access,
     )
     if dry_run:
         return Sync(plan, None)

@@ -11,11 +11,13 @@ from typing import Any
 
 from django.conf import settings
 
+from collections_app.access_context import Access, current_access
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import owners_of
+from collections_app.services.governance.document_access import Codes, hidden_from, hidden_reason
 from collections_app.services.uploads.current_state import (
     DocumentState,
     Labels,
@@ -196,13 +198,15 @@ def plan_uploads(
     metadata: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
     language: str | None = None,
+    access: Codes | None = None,
 ) -> UploadPlan:
     """What these files would do to the collection; nothing is written.
 
     Unchanged is what has the bytes that the document was made from, or that a job under way brings, enabled or not;
-    where tags, metadata, policy or language are given, these must be the same too. delete_missing: adds the documents
-    under `prefix` (a folder; "" is everything) that came from files and are not named. Raises InvalidInput for a wrong
-    choice or hash, and for delete_missing without any entry: an empty folder would delete everything.
+    where tags, metadata, policy, language or access are given, these must be the same too. delete_missing: adds
+    the documents under `prefix` (a folder; "" is everything) that came from files and are not named. Raises
+    InvalidInput for a wrong choice or hash, and for delete_missing without any entry: an empty folder would delete
+    everything.
     """
     check_clash(on_clash)
     for entry in entries:
@@ -213,7 +217,7 @@ def plan_uploads(
             "Check the folder, or delete the documents themselves",
             field="delete_missing",
         )
-    asked = RequestedMetadata.read(tags, metadata, policy, language)
+    asked = RequestedMetadata.read(tags, metadata, policy, language, access)
     planner = Planner(collection, asked, on_clash=on_clash)
     planner.load(wanted_id(entry) for entry in entries)
     lines = [planner.decide(entry) for entry in entries]
@@ -237,20 +241,32 @@ class Planner:
     words = PlanWords("upload under another name", "identical file is being processed", "exists with different content")
 
     def __init__(
-        self, collection: Collection, asked: RequestedMetadata, *, on_clash: str, is_free: IsFree | None = None
+        self,
+        collection: Collection,
+        asked: RequestedMetadata,
+        *,
+        on_clash: str,
+        is_free: IsFree | None = None,
+        asker: Access | None = None,
     ) -> None:
-        """is_free: whether a new name may be taken, asked last; a submission takes a lock on it there."""
+        """is_free: whether a new name may be taken, asked last; a submission takes a lock on it there. asker: who sends
+        the files; None: who asks."""
+        self.asker = asker or current_access()
         self.collection = collection
         self.asked = asked
         self.on_clash = on_clash
         self._is_free = is_free or (lambda _: True)
         self._standings: dict[str, DocumentState] = {}
         self._siblings: dict[str, DocumentState] | None = None
+        self._hidden: set[str] = set()
         self._taken: dict[str, str] = {}  # doc_id -> sha256 of a file of this request
         self._quarantined: Mapping[str, Quarantined] | None = None
 
     def load(self, doc_ids: Iterable[str]) -> None:
-        self._standings |= load_states(self.collection, [doc_id for doc_id in doc_ids if doc_id])
+        """What stands under these ids, and which of them are of documents that the one who sends may not read."""
+        names = [doc_id for doc_id in doc_ids if doc_id]
+        self._standings |= load_states(self.collection, names)
+        self._hidden |= hidden_from(self.asker, self.collection, names)
 
     def decide(self, entry: Entry, *, is_archive: bool | None = None) -> PlanLine:
         """The line of one file. is_archive: what its bytes are; None: its name tells."""
@@ -262,6 +278,8 @@ class Planner:
             doc_id = wanted_id(entry) or entry.doc_id
             return PlanLine(name, doc_id, doc_id, "rejected", refusal.message, refusal.type, entry.size)
         line = PlanLine(name, doc_id, doc_id, "new", size=entry.size)
+        if doc_id in self._hidden:
+            return replace(line, status="rejected", reason=hidden_reason(doc_id), error_type="restricted")
         if is_archive if is_archive is not None else is_archive_name(name):
             return self._archive(line)
         how = entry.on_clash or self.on_clash
@@ -361,6 +379,8 @@ class Planner:
 
     def _may_take(self, doc_id: str) -> bool:
         """Asked of the database last, when the lock on the name is held: somebody may have taken it meanwhile."""
+        if hidden_from(self.asker, self.collection, [doc_id]):
+            return False
         return self._is_free(doc_id) and not document_exists(self.collection, doc_id)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from collections_app.models import Collection
 from collections_app.parsing import ParseError, archive_type
+from collections_app.services.governance.document_access import Codes
 from collections_app.services.uploads.archives import list_archive, plan_archive
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.upload_plan import (
@@ -34,6 +35,7 @@ def preview_uploads(
     on_clash: str = "replace",
     choices: Sequence[str] = (),
     language: str | None = None,
+    access: Codes | None = None,
 ) -> UploadPlan:
     """What `submit_uploads` would do with these files; nothing is written.
 
@@ -42,7 +44,8 @@ def preview_uploads(
     """
     check_clash(on_clash)
     requested, clashes = check_counts(files, doc_ids, choices)
-    planner = Planner(collection, RequestedMetadata.read(tags, metadata, policy, language), on_clash=on_clash)
+    asked = RequestedMetadata.read(tags, metadata, policy, language, access)
+    planner = Planner(collection, asked, on_clash=on_clash)
     entries = [
         Entry(doc_id, "", file.size or 0, file.name or "file", choice)
         for file, doc_id, choice in zip(files, requested, clashes, strict=True)

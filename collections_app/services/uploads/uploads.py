@@ -17,15 +17,19 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.db.models import F
 
+from collections_app.access_context import Access, elevated
 from collections_app.advisory_locks import lock_names, named, submission_seed, try_lock
 from collections_app.domain.identity import clean_line
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
 from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
-from collections_app.services.indexing.stored_documents import lock_documents, refuse_hidden
+from collections_app.services.governance.document_access import Codes
+from collections_app.services.governance.waiting_lists import hold_list, sender_of
+from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.uploads.current_state import Labels, RequestedMetadata
 from collections_app.services.uploads.upload_plan import (
@@ -45,6 +49,7 @@ LABEL_MAX_CHARS = 200
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 COUNTED = ("skipped", "unchanged", "rejected")
 SUPERSEDED = "superseded by a newer upload of the same document"
+NOTED_MAX = 20  # documents that the audit log names of one upload
 
 
 class UploadedFile(Protocol):
@@ -124,12 +129,15 @@ class UploadItem:
 
 @dataclass(frozen=True, slots=True)
 class UploadOptions:
-    """What holds for all files of a submission."""
+    """What holds for all files of a submission. asker: who sends them; None: who asks. follows: the files are
+    attachments, which have the list of what they were attached to from now on."""
 
     asked: RequestedMetadata
     on_clash: str = "replace"
     batch: IngestBatch | None = None
     created_by: str = ""
+    asker: Access | None = None
+    follows: bool = False
 
 
 def submit_uploads(
@@ -147,12 +155,13 @@ def submit_uploads(
     kind: str = IngestBatch.Kind.UPLOAD,
     more: bool = False,
     language: str | None = None,
+    access: Codes | None = None,
     actor: audit.Actor = None,
 ) -> list[UploadOutcome]:
     """Queue one job per file that brings something; one outcome per file, in order.
 
     doc_ids: one per file, "" or none for its own name. tags, metadata, language: of every document; None: what it has
-    stays.
+    stays. access: who may read every one of them, as `document_access.resolve` gives it; None: as it is.
     on_clash: what happens to a file whose doc_id has other content: "replace" it, "skip" the file, or "keep_both" under
     the next free number; choices: the same per file, "" for on_clash. The same bytes with the same tags, metadata and
     policy make no job. A ZIP or TAR makes one job that unpacks it, and its members are treated the same way. Bytes and
@@ -162,7 +171,7 @@ def submit_uploads(
     """
     check_clash(on_clash)
     requested, clashes = check_counts(files, doc_ids, choices)
-    asked = RequestedMetadata.read(tags, metadata, policy, language)
+    asked = RequestedMetadata.read(tags, metadata, policy, language, access)
     check_queue(len(files), sum(file.size or 0 for file in files))
     offered = [UploadItem(*each) for each in zip(files, requested, clashes, strict=True)]
     with transaction.atomic():
@@ -172,7 +181,24 @@ def submit_uploads(
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
+        note_files(collection, batch, outcomes, actor)
     return outcomes
+
+
+def note_files(
+    collection: Collection, batch: IngestBatch, outcomes: Sequence[UploadOutcome], actor: audit.Actor
+) -> None:
+    """One event for the files of one request: how many came to what, and the ids of the first of them."""
+    counts = Counter(outcome.status for outcome in outcomes)
+    shown = [outcome.doc_id for outcome in outcomes[:NOTED_MAX]]
+    audit.record_event(
+        actor,
+        "document.upload",
+        f"uploaded {len(outcomes)} files",
+        subject=batch,
+        collection=collection,
+        after={"files": len(outcomes), "outcomes": dict(counts), "doc_ids": shown},
+    )
 
 
 def check_counts(
@@ -194,7 +220,11 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
     """
     seed = submission_seed(collection.pk)
     planner = Planner(
-        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock(named(seed, doc_id))
+        collection,
+        terms.asked,
+        on_clash=terms.on_clash,
+        is_free=lambda doc_id: try_lock(named(seed, doc_id)),
+        asker=terms.asker,
     )
     names = [wanted_id(_entry(each, each.file.size or 0)) for each in offered]
     lock_doc_ids(collection, filter(None, names))
@@ -206,7 +236,8 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
     supersede_jobs(collection, files, SUPERSEDED)
     older = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.ARCHIVE)
     cancel(older.filter(doc_id__in=archives), "superseded by a newer upload of the same archive")
-    IngestJob.objects.bulk_create(jobs)
+    with elevated(Permission.WRITE, collection.pk):
+        IngestJob.objects.bulk_create(jobs)
     if terms.batch is not None:
         count_outcomes(terms.batch, [outcome.status for outcome in outcomes])
     send_jobs([job.pk for job in jobs])
@@ -233,15 +264,12 @@ def _enqueue_file(collection: Collection, offered: UploadItem, planner: Planner,
         )  # fmt: skip
     job = None
     if line.is_sent:
-        try:
-            refuse_hidden(collection, [line.doc_id])
-        except ServiceError as hidden:
-            return UploadOutcome(
-                name, line.doc_id, "rejected", error=hidden.message, error_type=hidden.type, plan="rejected",
-                batch=terms.batch,
-            )  # fmt: skip
-        upload = store_upload(collection, line.doc_id, name, content, sha256=sha256)
-        job = _job(collection, line, upload, offered, terms, planner.labels_of(line), is_archive=is_archive)
+        labels = planner.labels_of(line)
+        held = hold_list(collection, line.doc_id, terms.asked.access, labels[1], follows=terms.follows)
+        with elevated(Permission.WRITE, collection.pk):  # who sends it need not be of those who may read it then
+            upload = store_upload(collection, line.doc_id, name, content, sha256=sha256)
+        job = _job(collection, line, upload, offered, terms, labels, is_archive=is_archive)
+        job.origin |= sender_of(planner.asker, held)
     elif line.job_id:
         job = IngestJob.objects.filter(pk=line.job_id).first()
     status = "queued" if line.is_sent else line.status
@@ -261,6 +289,8 @@ def _job(
     origin = dict(offered.origin)
     if terms.asked.language is not None:
         origin["language"] = terms.asked.language
+    if terms.asked.access is not None and not terms.follows:
+        origin["access"] = list(terms.asked.access)
     if is_archive:
         origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
         origin["on_clash"] = offered.on_clash or terms.on_clash

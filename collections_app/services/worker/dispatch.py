@@ -30,7 +30,9 @@ from collections_app.services.generations.builder import build_generation
 from collections_app.services.generations.index_builds import run_index_build
 from collections_app.services.generations.list_weights import run_measurement
 from collections_app.services.generations.recall_probes import run_probe
+from collections_app.services.governance.document_access import Codes, lists_of, unknown_names_warning
 from collections_app.services.governance.security_policy import redacted_spans
+from collections_app.services.governance.waiting_lists import require_sender
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
 from collections_app.services.indexing.ingestion import CommitHook, Draft, hash_content, in_current_generation, ingest
 from collections_app.services.indexing.revisions import hand_edits
@@ -43,6 +45,7 @@ from collections_app.services.indexing.stored_documents import (
 )
 from collections_app.services.jobs.attempts import (
     TRANSIENT,
+    IngestOutcome,
     JobProgress,
     claim_job,
     describe_failure,
@@ -92,7 +95,7 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
     before = find_stored(collection, job.doc_id)
     policy = policy_of(collection, before, job.policy)
     draft = None
-    on_commit: list[CommitHook] = [progress.finish]
+    on_commit: list[CommitHook] = [_warn_of_list(collection, job), progress.finish]
     if before is not None and before.source_hash == upload.sha256:
         draft = _same_as_stored(collection, job, policy)
     if draft is None:
@@ -123,7 +126,7 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
         return None
-    draft = draft_of(document)
+    draft = replace(draft_of(document), access=_stated_access(job))
     if "language" in job.origin and job.origin["language"] != draft.language:
         return None
     overlays = DocumentOverlays.read(collection.pk, job.doc_id)
@@ -149,7 +152,23 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
         warnings=parsed.warnings,
         layout=parsed.layout,
         language=job.origin.get("language"),
+        access=_stated_access(job),
     )
+
+
+def _stated_access(job: IngestJob) -> Codes | None:
+    return tuple(job.origin["access"]) if "access" in job.origin else None
+
+
+def _warn_of_list(collection: Collection, job: IngestJob) -> CommitHook:
+    """A hook that notes with the job which names of the document's access list are of nobody."""
+
+    def warn(_: IngestOutcome) -> None:
+        listed = lists_of(collection, [job.doc_id]).get(job.doc_id)
+        if listed is not None and listed.unknown:
+            job.warnings = [*job.warnings, unknown_names_warning(listed.unknown)]
+
+    return warn
 
 
 def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False) -> ParsedDocument:
@@ -277,6 +296,7 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
     work, collection = WORK[job.kind], require_collection(job)
     if work.asks_endpoint:
         require_endpoint(collection)
+    require_sender(collection, job)
     with (
         redacted_spans(collection),
         telemetry.ingest_span(

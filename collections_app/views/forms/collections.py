@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.translation import gettext, gettext_lazy
 
+from collections_app.domain.access_lists import StatedAccess, read_access
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
@@ -140,6 +141,15 @@ class CollectionSettingsForm(ChunkPolicyFields):
         label=gettext_lazy("API: whoever may ask may choose any chat model and system prompt"), required=False
     )
 
+    access_from = forms.CharField(
+        label=gettext_lazy("Readers from metadata"),
+        required=False,
+        max_length=200,
+        help_text=gettext_lazy(
+            "A metadata field, such as acl, whose value names the groups and people that may read a document."
+        ),
+    )
+
     def suggest_retention(self) -> None:
         """Show what holds when a field stays empty."""
         days = settings.RAGD_RUN_RETENTION_DAYS
@@ -162,6 +172,7 @@ class CollectionSettingsForm(ChunkPolicyFields):
             "chunk_policy": self.chunk_policy(),
             "retention": self.retention(),
             "security": self.security(),
+            "access_from": self.cleaned_data["access_from"],
         }
 
     def retention(self) -> dict[str, int]:
@@ -276,6 +287,36 @@ class IntakeFields(LabelFields):
         }
 
 
+class AccessFields(forms.Form):
+    """Who may read documents, to be mixed into forms that state it. A name that is typed restricts."""
+
+    access = forms.ChoiceField(
+        label=gettext_lazy("Who may read it"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("Unchanged (new: everybody in the collection)")),
+            ("open", gettext_lazy("Everybody in the collection")),
+            ("restricted", gettext_lazy("Only these groups and people")),
+        ],
+    )
+    access_groups = TagsField(
+        label=gettext_lazy("Groups"), required=False, help_text=gettext_lazy("Names, separated by commas.")
+    )
+    access_users = TagsField(
+        label=gettext_lazy("People"),
+        required=False,
+        help_text=gettext_lazy("Usernames, separated by commas. Administrators always may."),
+    )
+
+    def stated_access(self) -> StatedAccess | None:
+        """None: nothing was said. InvalidInput for names beside an open choice."""
+        data = self.cleaned_data
+        names = {"users": list(data["access_users"] or ()), "groups": list(data["access_groups"] or ())}
+        if not data["access"] and not any(names.values()):
+            return None
+        return read_access({"restricted": data["access"] != "open", **names})
+
+
 class LanguageFields(forms.Form):
     """What language a text is in, to be mixed into forms that state it."""
 
@@ -292,12 +333,12 @@ class FileFields(LanguageFields, IntakeFields):
         return super().labels() | {"language": self.cleaned_data["language"] or None}
 
 
-class UploadForm(FileFields):
+class UploadForm(AccessFields, FileFields):
     uploads = FilesField(label=gettext_lazy("Files"))
     batch = forms.UUIDField(required=False)
 
 
-class TextForm(LanguageFields, LabelFields):
+class TextForm(AccessFields, LanguageFields, LabelFields):
     doc_id = forms.CharField(
         label=gettext_lazy("Document ID"),
         max_length=512,

@@ -12,8 +12,9 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange
+from collections_app.services.documents.readers import Readers
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
-from collections_app.views.forms.collections import ChunkPolicyFields, LanguageFields
+from collections_app.views.forms.collections import AccessFields, ChunkPolicyFields, LanguageFields
 from collections_app.views.forms.fields import LanguageField, ObjectField, TagsField
 
 DOCUMENT_SORTS = {
@@ -42,6 +43,7 @@ def filter_of_address(query: QueryDict) -> DocumentFilter:
             "type": query.get("type"),
             "language": query.get("language"),
             "filter": query.get("filter"),
+            "access": query.get("access"),
         }
     )
 
@@ -69,6 +71,7 @@ class Selection:
                 "type": posted.get("f_type"),
                 "language": posted.get("f_language"),
                 "filter": posted.get("f_filter"),
+                "access": posted.get("f_access"),
             }
         )
         return cls((), document_filter, int(expected) if expected.isascii() and expected.isdecimal() else None)
@@ -93,6 +96,7 @@ class Selection:
             ("f_type", requested.media_type),
             ("f_language", requested.language),
             ("f_filter", requested.expression),
+            ("f_access", requested.access),
         ]
 
 
@@ -155,6 +159,34 @@ class BulkLabelForm(forms.Form):
         if data.get("language") or data.get("detect_language"):
             changes.append(BulkChange("set_language", language=data["language"]))
         return changes
+
+
+class ReadersForm(AccessFields):
+    """Who may read documents that are there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = self.fields["access"]
+        assert isinstance(choices, forms.ChoiceField)
+        choices.choices = [choice for choice in AccessFields.base_fields["access"].choices if choice[0]]  # type: ignore[attr-defined]
+        choices.required = True
+
+    @classmethod
+    def of(cls, readers: Readers) -> ReadersForm:
+        """Filled in with who may read a document."""
+        return cls(
+            initial={
+                "access": "restricted" if readers.restricted else "open",
+                "access_groups": list(readers.groups),
+                "access_users": list(readers.users),
+            }
+        )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("access") == "open":
+            data["access_groups"] = data["access_users"] = ()
+        return data
 
 
 class DocumentForm(LanguageFields, ChunkPolicyFields):

@@ -8,13 +8,13 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from collections_app.services.sources.url_lists import UrlEntry, read_list
-from collections_app.views.forms.collections import IntakeFields
+from collections_app.views.forms.collections import AccessFields, IntakeFields
 from ragd.errors import InvalidInput
 
 LIST_MAX_BYTES = 5_000_000
 
 
-class UrlsForm(IntakeFields):
+class UrlsForm(AccessFields, IntakeFields):
     either = ("urls", "file")  # one of them is required, so neither is shown as optional
 
     urls = forms.CharField(
@@ -52,7 +52,7 @@ class UrlsForm(IntakeFields):
         return self._entries
 
 
-class BucketForm(IntakeFields):
+class BucketForm(AccessFields, IntakeFields):
     bucket = forms.CharField(label=gettext_lazy("Bucket"), max_length=255)
     prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
         label=gettext_lazy("Prefix"),

@@ -30,7 +30,16 @@ CONTENT_TYPES: dict[str, Format] = {
 }
 
 
-@router.get("/golden-sets/{golden_set}/export", operation_id="golden-sets-export", response={200: Any, **ERRORS})
+@router.get(
+    "/golden-sets/{golden_set}/export",
+    operation_id="golden-sets-export",
+    response={200: Any, **ERRORS},
+    openapi_extra={
+        "responses": {
+            200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")}}
+        }
+    },
+)
 def export_set(
     request: HttpRequest, golden_set: str, format: Literal["csv", "jsonl"] = "jsonl", suggested: bool = False
 ) -> StreamingHttpResponse:

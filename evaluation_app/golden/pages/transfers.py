@@ -12,7 +12,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.http.downloads import download_response
+from collections_app.http.downloads import Reading, download_response
 from collections_app.http.page_requests import PageRequest, render_page, submit_form
 from evaluation_app.golden.pages.forms import ImportForm
 from evaluation_app.golden.pages.sets import find_set_or_404, set_context
@@ -129,4 +129,5 @@ def export_response(
     is_csv = format == "csv"
     lines = write_csv(questions, for_spreadsheet=for_spreadsheet) if is_csv else write_jsonl(questions)
     name = f"{golden_set.name}-v{golden_set.version}.{format}"
-    return download_response(request, lines, MEDIA_TYPES["csv" if is_csv else "jsonl"], name)
+    reading = Reading("goldenset.export", f"downloaded {golden_set.name}", golden_set, rows=len(questions))
+    return download_response(request, lines, MEDIA_TYPES["csv" if is_csv else "jsonl"], name, reading=reading)

@@ -64,8 +64,17 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
     stored = {name: list(pair) for name, pair in read_bands(bands).items()}
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     if locked.bands != stored:
+        before = {"bands": locked.bands}
         locked.bands = stored
         locked.save(update_fields=["bands", "updated_at"])
-        audit.record(actor, [locked], audit.CHANGE, f"changed the thresholds of test set {locked.name}")
+        audit.record(
+            actor,
+            [locked],
+            audit.CHANGE,
+            f"changed the thresholds of test set {locked.name}",
+            action="goldenset.thresholds",
+            before=before,
+            after={"bands": stored},
+        )
     golden_set.bands = stored
     return locked

@@ -18,7 +18,6 @@ from evaluation_app.spans.exports.downloads import (
     choose_capture,
     export_matching,
     export_run,
-    note_download,
     stream,
 )
 from evaluation_app.spans.exports.formats import FORMATS, JSON, JSON_LINES
@@ -65,9 +64,7 @@ def export_spans(
     capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
     span_filter = parse_filter(request.GET, also=OWN).only_of(key.visible)
     export = export_matching(span_filter, format, capture, limit=limit)
-    if content:
-        note_download(export, key, "a selection of spans")
-    return stream(request, export)
+    return stream(request, export, "a selection of spans", content=content)
 
 
 @router.get(
@@ -92,6 +89,4 @@ def export_run_spans(
     capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
     flush_pending(run)
     export = export_run(run, format, capture)
-    if content:
-        note_download(export, key, f"run {run.pk}")
-    return stream(request, export)
+    return stream(request, export, f"run {run.pk}", content=content)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -19,10 +18,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from collections_app.errors import ServiceError, describe
-from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, download_response, read_batches
+from collections_app.http.downloads import (
+    BATCH,
+    DownloadSlots,
+    LimitedDownload,
+    Reading,
+    download_response,
+    read_batches,
+)
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import ApiKey
-from collections_app.services.governance import audit
 from evaluation_app.models import Span
 from evaluation_app.spans.exports.formats import FORMATS, Format, find_format
 from evaluation_app.spans.exports.records import SpanRecord, make_record
@@ -131,15 +135,6 @@ def file_name() -> str:
     return f"spans-{timezone.now():%Y%m%d-%H%M%S}"
 
 
-def note_download(export: SpanExport, actor: ApiKey | User, what: str) -> None:
-    """Keep in the audit log who took texts out as they are stored, and which; without that nothing is taken out."""
-    try:
-        audit.record(actor, [actor], audit.CHANGE, f"Downloaded spans with their texts: {what} as {export.form.name}")
-    except BaseException:
-        export.close()
-        raise
-
-
 Opener = Callable[[str, telemetry.Capture], SpanExport]
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -154,9 +149,17 @@ class ExportScope:
     params: Sequence[tuple[str, str]] = ()
 
 
-def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
-    """The answer that downloads an export. It ends when its reader leaves, or takes nothing for a minute."""
-    return download_response(request, export, export.form.content_type, export.name)
+def stream(request: HttpRequest, export: SpanExport, what: str, *, content: str | None) -> StreamingHttpResponse:
+    """The answer that downloads an export, noted in the audit log. what: the spans. content: as it was asked for."""
+    texts = "with their texts" if content else "as RAGD_OTLP_CONTENT lets them leave"
+    reading = Reading(
+        "span.export",
+        f"downloaded spans {texts}: {what} as {export.form.name}",
+        subject_kind="span",
+        details={"format": export.form.name, "content": content or settings.RAGD_OTLP_CONTENT},
+        count=lambda: export.spans,
+    )
+    return download_response(request, export, export.form.content_type, export.name, reading=reading)
 
 
 @require_GET
@@ -211,6 +214,4 @@ def _answer(request: PageRequest, export_scope: ExportScope, open_export: Opener
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["detail"])
         return redirect(f"{request.path}?{urlencode(export_scope.params)}")
-    if content:
-        note_download(export, request.user, what)
-    return stream(request, export)
+    return stream(request, export, what, content=content)

@@ -1,11 +1,15 @@
-"""The forms of the two log-in pages."""
+"""The form of the log-in page."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
-from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+
+from collections_app.services.governance.audit_sessions import note_failed_login
 
 
 class LoginForm(AuthenticationForm):
@@ -15,6 +19,10 @@ class LoginForm(AuthenticationForm):
         max_length=User._meta.get_field("username").max_length, widget=forms.TextInput(attrs={"autofocus": True})
     )
 
-
-class AdminLoginForm(LoginForm, AdminAuthenticationForm):
-    """The admin's: of staff alone."""
+    def clean(self) -> dict[str, Any]:
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except ValidationError:
+            note_failed_login(str(self.cleaned_data.get("username") or ""))
+            raise
+        return cleaned

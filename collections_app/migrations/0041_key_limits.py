@@ -31,7 +31,7 @@ CREATE UNLOGGED TABLE usage_counts (
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("collections_app", "0037_access"),
+        ("collections_app", "0040_access_lists"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,0 +1,72 @@
+"""Where the requests come from, for the audit log; and an event for every request that is refused."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.db import DatabaseError
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from collections_app.audit_origin import Channel, Origin, using_origin
+from collections_app.models import AuditEvent
+from collections_app.services.governance.audit import record_event
+
+log = logging.getLogger(__name__)
+
+REFUSED = 403
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+CHANNELS = (("/v1/", Channel.API), ("/mcp", Channel.MCP), ("/admin/", Channel.ADMIN))
+
+
+class AuditMiddleware:
+    """Stands behind the one that knows the user."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        with using_origin(origin_of(request)):
+            response = self.get_response(request)
+            if response.status_code == REFUSED:
+                _note_refusal(request)
+        return response
+
+
+def origin_of(request: HttpRequest) -> Origin:
+    channel = next((channel for path, channel in CHANNELS if request.path.startswith(path)), Channel.WEB)
+    requested = request.headers.get("X-Request-Id", "")
+    return Origin(
+        channel=channel,
+        address=request.META.get("REMOTE_ADDR", ""),
+        request_id=requested if REQUEST_ID.fullmatch(requested) else "",
+        find_actor=lambda: caller_of(request),
+    )
+
+
+def caller_of(request: HttpRequest) -> Any:
+    """The key or the user of the request; None for neither."""
+    key = getattr(request, "api_key", None)
+    if key is not None:
+        return key
+    user = getattr(request, "user", None)
+    return user if user is not None and user.is_authenticated else None
+
+
+def _note_refusal(request: HttpRequest) -> None:
+    """The refusal is answered also where it cannot be written down."""
+    try:
+        record_event(
+            None,
+            "access.refuse",
+            f"refused {request.method} {request.path[:300]}",
+            subject_kind="address",
+            subject_name=request.path,
+            outcome=AuditEvent.Outcome.REFUSED,
+            anonymous_name="somebody without a log-in or a live key",
+        )
+    except DatabaseError:
+        log.exception("the audit log does not take that %s was refused", request.path[:300])

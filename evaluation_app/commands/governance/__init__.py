@@ -1,0 +1,1 @@
+"""`manage.py ragd audit` and `manage.py ragd erase`."""

@@ -1,0 +1,39 @@
+from django.db import migrations, models
+from django.conf import settings
+import django.db.models.deletion
+
+CREATE_CACHE = """
+CREATE TABLE sign_on_cache (
+    cache_key varchar(255) PRIMARY KEY,
+    value text NOT NULL,
+    expires timestamp with time zone NOT NULL
+);
+CREATE INDEX sign_on_cache_expires ON sign_on_cache (expires);
+"""
+
+
+class Migration(migrations.Migration):
+    """What single sign-on gave, and the table of Django's cache (as `createcachetable` makes it)."""
+
+    initial = True
+    dependencies = [("auth", "0012_alter_user_first_name_max_length")]
+    operations = [
+        migrations.CreateModel(
+            name="SignOnGrant",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("superuser", models.BooleanField(default=False)),
+                ("groups", models.ManyToManyField(related_name="+", to="auth.group")),
+                (
+                    "user",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="sign_on_grant",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={"db_table": "sign_on_grants"},
+        ),
+        migrations.RunSQL(CREATE_CACHE, "DROP TABLE sign_on_cache"),
+    ]

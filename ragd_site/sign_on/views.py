@@ -1,0 +1,167 @@
+"""The pages of logging in, and of the sessions that it makes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from allauth.account.internal.flows.login import perform_login, record_authentication
+from allauth.account.models import Login
+from allauth.account.utils import get_next_redirect_url
+from allauth.socialaccount.helpers import render_authentication_error
+from allauth.socialaccount.providers.base import AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.auth import views as auth_views
+from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext, ngettext
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+from requests import RequestException
+
+from collections_app.services.governance.audit_sessions import note_logout, note_password
+from ragd_site.sign_on.forms import LoginForm
+from ragd_site.sign_on.links import user_of_link
+from ragd_site.sign_on.provider import CheckingAdapter
+from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions
+
+
+class LoginView(auth_views.LoginView):
+    """The password form and the ways beside it. What follows a right password is allauth's: a second factor, the
+    session."""
+
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(
+            has_passwords=settings.RAGD_PASSWORD_LOGIN,
+            provider_name=settings.RAGD_OIDC_NAME if settings.RAGD_OIDC_ISSUER else "",
+            **kwargs,
+        )
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not settings.RAGD_PASSWORD_LOGIN:
+            raise PermissionDenied
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        return log_in(self.request, form.get_user(), "password", self.get_redirect_url())
+
+
+class PasswordChangeView(auth_views.PasswordChangeView):
+    """Of people who have a password here. Django ends their other sessions."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if request.user.is_authenticated and not request.user.has_usable_password():
+            raise Http404
+        return super().dispatch(request, *args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        note_password(cast(User, self.request.user))
+        self.request.session.pop(SEEN_KEY, None)  # the session has another key now, under which it is listed next
+        return answer
+
+
+class LogoutView(auth_views.LogoutView):
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(request.user, User):
+            note_logout(request.user)
+        return super().post(request, *args, **kwargs)
+
+
+def admin_password_page(request: HttpRequest) -> HttpResponseBase:
+    """The admin's own page of it."""
+    response = admin.site.password_change(request)
+    if request.method == "POST" and response.status_code == 302 and isinstance(request.user, User):
+        note_password(request.user)
+    return response
+
+
+def admin_logout_page(request: HttpRequest) -> HttpResponseBase:
+    if request.method == "POST" and isinstance(request.user, User):
+        note_logout(request.user)
+    return admin.site.logout(request)
+
+
+def log_in(request: HttpRequest, user: User, method: str, next_url: str) -> HttpResponse:
+    """Go on after a first factor that was right. It is fresh enough to set up a second one."""
+    record_authentication(request, user, method=method, reauthenticated=True)
+    return cast(HttpResponse, perform_login(request, Login(user=user, redirect_url=next_url or None)))
+
+
+@never_cache
+@login_not_required
+@require_safe
+def oidc_login(request: HttpRequest) -> HttpResponse:
+    """Off to the provider. It only ever logs in: linking an account that is open would let another site choose it."""
+    adapter = oidc_adapter(request)
+    provider = adapter.get_provider()
+    try:
+        found: HttpResponse = provider.redirect(
+            request, process=AuthProcess.LOGIN, next_url=get_next_redirect_url(request)
+        )
+    except (RequestException, OAuth2Error, KeyError) as error:
+        return cast(HttpResponse, render_authentication_error(request, provider, exception=error))
+    return found
+
+
+@never_cache
+@login_not_required
+@require_safe
+def oidc_callback(request: HttpRequest) -> HttpResponse:
+    """Back from the provider."""
+    answer = OAuth2CallbackView.adapter_view(oidc_adapter(request))(request)
+    return cast(HttpResponse, answer)
+
+
+def oidc_adapter(request: HttpRequest) -> CheckingAdapter:
+    if not settings.RAGD_OIDC_ISSUER:
+        raise Http404
+    return CheckingAdapter(request, settings.RAGD_OIDC_ISSUER)
+
+
+@login_not_required
+@require_safe
+def oidc_cancelled(request: HttpRequest) -> HttpResponse:
+    return render(request, "socialaccount/login_cancelled.html")
+
+
+@login_not_required
+@require_safe
+def account_inactive(request: HttpRequest) -> HttpResponse:
+    return render(request, "account/account_inactive.html", status=403)
+
+
+@never_cache
+@login_not_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def login_link(request: HttpRequest, code: str, token: str) -> HttpResponse:
+    """A link of `manage.py login_link`: opened by a button, so that no program that looks at links uses it up."""
+    user = user_of_link(code, token)
+    if user is None:
+        return render(request, "sign_on/link_ended.html", status=410)
+    if request.method == "POST":
+        return log_in(request, user, "link", "")
+    return render(request, "sign_on/link.html", {"owner": user})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def sessions(request: HttpRequest) -> HttpResponse:
+    """One's own sessions. POST: `end` is the number of one of them, or "others"."""
+    user, key = cast(User, request.user), request.session.session_key
+    if request.method == "POST":
+        chosen = request.POST.get("end", "")
+        if chosen == "others" or chosen.isdecimal():
+            count = end_sessions(user, keep_key=key, pk=None if chosen == "others" else int(chosen[:18]))
+            words = ngettext("%(count)d session ended.", "%(count)d sessions ended.", count) % {"count": count}
+            messages.success(request, words) if count else messages.info(request, gettext("That session has ended."))
+        return redirect("sessions")
+    return render(request, "sign_on/sessions.html", {"sessions": list_sessions(user, key)})
