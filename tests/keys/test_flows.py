@@ -53,13 +53,13 @@ def test_what_one_may_not_read_one_does_not_overwrite(world: World) -> None:
     key = world.keys["curator"]
     before = Document.objects.get(doc_id="ash").text
     answer = key.put("/collections/notes/documents/ash", {"content": "Mine now."})
-    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "document_hidden")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "restricted")
     jobs = IngestJob.objects.count()
     uploaded = key.upload(
         "notes", ("ash", b"Mine now."), ("yew.txt", b"A yew is old."), fields={"doc_ids": ["ash", ""]}
     )
     ash, yew = uploaded.json()["results"]  # type: ignore[attr-defined]
-    assert (ash["status"], ash["error"]["type"], yew["status"]) == ("rejected", "document_hidden", "queued")
+    assert (ash["status"], ash["error"]["type"], yew["status"]) == ("rejected", "restricted", "queued")
     assert IngestJob.objects.count() == jobs + 1
     assert key.delete("/collections/notes/documents/ash").status_code == 404
     assert ok(key.post("/collections/notes/documents-bulk", {"action": "delete", "doc_ids": ["ash"]})) is not None

@@ -145,8 +145,8 @@ def test_a_model_or_prompt_of_ones_own_needs_write_or_the_collections_setting(wo
         assert refused.json()["error"]["field"] in fields
         assert "override_refused" not in curator.post("/collections/notes/ask", body).content.decode()
     assert asker.post("/collections/notes/ask", {"query": "How tall?", "llm_model": "extractive"}).status_code == 200
-    messages = [{"role": "system", "content": "Verse."}, {"role": "user", "content": "How tall?"}]
-    chat = asker.post("/chat/completions", {"model": "ragd/notes", "messages": messages})
+    question = {"model": "ragd/notes", "messages": [{"role": "user", "content": "How tall?"}]}
+    chat = asker.post("/chat/completions", question | {"ragd": {"llm_model": "another-model"}})
     assert (chat.status_code, chat.json()["error"]["code"]) == (403, "override_refused")
     Collection.objects.filter(name="notes").update(security={"allow_overrides": True})
     opened = asker.post("/collections/notes/ask", {"query": "How tall?", "system_prompt": "Verse."})

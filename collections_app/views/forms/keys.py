@@ -16,7 +16,7 @@ SCOPES = [
     (Permission.READ.value, gettext_lazy("Read: documents, chunks, evaluations")),
     (Permission.ASK.value, gettext_lazy("Ask: search and answers")),
     (Permission.WRITE.value, gettext_lazy("Write: documents, settings, jobs")),
-    (Permission.EVALUATE.value, gettext_lazy("Evaluate: golden sets and evaluation runs")),
+    (Permission.EVALUATE.value, gettext_lazy("Evaluate: test sets and evaluation runs")),
     (Permission.ADMINISTER.value, gettext_lazy("Administer: keys, deletion of collections")),
 ]
 
