@@ -16,7 +16,7 @@ SCOPES = [
     (Permission.READ.value, gettext_lazy("Read: documents, chunks, evaluations")),
     (Permission.ASK.value, gettext_lazy("Ask: search and answers")),
     (Permission.WRITE.value, gettext_lazy("Write: documents, settings, jobs")),
-    (Permission.EVALUATE.value, gettext_lazy("Evaluate: golden sets and evaluation runs")),
+    (Permission.EVALUATE.value, gettext_lazy("Evaluate: test sets and evaluation runs")),
     (Permission.ADMINISTER.value, gettext_lazy("Administer: keys, deletion of collections")),
 ]
 
@@ -49,9 +49,7 @@ class ApiKeyForm(forms.Form):
         queryset=Group.objects.order_by("name"),
         to_field_name="name",
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy(
-            "A program with groups has their roles. With neither user nor group it opens everything."
-        ),
+        help_text=gettext_lazy("A program with groups has their roles. With neither user nor group it opens all."),
     )
     expires_at = forms.DateTimeField(
         required=False,
