@@ -47,6 +47,8 @@ def test_every_change_needs_more_than_reading() -> None:
         # by the permissions of Django's admin
         "collections:models", "collections:model-add", "collections:model-edit", "collections:model-delete",
         "collections:model-test",
+        # of one's own, by the service
+        "collections:keys", "collections:key-create", "collections:key-rotate", "collections:key-revoke",
     }  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def test_an_administrator_makes_a_key_and_sees_its_secret_once(admin_client: Cli
     year = timezone.now().year + 2
     form = {
         "label": "robot",
-        "scope": "read",
+        "scopes": ["read", "ask"],
         "collections": ["notes"],
         "expires_at": f"{year}-01-01T10:00",
     }
@@ -270,11 +270,11 @@ def test_an_administrator_makes_a_key_and_sees_its_secret_once(admin_client: Cli
 
 def test_a_key_with_a_wrong_field_is_refused_beside_it(admin_client: Client) -> None:
     page = admin_client.post(
-        address("apikey", "add/"), {"label": "x", "scope": "read", "expires_at": "2001-01-01T10:00"}
+        address("apikey", "add/"), {"label": "x", "scopes": ["read"], "expires_at": "2001-01-01T10:00"}
     )
     assert (page.status_code, list(page.context["form"].errors)) == (422, ["expires_at"])
     late = admin_client.post(
-        address("apikey", "add/"), {"label": "x", "scope": "read", "expires_at": "9999-12-31T23:59"}
+        address("apikey", "add/"), {"label": "x", "scopes": ["read"], "expires_at": "9999-12-31T23:59"}
     )
     assert (late.status_code, list(late.context["form"].errors)) == (422, ["expires_at"])
     assert not ApiKey.objects.exists()

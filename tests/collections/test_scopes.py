@@ -32,7 +32,7 @@ KEYS = {
 
 @pytest.fixture(autouse=True)
 def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(auth, "authenticate", KEYS.get)
+    monkeypatch.setattr(auth, "authenticate", lambda secret, address="": KEYS.get(secret))
     with system_access():  # a request sets its own for the rest of its context
         yield
 

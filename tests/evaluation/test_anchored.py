@@ -96,7 +96,7 @@ def test_the_interval_holds_the_true_mean_in_19_of_20_samples() -> None:
 
 @pytest.fixture
 def ada(django_user_model: Any) -> User:
-    user: User = django_user_model.objects.create_user("ada")
+    user: User = django_user_model.objects.create_superuser("ada")
     return user
 
 

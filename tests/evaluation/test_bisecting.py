@@ -21,7 +21,8 @@ from collections_app.services.documents.documents import (
     set_documents_enabled,
 )
 from collections_app.services.documents.edits import edit_document
-from collections_app.services.history.past_states import PastState, read_past_state
+from collections_app.services.history.past_indexes import read_whole_state
+from collections_app.services.history.past_states import PastState
 from evaluation_app.history import bisection, requests
 from evaluation_app.history.bisection import Bisection, bisect_item
 from evaluation_app.history.events import plan_event
@@ -165,9 +166,9 @@ def test_every_moment_is_read_once(house: Collection, pumps: GoldenSet, monkeypa
 
     def read(collection: Collection, at: datetime) -> PastState:
         moments.append(at)
-        return read_past_state(collection, at)
+        return read_whole_state(collection, at)
 
-    monkeypatch.setattr(bisection, "read_past_state", read)
+    monkeypatch.setattr(bisection, "read_whole_state", read)
     assert bisect_item(good, bad).proven
     assert len(moments) == len(set(moments)) > 2
 

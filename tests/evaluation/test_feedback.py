@@ -40,7 +40,7 @@ def run(house: Collection) -> QueryRun:
 
 @pytest.fixture
 def ada(django_user_model: Any) -> User:
-    user: User = django_user_model.objects.create_user("ada")
+    user: User = django_user_model.objects.create_superuser("ada")
     return user
 
 

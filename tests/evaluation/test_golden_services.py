@@ -244,7 +244,7 @@ def test_a_set_without_questions_comes_back_by_its_versions(woods: GoldenSet) ->
     copy = create_collection(name="copy")
     VERSIONS.restore(copy, versions_of(woods)[:1])
     made = GoldenSet.objects.get(collection_name="copy")
-    assert (made.name, made.description, made.versions.count()) == ("trees (copy)", "Of trees.", 1)
+    assert (made.name, made.description, made.versions.count()) == ("trees", "Of trees.", 1)
 
 
 def test_a_version_that_was_tampered_with_is_refused(woods: GoldenSet) -> None:

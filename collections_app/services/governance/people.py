@@ -253,7 +253,7 @@ def delete_group(group: Group, *, actor: audit.Actor = None) -> None:
     """With its roles; its members stay. Raises Forbidden, ServiceError 409 for the last administrators."""
     with elevated(Permission.ADMINISTER), keeping_an_administrator():
         audit.record(actor, [group], audit.DELETION, "deleted")
-        group.delete()
+        Group.objects.filter(pk=group.pk).delete()  # the caller's object keeps its id where this is taken back
 
 
 def list_people() -> QuerySet[User]:
