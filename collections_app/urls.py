@@ -22,6 +22,7 @@ from collections_app.views import (
     transfers,
     uploads,
 )
+from collections_app.views.people import groups, people, sharing
 
 app_name = "collections"
 urlpatterns = [
@@ -46,7 +47,23 @@ urlpatterns = [
     path("audit/", audit.audit_log, name="audit"),
     path("audit/download/", audit.audit_download, name="audit-download"),
     path("audit/<int:pk>/", audit.audit_event, name="audit-event"),
+    path("people/", people.list_people, name="people"),
+    path("people/new/", people.new_person, name="new-person"),
+    path("people/groups/", groups.list_groups, name="groups"),
+    path("people/groups/new/", groups.new_group, name="new-group"),
+    path("people/groups/<int:pk>/", groups.group, name="group"),
+    path("people/groups/<int:pk>/roles/", groups.give_role, name="group-role"),
+    path("people/groups/<int:pk>/members/", groups.change_members, name="group-members"),
+    path("people/groups/<int:pk>/delete/", groups.delete_group, name="group-delete"),
+    path("people/<int:pk>/", people.person, name="person"),
+    path("people/<int:pk>/roles/", people.give_role, name="person-role"),
+    path("people/<int:pk>/groups/", people.change_groups, name="person-groups"),
+    path("people/<int:pk>/active/", people.switch_active, name="person-active"),
+    path("people/roles/<int:pk>/remove/", people.take_role, name="role-remove"),
     path("collections/<str:name>/", documents.list_documents, name="detail"),
+    path("collections/<str:name>/sharing/", sharing.sharing, name="sharing"),
+    path("collections/<str:name>/sharing/open/", sharing.open_role, name="sharing-open"),
+    path("collections/<str:name>/sharing/<int:grant_id>/remove/", sharing.unshare, name="sharing-remove"),
     path("collections/<str:name>/export/", transfers.export, name="export"),
     path("collections/<str:name>/transfers/", transfers.strip, name="transfers"),
     path("collections/<str:name>/upload/", uploads.upload, name="upload"),

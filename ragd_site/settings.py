@@ -272,6 +272,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "ragd_site.access.reader.rights",
             ],
         },
     }

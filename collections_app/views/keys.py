@@ -7,7 +7,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
@@ -92,7 +91,7 @@ def sees_all() -> bool:
     return current_access().may(Permission.ADMINISTER)
 
 
-def visible_keys(request: PageRequest) -> QuerySet[ApiKey, ApiKey] | Any:
+def visible_keys(request: PageRequest) -> Any:
     return ApiKey.objects.all() if sees_all() else ApiKey.objects.filter(user=request.user)
 
 

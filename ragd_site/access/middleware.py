@@ -57,7 +57,7 @@ class AccessMiddleware:
         rule = rule_of(match.view_name)
         needed = rule.post if request.method in CHANGING else rule.get
         if not current_access().unbound:
-            self._check(rule, match.route, kwargs, needed)
+            self._check(request, rule, match.route, kwargs, needed)
         return self._limit(request) if needed == Permission.ASK and request.method in CHANGING else None
 
     def _limit(self, request: HttpRequest) -> HttpResponseBase | None:
@@ -71,13 +71,14 @@ class AccessMiddleware:
             return response
         return None
 
-    def _check(self, rule: Rule, route: str, kwargs: Mapping[str, Any], needed: Any) -> None:
+    def _check(self, request: HttpRequest, rule: Rule, route: str, kwargs: Mapping[str, Any], needed: Any) -> None:
         access = current_access()
         is_of_collection, name = find_target(route, kwargs)
         if is_of_collection:
             collection_id = find_collection_id(name) if name else None
             if name is None or collection_id is None:
                 raise Http404("there is nothing of that name that this reader may see")
+            request.page_collection_id = collection_id  # type: ignore[attr-defined]
             if needed and not access.may(needed, None if rule.everywhere else collection_id):
                 raise PermissionDenied
         elif needed and not (access.may(needed) if rule.everywhere else access.may_anywhere(needed)):

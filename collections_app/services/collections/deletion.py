@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
-from collections_app.access_context import elevated
+from collections_app.access_context import elevated, require
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import (
@@ -135,6 +135,7 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
 
     In the caller's transaction; `purge_collection` follows. Raises UnknownCollection when it is fenced already.
     """
+    require(Permission.ADMINISTER, collection.pk)
     fenced = Collection.objects.live().filter(pk=collection.pk).update(deleted_at=timezone.now())
     if not fenced:
         raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")

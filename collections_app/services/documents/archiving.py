@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
-from collections_app.access_context import elevated
+from collections_app.access_context import elevated, require
 from collections_app.domain.identity import check_doc_id
 from collections_app.domain.permissions import Permission
 from collections_app.models import Chunk, Collection, Document, StateChange
@@ -25,11 +25,13 @@ def archive_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
 
     What was still to be ingested for them is cancelled. Nothing of them is lost.
     """
+    require(Permission.WRITE, collection.pk)
     return _move(collection, doc_ids, archived_at=timezone.now(), actor=actor)
 
 
 def unarchive_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> list[str]:
     """Let archived documents be changed and retrieved again; returns the ids of those that were archived."""
+    require(Permission.WRITE, collection.pk)
     return _move(collection, doc_ids, archived_at=None, actor=actor)
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from collections_app.access_context import elevated
+from collections_app.access_context import elevated, require
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
 from collections_app.domain.permissions import Permission
@@ -185,6 +185,7 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
 
     What was attached to them goes too. Unknown ids are passed over.
     """
+    require(Permission.WRITE, collection.pk)
     named = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
     with transaction.atomic():
         names: list[str] = []
@@ -208,6 +209,7 @@ def set_documents_enabled(
     collection: Collection, doc_ids: Iterable[str], *, enabled: bool, actor: audit.Actor = None
 ) -> int:
     """Let documents be retrieved or not; nothing of them is lost. Returns how many changed; archived ones do not."""
+    require(Permission.WRITE, collection.pk)
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, names)
@@ -242,6 +244,7 @@ def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
     The policy is the collection's with what was stated for the document. Meanwhile the present version is served.
     Archived documents are passed over.
     """
+    require(Permission.WRITE, collection.pk)
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, [])

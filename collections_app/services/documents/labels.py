@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from collections_app.access_context import elevated
+from collections_app.access_context import elevated, require
 from collections_app.domain.audit_digests import differing
 from collections_app.domain.overlays import MARK
 from collections_app.domain.permissions import Permission
@@ -76,6 +76,7 @@ def relabel(
     has refused archived ones, and knows that no key of OWN_KEYS changes (`touches_chunk_keys`). Content hashes go
     along, so that the same file is still unchanged.
     """
+    require(Permission.WRITE, collection.pk)
     rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
     previous: dict[int, dict[str, Any]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from collections_app.access_context import elevated
+from collections_app.access_context import elevated, require
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
@@ -131,6 +131,7 @@ def start_generation(
     called. Raises ServiceError 409 while another one is built or waits, and what `resolve_target` and `check_embedder`
     raise.
     """
+    require(Permission.WRITE, collection.pk)
     target = resolve_target(collection, choices)
     check_embedder(target)
     with elevated(Permission.WRITE, collection.pk), transaction.atomic():
@@ -257,6 +258,7 @@ def cancel_generation(generation: Generation, *, actor: audit.Actor = None) -> G
 
     Raises ServiceError 409 when nobody works on it.
     """
+    require(Permission.WRITE, generation.collection_id)
     job = generation.jobs.active().first()
     if job is None:
         raise ServiceError(

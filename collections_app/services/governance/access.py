@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db.models import Q
 
-from collections_app.access_context import NOBODY, SYSTEM, Access, Limit, system_access
+from collections_app.access_context import NOBODY, SYSTEM, Access, Limit, current_access, require, system_access
 from collections_app.domain.permissions import EVERYBODY, GIVEN, Permission, Role, group_principal, user_principal
 from collections_app.models import ApiKey, Collection, RoleGrant
 from collections_app.models.library import Actor
@@ -99,3 +99,12 @@ def make_administrator(actor: Actor, collection: Collection) -> None:
 def principals_of(users: Iterable[int], groups: Iterable[int]) -> list[int]:
     """The access list of a document that these may read, with the administrators, in order."""
     return sorted({0, *map(user_principal, users), *map(group_principal, groups)})
+
+
+def require_in(permission: Permission, collection_name: str) -> None:
+    """Raise Forbidden unless who asks has the permission in the live collection of that name; in all, without one."""
+    if current_access().unbound:
+        return
+    with system_access():
+        pk = Collection.objects.live().filter(name=collection_name).values_list("pk", flat=True).first()
+    require(permission, pk)

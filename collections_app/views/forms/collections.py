@@ -11,6 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.access_lists import StatedAccess, read_access
 from collections_app.domain.model_presets import EMBEDDINGS
+from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
@@ -103,6 +104,18 @@ class CollectionForm(IndexFields):
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
+    open_role = forms.ChoiceField(
+        label=gettext_lazy("Access"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("Private: you, and whom you share it with")),
+            (Role.VIEWER, gettext_lazy("Open: everybody who is logged in may read")),
+            (Role.ASKER, gettext_lazy("Open: everybody who is logged in may read and ask")),
+            (Role.CURATOR, gettext_lazy("Open: everybody who is logged in may read, ask and change documents")),
+            (Role.EVALUATOR, gettext_lazy("Open: everybody who is logged in may read, ask and evaluate")),
+        ],
+        help_text=gettext_lazy("Can be changed under Sharing, where people and groups are given roles."),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
