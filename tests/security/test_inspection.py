@@ -187,7 +187,7 @@ def test_the_setting_over_http(client: Client) -> None:
     path = "/v1/collections/watched"
     answer = client.patch(path, {"security": {"action": "refuse", "min_score": 50}}, content_type="application/json",
                           headers=headers)  # fmt: skip
-    assert answer.json()["security"] == {"action": "refuse", "min_score": 50.0}
+    assert answer.json()["security"] == {"action": "refuse", "min_score": 50.0, "allow_overrides": False}
     assert get(client, path, headers)[1]["security_stated"] == {"action": "refuse", "min_score": 50.0}
     wrong = client.patch(path, {"security": {"action": "explode"}}, content_type="application/json", headers=headers)
     assert wrong.status_code == 422
