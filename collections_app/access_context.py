@@ -22,6 +22,15 @@ from ragd.errors import RagdError
 Piece = TypeVar("Piece")
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a holder ("key:<id>", "user:<id>") may ask: requests in a minute, tokens in a day; 0: any number."""
+
+    holder: str
+    requests_per_minute: int = 0
+    tokens_per_day: int = 0
+
+
 @dataclass(frozen=True)
 class Access:
     """What somebody may do.
@@ -31,6 +40,7 @@ class Access:
     name: the user's, or "key <label>", as `name_actor` gives it.
     makes: permissions in a collection that it makes itself, where it may make one and has none in all of them.
     unbound: row-level security does not bind it; the server itself, and who administers all collections.
+    limits: how much the key and the person may ask.
     """
 
     everywhere: frozenset[Permission] = frozenset()
@@ -41,6 +51,7 @@ class Access:
     name: str = ""
     makes: frozenset[Permission] = frozenset()
     unbound: bool = False
+    limits: tuple[Limit, ...] = ()
 
     def may(self, permission: Permission, collection_id: int | None = None) -> bool:
         """In that collection; None: in all of them."""
@@ -92,8 +103,8 @@ class Access:
         makes = everywhere if Permission.WRITE in everywhere else frozenset()
         return replace(self, everywhere=frozenset(), collections=given, makes=makes, unbound=False)
 
-    def of_key(self, pk: int, label: str) -> Access:
-        return replace(self, key_id=pk, name=f"key {label}")
+    def of_key(self, pk: int, label: str, limit: Limit) -> Access:
+        return replace(self, key_id=pk, name=f"key {label}", limits=(*self.limits, limit))
 
 
 SYSTEM = Access(everywhere=ALL_PERMISSIONS, unbound=True)

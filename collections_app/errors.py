@@ -16,6 +16,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from ninja.errors import HttpError, Throttled, ValidationError
+from psycopg.errors import InsufficientPrivilege
 
 from collections_app.access_context import Forbidden
 from collections_app.parsing.types import ParseError
@@ -130,6 +131,8 @@ def _describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
         return 422, error_body("invalid_input", *describe_problems(exc.errors))
     if isinstance(exc, HttpError):
         return _describe_http_error(exc)
+    if isinstance(exc.__cause__, InsufficientPrivilege):  # row-level security refused what no check before it did
+        return 403, error_body("forbidden", MESSAGES["forbidden"])
     for kind, status, name in TABLE:
         if isinstance(exc, kind):
             return status, _describe_known(exc, status, name)

@@ -17,6 +17,7 @@ from evaluation_app.golden.pages import sets as golden_sets
 from evaluation_app.golden.pages import sets as golden_versions
 from evaluation_app.golden.pages import transfers as golden_transfers
 from evaluation_app.history import pages as history
+from evaluation_app.leak_probe import pages as leak_probe
 from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run_page, runs_page
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
@@ -42,6 +43,7 @@ urlpatterns = [
     path("operations/retry/", home.retry_failed, name="retry-failed"),
     path("operations/prices/", model_prices.prices_page, name="prices"),
     path("operations/upkeep/", home.upkeep, name="upkeep"),
+    path("operations/leak-probe/", leak_probe.leak_probe, name="leak-probe"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
     path("go/", home.palette, name="palette"),

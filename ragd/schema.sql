@@ -364,7 +364,14 @@ CREATE TABLE IF NOT EXISTS api_keys (
     collections     text[] NOT NULL DEFAULT '{}',      -- names it is limited to; empty: all
     collection_ids  bigint[] NOT NULL DEFAULT '{}',    -- what each of them stands for; 0: none was there yet
     created_at      timestamptz NOT NULL DEFAULT now(),
+    created_by      text NOT NULL DEFAULT '',          -- who made it, in words
     expires_at      timestamptz,
     last_used_at    timestamptz,
+    last_used_from  text NOT NULL DEFAULT '',          -- the address of that request
+    rotated_at      timestamptz,
+    previous_hash   bytea,                             -- SHA-256 of the secret before the last rotation,
+    previous_until  timestamptz,                       -- which is taken until then
+    requests_per_minute integer CHECK (requests_per_minute >= 0),  -- null: the server's default; 0: any number
+    tokens_per_day  bigint CHECK (tokens_per_day >= 0),
     revoked_at      timestamptz
 );

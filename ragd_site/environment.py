@@ -263,6 +263,19 @@ class ServerSettings(BaseSettings):
         20_000, description="Queue limit in MB of uploaded files: more are answered 429; 0: unlimited"
     )
 
+    RAGD_KEY_MAX_DAYS: Annotated[int, Field(ge=0, le=3652)] = Field(
+        0, description="Longest life of an API key in days, which one has that states none; 0: keys need not end"
+    )
+    RAGD_REQUESTS_PER_MINUTE: Natural = Field(
+        0, description="Requests in a minute of one person, and of one API key that states no number; 0: any number"
+    )
+    RAGD_TOKENS_PER_DAY: Natural = Field(
+        0, description="Tokens of model calls in a day (UTC) of one person, and of such a key; 0: any number"
+    )
+    RAGD_WRONG_KEYS_PER_MINUTE: Natural = Field(
+        30, description="Unknown API keys from one address in a minute, beyond which it is answered 429; 0: any number"
+    )
+
     RAGD_ADMIN_USER: str = Field("admin", min_length=1, description="Name of the first administrator")
     RAGD_ADMIN_PASSWORD: SecretStr = Field(
         SecretStr(""),

@@ -103,6 +103,10 @@ RAGD_JOB_LEASE_S = environment.RAGD_JOB_LEASE_S
 RAGD_JOB_MAX_ATTEMPTS = environment.RAGD_JOB_MAX_ATTEMPTS
 RAGD_QUEUE_MAX_JOBS = environment.RAGD_QUEUE_MAX_JOBS
 RAGD_QUEUE_MAX_MB = environment.RAGD_QUEUE_MAX_MB
+RAGD_KEY_MAX_DAYS = environment.RAGD_KEY_MAX_DAYS
+RAGD_REQUESTS_PER_MINUTE = environment.RAGD_REQUESTS_PER_MINUTE
+RAGD_TOKENS_PER_DAY = environment.RAGD_TOKENS_PER_DAY
+RAGD_WRONG_KEYS_PER_MINUTE = environment.RAGD_WRONG_KEYS_PER_MINUTE
 RAGD_ADMIN_USER = environment.RAGD_ADMIN_USER
 RAGD_ADMIN_PASSWORD = environment.RAGD_ADMIN_PASSWORD.get_secret_value()
 RAGD_OIDC_ISSUER = environment.RAGD_OIDC_ISSUER
@@ -268,6 +272,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "ragd_site.access.reader.rights",
             ],
         },
     }

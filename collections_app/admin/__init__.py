@@ -7,9 +7,21 @@ from collections_app.admin import (
     keys,
     model_settings,
     operations,
+    people,
     prices,
     sources,
     work,
 )
 
-__all__ = ["collections", "documents", "indexes", "keys", "model_settings", "operations", "prices", "sources", "work"]
+__all__ = [
+    "collections",
+    "documents",
+    "indexes",
+    "keys",
+    "model_settings",
+    "operations",
+    "people",
+    "prices",
+    "sources",
+    "work",
+]

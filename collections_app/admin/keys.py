@@ -4,34 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext_lazy
 
 from collections_app.admin.base import ReadOnlyAdmin, row_action
 from collections_app.admin.form_pages import form_page
-from collections_app.models import ApiKey, Collection
+from collections_app.models import ApiKey
 from collections_app.services.governance.api_keys import create_key, revoke_key
-
-
-class ApiKeyForm(forms.Form):
-    label = forms.CharField(help_text=gettext_lazy("What the key is for."))
-    scope = forms.ChoiceField(choices=ApiKey.Scope.choices, initial=ApiKey.Scope.READ)
-    collections = forms.MultipleChoiceField(
-        required=False,
-        choices=lambda: [(each.name, each.name) for each in Collection.objects.live().by_name()],
-        widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("None: the key opens all of them."),
-    )
-    expires_at = forms.DateTimeField(
-        required=False,
-        label=gettext_lazy("Expires at (UTC)"),
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text=gettext_lazy("Within ten years. Empty: never."),
-    )
+from collections_app.views.forms.keys import ApiKeyForm
 
 
 @admin.register(ApiKey)
@@ -41,7 +23,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     list_display = (
         "label",
         "prefix",
-        "scope",
+        "scopes_shown",
+        "user",
         "limited_to",
         "status_shown",
         "created_at",
@@ -51,7 +34,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     list_filter = ("scope", ("revoked_at", admin.EmptyFieldListFilter))
     search_fields = ("label", "prefix")
     ordering = ("-created_at", "-id")
-    exclude = ("key_hash",)
+    exclude = ("key_hash", "previous_hash")
     actions = ("revoke",)
     addable = True
 
@@ -64,12 +47,16 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         form = ApiKeyForm(request.POST or None)
 
         def save() -> HttpResponse:
-            key, secret = create_key(**form.cleaned_data, actor=request.user)
+            key, secret = create_key(**form.values(), actor=request.user)
             context = self.admin_site.each_context(request)
             context |= {"title": "API key", "opts": self.opts, "key": key, "secret": secret}
             return TemplateResponse(request, "admin/collections_app/apikey/made.html", context)
 
         return form_page(self, request, form, save, title="Add API key", submit="Make the key")
+
+    @admin.display(description="scopes")
+    def scopes_shown(self, key: ApiKey) -> str:
+        return ", ".join(key.scopes)
 
     @admin.display(description="collections")
     def limited_to(self, key: ApiKey) -> str:

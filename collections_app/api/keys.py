@@ -1,4 +1,7 @@
-"""API keys over HTTP. Making one needs a live key that may write, but for the first, made on the server's machine."""
+"""API keys over HTTP. Making one needs a live key that administers, but for the first, made on the server's machine.
+
+A key sees and rotates itself; what is of others needs one that administers all collections.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,26 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, StrictInt
 
-from collections_app.access_context import SYSTEM, set_access, system_access
+from collections_app.access_context import SYSTEM, current_access, set_access, system_access
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
+from collections_app.http.auth import (
+    BearerAuth,
+    bearer_secret,
+    check_unlimited,
+    out_of_scope,
+    request_key,
+    require_key,
+)
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.senders import foreign_sender, is_loopback
 from collections_app.models import ApiKey
 from collections_app.services.governance import api_keys as service
+from collections_app.services.governance.access import limit_of
 
 router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["api-keys"])
 
@@ -37,10 +48,28 @@ FIRST_KEY_ADVICE = (
 
 
 class KeyRequest(Request):
+    """A key may at most what the one may that makes it; what is not stated of expiry, user and limits, it has of that.
+
+    scopes: read (documents, evaluations), ask (search, answers), write (documents, settings), evaluate, administer.
+    """
+
     label: str
-    scope: Literal["read", "write"] = "write"
+    scope: Literal["read", "write"] = Field("write", description="without scopes: read is read and ask, write is all")
+    scopes: list[Permission] | None = Field(None, description="what the key may; null: as scope says")
     collections: list[str] = Field([], description="names that the key is limited to; none: all")
-    expires_at: AwareDatetime | None = Field(None, description="within ten years; null: never")
+    acts_as: str | None = Field(None, description="name of the user whose roles and access lists hold for the key")
+    groups: list[str] = Field([], description="names of the groups that it belongs to, where it acts as no user")
+    expires_at: AwareDatetime | None = Field(
+        None, description="within ten years, or RAGD_KEY_MAX_DAYS; null: after those days, or never"
+    )
+    requests_per_minute: StrictInt | None = Field(None, description="0: any number; null: the server's default")
+    tokens_per_day: StrictInt | None = Field(None, description="of models; 0: any number; null: the server's default")
+
+
+class RotationRequest(Request):
+    overlap_hours: StrictInt = Field(
+        service.OVERLAP_HOURS, description="how long the earlier secret is taken too, 0 to 720"
+    )
 
 
 class KeySecret(Schema):
@@ -52,12 +81,37 @@ class KeyItem(Schema):
     label: str
     prefix: str
     scope: str
+    scopes: list[str]
     collections: list[str]
+    acts_as: str | None
+    groups: list[str]
     status: Literal["live", "expired", "revoked"]
     created_at: datetime
+    created_by: str
     expires_at: datetime | None
     last_used_at: datetime | None
+    last_used_from: str = Field(description="the address; '' where it was not used")
+    rotated_at: datetime | None
+    previous_until: datetime | None = Field(description="until when the secret before the last rotation is taken")
+    requests_per_minute: int = Field(description="that hold; 0: any number")
+    tokens_per_day: int = Field(description="that hold; 0: any number")
     revoked_at: datetime | None
+
+    @staticmethod
+    def resolve_acts_as(key: ApiKey) -> str | None:
+        return service.name_user(key)
+
+    @staticmethod
+    def resolve_groups(key: ApiKey) -> list[str]:
+        return service.name_groups(key)
+
+    @staticmethod
+    def resolve_requests_per_minute(key: ApiKey) -> int:
+        return limit_of(key).requests_per_minute
+
+    @staticmethod
+    def resolve_tokens_per_day(key: ApiKey) -> int:
+        return limit_of(key).tokens_per_day
 
 
 class KeyPage(Schema):
@@ -106,12 +160,17 @@ def _comes_from_another_site(request: HttpRequest) -> bool:
     return request.headers.get("Origin", own) != own or request.headers.get("Sec-Fetch-Site", "none") not in OWN_SITE
 
 
-@router.post("/api-keys", auth=FirstKeyOpen(), operation_id="api-keys-create", response={200: KeySecret, **ERRORS})
+@router.post(
+    "/api-keys",
+    auth=FirstKeyOpen(changes=Permission.ADMINISTER),
+    operation_id="api-keys-create",
+    response={200: KeySecret, **ERRORS},
+)
 def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     """Make a key. Its secret is in this answer and nowhere else; only a digest is kept."""
     is_first = request.auth == NO_KEY_YET  # type: ignore[attr-defined]
     if not is_first:
-        check_unlimited(request_key(request))
+        check_manager(request)
 
     def produce() -> KeyNonce:
         nonce = secrets.token_hex(16)
@@ -123,27 +182,75 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
         produce,
         KeyNonce,
         owner=NO_KEY_YET if is_first else None,
-        render=lambda stored: {"secret_once": repeat_secret(stored["nonce"])},
+        render=show_secret,
     )
 
 
 @router.get("/api-keys", operation_id="api-keys-list", response={200: KeyPage, **ERRORS})
 def list_keys(request: HttpRequest, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
     """All keys, newest first, without their secrets."""
-    check_unlimited(request_key(request))
+    check_manager(request)
     return paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
+
+
+@router.get(
+    "/api-keys/self",
+    auth=BearerAuth(reads=None),
+    operation_id="api-keys-self",
+    response={200: KeyItem, **ERRORS},
+)
+def get_own_key(request: HttpRequest) -> Any:
+    """The key that this request is sent with."""
+    return request_key(request)
+
+
+@router.post(
+    "/api-keys/{key_id}/rotate",
+    auth=BearerAuth(changes=None),
+    operation_id="api-keys-rotate",
+    response={200: KeySecret, **ERRORS},
+)
+def rotate_key(request: HttpRequest, key_id: int, payload: RotationRequest) -> HttpResponse:
+    """Another secret for a key, at once; the earlier one ends after the overlap. Expiry and all else stay."""
+    if key_id != request_key(request).pk:
+        check_manager(request)
+    key = find_key(key_id)
+
+    def produce() -> KeyNonce:
+        nonce = secrets.token_hex(16)
+        service.rotate_key(
+            key, overlap_hours=payload.overlap_hours, actor=request_key(request), secret=derive_secret(nonce)
+        )
+        return KeyNonce(nonce=nonce)
+
+    return answer(request, produce, KeyNonce, render=show_secret)
 
 
 @router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response={200: KeyItem, **ERRORS})
 def revoke_key(request: HttpRequest, key_id: int) -> Any:
     """End a key at once and for good."""
+    check_manager(request)
+    return service.revoke_key(find_key(key_id), actor=request_key(request))
+
+
+def check_manager(request: HttpRequest) -> None:
+    """Raise 403 for a key that does not administer all collections."""
     check_unlimited(request_key(request))
+    if not current_access().may(Permission.ADMINISTER):
+        raise out_of_scope(request_key(request), Permission.ADMINISTER)
+
+
+def find_key(key_id: int) -> ApiKey:
     key = ApiKey.objects.filter(pk=key_id).first() if 0 < key_id < 2**63 else None
     if key is None:
         raise ServiceError(
             f"there is no key {key_id}; GET /v1/api-keys lists them", type="unknown_key", status=404, field="key_id"
         )
-    return service.revoke_key(key, actor=request_key(request))
+    return key
+
+
+def show_secret(stored: Any) -> dict[str, str]:
+    return {"secret_once": repeat_secret(stored["nonce"])}
 
 
 def repeat_secret(nonce: str) -> str:

@@ -62,6 +62,10 @@ class Failure(Schema):
     message: str = Field(validation_alias="error")
 
 
+OpenRole = Literal["", "viewer", "asker", "curator", "evaluator", "administrator"]
+OPEN_ROLE = "the role that everybody who is logged in has in it; empty: it is private to those who have a role"
+
+
 class ChunkPolicyRequest(Request):
     """How documents are split. What is left out is the server's default, fitted to the embedding model."""
 
@@ -87,6 +91,7 @@ class CollectionRequest(Request):
         "search configuration for all of them, such as english or simple",
     )
     description: str = ""
+    open_role: OpenRole = Field("", description=OPEN_ROLE)
 
 
 class RetentionRequest(Request):
@@ -108,6 +113,11 @@ class SecurityRequest(Request):
         " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
     min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
+    allow_overrides: StrictBool | None = Field(
+        None,
+        description="true: who asks may name any llm_model and replace system_prompt; else that needs the permission"
+        " write, but for models that are set up",
+    )
 
 
 class CollectionChanges(Request):
@@ -123,6 +133,7 @@ class CollectionChanges(Request):
         None,
         description="the metadata key that names the groups and users that may read a document; '' for none",
     )
+    open_role: OpenRole | None = Field(None, description=f"{OPEN_ROLE}; needs the permission administer")
 
 
 class CollectionBrief(Schema):
@@ -139,9 +150,10 @@ class CollectionDetail(CollectionBrief):
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
-    security: dict[str, Any] = Field(description="action (flag, redact or refuse) and min_score as they hold")
+    security: dict[str, Any] = Field(description="action, min_score and allow_overrides as they hold")
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     access_from: str = Field(description="the metadata key that names who may read a document; '' for none")
+    open_role: str = Field(description=OPEN_ROLE)
     created_at: datetime
     updated_at: datetime
 

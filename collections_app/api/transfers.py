@@ -12,13 +12,15 @@ from ninja import Field, Router, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
+from collections_app.access_context import require, require_making, system_access
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.domain.identity import can_be_stored
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.downloads import download_response
 from collections_app.http.paging import paginate
-from collections_app.models import Operation
+from collections_app.models import Collection, Operation
 from collections_app.services.transfer.export import Export, open_export
 from collections_app.services.transfer.export_reader import read_manifest
 from collections_app.services.transfer.import_stage import import_collection
@@ -68,6 +70,7 @@ class OperationPage(Schema):
 
 @router.get(
     "/collections/{collection}/export",
+    auth=BearerAuth(reads=Permission.WRITE),
     operation_id="collections-export",
     response={200: None, **ERRORS},
     openapi_extra={
@@ -99,14 +102,24 @@ def import_file(
     another version, 409 for a name that is taken, 413 for one that is too large.
     """
     key = request_key(request)
+    require_making()
     source: Any = file.file
     requested = name or str(read_manifest(source)["collection"]["name"])
     check_collection_scope(key, requested)
+    replaced = Collection.objects.live().filter(name=requested).first() if replace else None
+    if replaced is not None:
+        require(Permission.ADMINISTER, replaced.pk)
 
     def produce() -> dict[str, Any]:
-        return import_collection(
-            source, name=requested, replace=replace, embed_model=embed_model or None, embed_dims=embed_dims, actor=key
-        )
+        with system_access():  # who may make collections, as was checked
+            return import_collection(
+                source,
+                name=requested,
+                replace=replace,
+                embed_model=embed_model or None,
+                embed_dims=embed_dims,
+                actor=key,
+            )
 
     fingerprint = _fingerprint(file, [requested, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
     return answer(request, produce, Imported, status=201, fingerprint=fingerprint)

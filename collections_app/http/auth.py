@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
@@ -11,6 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance.access import access_of_key
 from collections_app.services.governance.api_keys import authenticate
+from collections_app.services.governance.limits import LimitReached, Usage, count_request, count_wrong_key
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -25,24 +28,43 @@ def require_key(request: HttpRequest, permission: Permission | None = Permission
     """The live key of the request, kept as `request.api_key`; what follows runs with its access.
 
     permission: what the request needs (`check_permission`). Raises ServiceError: 401 without a bearer, 403 for an
-    unknown, revoked or expired key, or one that has the permission nowhere.
+    unknown, revoked or expired key, one of a deactivated user, or one that has the permission nowhere; 429 beyond a
+    limit (`services.governance.limits`).
     """
     secret = bearer_secret(request)
     if secret is None:
         raise ServiceError(
             "this needs a key: send the header Authorization: Bearer <secret>", type="unauthenticated", status=401
         )
+    address = request.META.get("REMOTE_ADDR", "")
     with system_access():
-        key = authenticate(secret)
-        access = None if key is None else access_of_key(key)
-    if key is None or access is None:
+        key = authenticate(secret, address)
+    if key is None:
+        refuse_limited(request, lambda: count_wrong_key(address))
         raise ServiceError("this key is unknown, revoked or expired; use a live one", type="invalid_key", status=403)
+    access = access_of_key(key)
+    if access is None:
+        raise ServiceError(
+            f"the user that the key {key.label!r} acts as is deactivated or gone; use another key",
+            type="invalid_key",
+            status=403,
+        )
     set_access(access)
     request.api_key = key  # type: ignore[attr-defined]
     request.permission = permission  # type: ignore[attr-defined]
+    refuse_limited(request, lambda: count_request(access))
     if permission is not None and not access.may_anywhere(permission):
         raise out_of_scope(key, permission)
     return key
+
+
+def refuse_limited(request: HttpRequest, count: Callable[[], Usage | None]) -> None:
+    """Count the request; what is left of the limit is kept as `request.usage`, for the headers of the answer."""
+    try:
+        request.usage = count()  # type: ignore[attr-defined]
+    except LimitReached as reached:
+        request.usage = reached.usage  # type: ignore[attr-defined]
+        raise
 
 
 def check_permission(request: HttpRequest, collection_id: int | None = None) -> None:
@@ -85,7 +107,7 @@ def opens(key: ApiKey, name: str) -> bool:
     """Whether a limited key opens the live collection of this name, or may make one where there is none."""
     if name not in key.collections:
         return False
-    with system_access():
+    with system_access():  # also where there is one that the key may not see
         return name in (key.visible.names or ()) or not Collection.objects.live().filter(name=name).exists()
 
 
@@ -102,7 +124,9 @@ def check_unlimited(key: ApiKey, what: str = "managing keys") -> None:
 class BearerAuth(HttpBearer):
     """The log-in of django-ninja's operations. reads, changes: what a method needs that reads, or changes something."""
 
-    def __init__(self, reads: Permission = Permission.READ, changes: Permission = Permission.WRITE) -> None:
+    def __init__(
+        self, reads: Permission | None = Permission.READ, changes: Permission | None = Permission.WRITE
+    ) -> None:
         super().__init__()
         self.reads, self.changes = reads, changes
 

@@ -64,10 +64,10 @@ class Collection(models.Model):
 
     retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept,
     "deleted_days": days that deleted documents are kept}; what is not stated is the server's.
-    security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
-    is flag: findings are recorded and nothing else happens. open_role: the role that everybody who is logged in has
-    in it, "" for none: then it is private to those who were granted a role. access_from: the key of metadata whose
-    value names the groups and users that may read a document, "" for none.
+    security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds,
+    "allow_overrides": bool}; {} is flag: findings are recorded and nothing else happens. open_role: the role that
+    everybody who is logged in has in it, "" for none: then it is private to those who were granted a role.
+    access_from: the key of metadata whose value names the groups and users that may read a document, "" for none.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -311,6 +311,10 @@ class ApiKeyQuerySet(QuerySet["ApiKey"]):
     def newest(self) -> ApiKeyQuerySet:
         return self.order_by("-created_at", "-id")
 
+    def of_secret(self, digest: bytes, now: datetime) -> ApiKeyQuerySet:
+        """Those that the secret with this digest opens, or opened before a rotation whose overlap has not ended."""
+        return self.filter(Q(key_hash=digest) | Q(previous_hash=digest, previous_until__gt=now))
+
 
 class ApiKey(models.Model):
     """A bearer key. Only the SHA-256 of the secret is kept.
@@ -318,7 +322,9 @@ class ApiKey(models.Model):
     collections: the names that it is limited to, [] for none. collection_ids: the id of the collection that each of
     them stands for, 0 where none of that name was there yet; whoever uses a name again does not open theirs to the key.
     scopes: the permissions that it has at most. user: as whom it acts; null: a program of its own, that belongs to the
-    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write".
+    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write". created_by: as `name_actor` gives
+    it. previous_hash: of the secret before the last rotation, which is taken until previous_until. requests_per_minute,
+    tokens_per_day: null for the server's default, 0 for any number.
     """
 
     class Scope(models.TextChoices):
@@ -332,14 +338,26 @@ class ApiKey(models.Model):
     scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
     scopes = ArrayField(models.TextField(), default=all_scopes, blank=True)
     user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, db_constraint=False, on_delete=models.CASCADE, related_name="+"
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        db_constraint=False,
+        on_delete=models.DO_NOTHING,  # a key of somebody who is gone opens nothing, and is not forgotten
+        related_name="+",
     )
     group_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     collections = ArrayField(models.TextField(), default=list, blank=True)
     collection_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.TextField(default="", blank=True, editable=False, db_default="")
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_from = models.TextField(default="", blank=True, editable=False, db_default="")
+    rotated_at = models.DateTimeField(null=True, blank=True, editable=False)
+    previous_hash = models.BinaryField(null=True, blank=True)
+    previous_until = models.DateTimeField(null=True, blank=True, editable=False)
+    requests_per_minute = models.IntegerField(null=True, blank=True)
+    tokens_per_day = models.BigIntegerField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     objects = ApiKeyQuerySet.as_manager()

@@ -41,7 +41,7 @@ from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
 SWITCHER_ROWS = 30
-CREATED_WITH = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
+CREATED_WITH = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims", "open_role")
 
 
 def find_collection(name: str) -> Collection:

@@ -11,12 +11,14 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from collections_app.work.delivery import enqueue, job_retry_policy, sweep
 from collections_app.work.leases import LeaseLostError, Progress, cancel, claim, worker_name
 from evaluation_app.bake_offs.candidates import Candidate, read_candidates
@@ -121,6 +123,7 @@ def process_bake_off(pk: str | UUID) -> None:
 
 def cancel_bake_off(bake_off: BakeOff, actor: audit.Actor = None) -> BakeOff:
     """End it; what is finished stays. ServiceError 409 when it has ended."""
+    require_in(Permission.EVALUATE, bake_off.collection_name)
     if not cancel(BakeOff.objects.under_way().filter(pk=bake_off.pk), f"cancelled by {name_actor(actor)}"):
         raise ServiceError("this bake-off has ended", type="conflict", status=409)
     bake_off.refresh_from_db()

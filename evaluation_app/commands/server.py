@@ -9,6 +9,7 @@ from dataclasses import asdict
 from django.conf import settings
 from django.db import connection
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.services.governance.api_keys import create_key, expiry_after
 from collections_app.services.models.server_key import begin_rotation, finish_rotation
@@ -130,7 +131,14 @@ def show_conformance(answer: Answer) -> str:
 
 def add_key_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--label", required=True, help="what the key is for")
-    parser.add_argument("--scope", choices=("read", "write"), default="write")
+    parser.add_argument("--scope", choices=("read", "write"), default="write", help="read and ask, or everything")
+    parser.add_argument(
+        "--scopes", nargs="+", choices=list(Permission), default=None, help="what the key may, in place of --scope"
+    )
+    parser.add_argument("--acts-as", default=None, metavar="USER", help="the user whose roles hold for the key")
+    parser.add_argument("--group", action="append", default=[], help="a group that it belongs to; repeatable")
+    parser.add_argument("--requests-per-minute", type=int, default=None, help="0: any number")
+    parser.add_argument("--tokens-per-day", type=int, default=None, help="0: any number")
     parser.add_argument(
         "--collection", action="append", default=[], help="limit the key to this collection; repeatable"
     )
@@ -144,7 +152,12 @@ def run_create_key(options: Options) -> Answer:
     key, secret = create_key(
         options["label"],
         scope=options["scope"],
+        scopes=options["scopes"],
         collections=options["collection"],
+        acts_as=options["acts_as"],
+        groups=options["group"],
+        requests_per_minute=options["requests_per_minute"],
+        tokens_per_day=options["tokens_per_day"],
         expires_at=None if days is None else expiry_after(days),
     )
     expires_at = key.expires_at.isoformat() if key.expires_at else None
@@ -152,6 +165,9 @@ def run_create_key(options: Options) -> Answer:
     return {
         "label": key.label,
         "scope": key.scope,
+        "scopes": list(key.scopes),
+        "acts_as": options["acts_as"],
+        "groups": sorted(options["group"]),
         "collections": limits,
         "expires_at": expires_at,
         "secret_once": secret,

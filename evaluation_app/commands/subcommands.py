@@ -31,6 +31,24 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "create-key": Subcommand(
         "make an API key and print its secret once", server.add_key_arguments, server.run_create_key, server.show_key
     ),
+    "grant": Subcommand(
+        "give a user or a group a role in a collection, or in all",
+        access.add_grant_arguments,
+        access.run_grant,
+        access.show_change,
+    ),
+    "revoke": Subcommand(
+        "take a role from a user or a group",
+        access.add_revoke_arguments,
+        access.run_revoke,
+        access.show_change,
+    ),
+    "who-may": Subcommand(
+        "list who has which role in a collection, and where each comes from",
+        access.add_who_arguments,
+        access.run_who,
+        access.show_who,
+    ),
     "leak-probe": Subcommand(
         "ask as people on every channel and list what came back that should not; exit status 1 where something did",
         access.add_probe_arguments,

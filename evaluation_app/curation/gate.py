@@ -15,7 +15,9 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.access_context import require
 from collections_app.domain.identity import can_be_stored
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
 from collections_app.models.library import name_actor
@@ -59,6 +61,7 @@ def set_gate(
 
     Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
     """
+    require(Permission.EVALUATE, collection.pk)
     golden_set = find_own_set(collection, set_name)
     check_gate(measure, k, margin)
     with transaction.atomic():
@@ -97,6 +100,7 @@ def find_own_set(collection: Collection, name: str) -> GoldenSet:
 
 def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
     """Let every generation serve again; whether there was a gate."""
+    require(Permission.EVALUATE, collection.pk)
     with transaction.atomic():
         gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
         if gone:

@@ -16,8 +16,10 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import hold_set
@@ -41,6 +43,7 @@ class Change:
 @contextmanager
 def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
     """Hold the set; afterwards keep its version and note what was told. The given object follows the version."""
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     with transaction.atomic():
         change = Change(hold_set(golden_set), actor)
         before = {"version": change.golden_set.version, "digest": change.golden_set.digest}
@@ -120,6 +123,7 @@ def change_question(
 
 def move_question(question: GoldenQuestion, by: int, *, actor: audit.Actor = None) -> None:
     """Move an accepted question up (by below 0) or down among the accepted ones, at most to an end."""
+    require_in(Permission.EVALUATE, question.golden_set.collection_name)
     ids = _accepted_ids(question.golden_set_id)
     if question.pk in ids:
         change_question(question, {}, position=ids.index(question.pk) + by, actor=actor)

@@ -8,11 +8,14 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, QuerySet
 
+from collections_app.access_context import system_access
 from collections_app.domain.identity import can_be_stored
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.golden.criteria import clean_criteria
 from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
@@ -99,6 +102,7 @@ def update_set(
     Runs that were made keep the name and the rubrics that the set had then. Raises ServiceError 409 for a taken name,
     InvalidInput.
     """
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     cleaned_criteria = clean_criteria(criteria or {})
     changes = {field: value for field, value in cleaned_criteria.items() if value != getattr(golden_set, field)}
     if rubrics is not None and (cleaned_rubrics := clean_rubrics(rubrics)) != golden_set.rubrics:
@@ -136,7 +140,8 @@ def update_set(
 
 def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str, int]:
     """With its questions and versions; how many of each went. Evaluation runs stay, under the set's name."""
-    with transaction.atomic():
+    require_in(Permission.EVALUATE, golden_set.collection_name)
+    with system_access(), transaction.atomic():  # also what who asks may not see of it
         locked = hold_set(golden_set)
         counts = what_goes(locked)
         audit.record(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from django.db import transaction
 
+from collections_app.access_context import system_access
 from collections_app.domain.differences import Part, mark_words
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
@@ -39,6 +40,11 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
 
     The set's `version` and `digest` follow, on the given object too. A set that had none begins at its own number.
     """
+    with system_access():  # a version is of all questions, also of those that who asks may not see
+        return _keep(golden_set, reason, actor)
+
+
+def _keep(golden_set: GoldenSet, reason: str, actor: audit.Actor) -> GoldenSetVersion:
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     questions = [golden for _, golden in asked_questions(locked)]
     digest = digest_of(questions)

@@ -86,7 +86,12 @@ def get_anchored_scores(request: HttpRequest, run_id: UUID) -> Any:
     return {"items": anchored_scores(find_evaluation_run(run_id, request_key(request).visible))}
 
 
-@router.post("/runs/{run_id}/feedback", operation_id="runs-feedback-create", response={200: FeedbackOut, **ERRORS})
+@router.post(
+    "/runs/{run_id}/feedback",
+    auth=BearerAuth(changes=Permission.ASK),
+    operation_id="runs-feedback-create",
+    response={200: FeedbackOut, **ERRORS},
+)
 def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> Any:
     """Say whether an answer is correct, why, and what the right answer is.
 

@@ -11,8 +11,10 @@ from django.db import transaction
 from django.db.models import Count, Q
 from django.utils.translation import gettext_noop
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.models import Review, ReviewTask
 from evaluation_app.reviews.queue import waiting_for
 from ragd.errors import InvalidInput
@@ -157,6 +159,7 @@ def review(
     Raises InvalidInput for wrong verdicts, for none at all, for marked sentences beside a yes to adherence;
     ServiceError 409 "already_reviewed": a person judges a task once, because then they have seen what the judge said.
     """
+    require_in(Permission.EVALUATE, task.collection_name)
     locked = ReviewTask.objects.select_for_update().get(pk=task.pk)
     read = read_verdicts(verdicts)
     marked = check_sentences(unsupported, locked.answer_sentences)
@@ -195,6 +198,7 @@ def review(
 @transaction.atomic
 def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> ReviewTask:
     """Nobody is asked about it any more; back: they are again. What was said of it stays."""
+    require_in(Permission.EVALUATE, task.collection_name)
     locked = ReviewTask.objects.select_for_update().get(pk=task.pk)
     if back:
         locked.state = State.DONE if locked.reviews.count() >= locked.wanted else State.OPEN

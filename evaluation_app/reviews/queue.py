@@ -11,8 +11,10 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
+from collections_app.domain.permissions import Permission
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.models import EvaluationItem, EvaluationRun, ReviewTask, RunScore
 from evaluation_app.scoring.modes.catalogue import mode_title
 from ragd.errors import InvalidInput
@@ -65,6 +67,7 @@ def queue_run(
     stays there once; where chance draws it now, its reason says so, since a sample without it would not stand for all.
     Raises InvalidInput for another `which`, number or wanted.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     answered = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).exclude(position__in=without)
     rows = answered.order_by("position").defer(*LONG)
     chosen = _choose(list(rows), which, number, wanted)

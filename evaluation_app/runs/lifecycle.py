@@ -14,10 +14,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from collections_app.domain.identity import clean_line
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from collections_app.stores import open_rerankers
 from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
 from collections_app.work.leases import Lease, LeaseLostError, worker_name
@@ -64,6 +66,7 @@ def start_run(
     Raises UnknownCollection, LexicalDisabled, InvalidInput for a plan, a name or thresholds that this run cannot have,
     ServiceError: 409 "empty_set" for a set without accepted questions, 422 for a model that is not set up.
     """
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     chosen = replace(settings or RunSettings(), rubrics=tuple(golden_set.rubrics))
     collection = _find_collection(golden_set)
     _check_plan(plan, collection)
@@ -179,6 +182,7 @@ def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
 
     Raises ServiceError 409 for one that has ended.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     with transaction.atomic():
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
         if not locked.is_active:
@@ -201,6 +205,7 @@ def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> 
 
     Raises ServiceError 409: it is under way, nothing is left, or it stopped for good.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     with transaction.atomic():
         locked = _require_ended(run)
         if locked.done >= locked.total:
@@ -222,6 +227,7 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
 
     Raises ServiceError 409: it is under way, nothing failed, or it stopped for good.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     with transaction.atomic():
         locked = _require_ended(run)
         items = locked.items.only("run", "outcome", "scores")
@@ -240,6 +246,7 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
 
 def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
     """With its items. The stored runs of its questions stay, under their own retention. 409 while it is under way."""
+    require_in(Permission.EVALUATE, run.collection_name)
     with transaction.atomic():
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
         if locked.is_active:

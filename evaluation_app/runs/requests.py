@@ -9,9 +9,11 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Case, QuerySet, When
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.run_settings import RunSettings
 
@@ -65,6 +67,7 @@ def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet
 
     Raises ServiceError 409: "not_finished" for a run that has not succeeded, "set_gone" where the set was deleted.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     golden_set = GoldenSet.objects.select_for_update().filter(pk=run.golden_set_id or 0).first()
     if golden_set is None:
         raise ServiceError(
@@ -87,6 +90,7 @@ def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet
 @transaction.atomic
 def clear_baseline(golden_set: GoldenSet, *, actor: audit.Actor = None) -> GoldenSet:
     """Later runs are held against nothing. Without a baseline nothing changes."""
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     if locked.baseline_id is not None:
         locked.baseline = None

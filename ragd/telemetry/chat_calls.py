@@ -27,7 +27,7 @@ from ragd.telemetry.messages import (
     write_tool_result,
     write_tools,
 )
-from ragd.telemetry.pricing import Cost, count_cost, price_call
+from ragd.telemetry.pricing import Cost, count_cost, count_tokens, price_call
 from ragd.telemetry.spans import open_span, reach_stage, record_error, set_attributes
 from ragd.telemetry.threats import rate_answer
 
@@ -145,6 +145,7 @@ class ChatCall:
         self._price()
 
     def _price(self) -> None:
+        count_tokens(self.input_tokens + self.output_tokens)
         if self.cost is not None:
             count_cost(self.cost)
         else:

@@ -13,7 +13,7 @@ from opentelemetry.trace import Span, SpanKind
 from ragd.telemetry import names
 from ragd.telemetry.call_attributes import add_up, parameters, since_ms, write_cost
 from ragd.telemetry.content import Value, keeps_vectors
-from ragd.telemetry.pricing import Cost, count_cost, price_call
+from ragd.telemetry.pricing import Cost, count_cost, count_tokens, price_call
 from ragd.telemetry.spans import open_span, record_error, set_attributes
 
 EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy them onto its span
@@ -84,6 +84,7 @@ class EmbeddingsCall:
                 names.LATENCY_INFERENCE_MS: self.inference_ms, names.LATENCY_TOTAL_MS: since_ms(self.started),
             },
         )  # fmt: skip
+        count_tokens(tokens)
         if self.cost is not None:
             count_cost(self.cost)
         else:

@@ -53,11 +53,13 @@ def use_pricer(pricer: Pricer | None) -> None:
 
 @dataclass(slots=True)
 class Spending:
-    """The model calls of one piece of work. Calls of models that run in this process are not among them."""
+    """The model calls of one piece of work. Calls of models that run in this process are not among them, but for their
+    tokens."""
 
     priced: int = 0
     unpriced: int = 0
     known_usd: float = 0.0
+    tokens: int = 0
 
     @property
     def total_usd(self) -> float | None:
@@ -103,6 +105,12 @@ def price_call(
     cost = _find_price(system, models, input_tokens, output_tokens, cached_tokens) if is_billed else None
     count_cost(cost)
     return cost
+
+
+def count_tokens(tokens: int) -> None:
+    """Count the tokens of one call, in and out, into every open `spending`."""
+    for tally in _spendings.get():
+        tally.tokens += tokens
 
 
 def count_cost(cost: Cost | None) -> None:

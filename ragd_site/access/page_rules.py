@@ -13,7 +13,7 @@ from django.db.models import Model
 
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Operation
-from evaluation_app.models import BakeOff, EvaluationRun, GoldenSet, Sweep
+from evaluation_app.models import BakeOff, EvaluationRun, GoldenSet, ReviewTask, Sweep
 from retrieval_app.models import QueryRun
 
 READ, ASK, WRITE = Permission.READ, Permission.ASK, Permission.WRITE
@@ -31,6 +31,7 @@ class Rule:
 
 OF_COLLECTION = Rule(READ, WRITE)
 OF_EVALUATION = Rule(READ, EVALUATE)
+OF_SHARING = Rule(ADMINISTER, ADMINISTER)
 OF_SERVER = Rule(ADMINISTER, ADMINISTER, everywhere=True)
 ANYBODY = Rule(None, None)
 
@@ -52,6 +53,11 @@ RULES: dict[str, Rule] = {
             "collections:model-delete",
             "collections:model-test",
             "collections:operation",
+            # their own keys; those of others are seen by administrators of all collections
+            "collections:keys",
+            "collections:key-create",
+            "collections:key-rotate",
+            "collections:key-revoke",
         ),
         ANYBODY,
     ),
@@ -69,9 +75,54 @@ RULES: dict[str, Rule] = {
     "collections:readers": Rule(READ, WRITE),
     "collections:settings": Rule(WRITE, WRITE),
     "collections:export": Rule(WRITE, WRITE),
+    # forms and questions whether to go on
+    **dict.fromkeys(("collections:generation-drop", "collections:rollback"), Rule(WRITE, WRITE)),
+    **dict.fromkeys(
+        (
+            "evaluation:bring-back-golden",
+            "evaluation:calibrate",
+            "evaluation:delete-evaluation-run",
+            "evaluation:delete-golden-set",
+            "evaluation:gate",
+            "evaluation:golden-from-run",
+            "evaluation:golden-set-bands",
+            "evaluation:golden-set-rubrics",
+            "evaluation:golden-set-settings",
+            "evaluation:golden-suggestions",
+            "evaluation:import-golden",
+            "evaluation:new-evaluation-run",
+            "evaluation:new-golden-question",
+            "evaluation:new-golden-set",
+            "evaluation:new-sweep",
+            "evaluation:review-next",
+            "evaluation:review-task",
+            "evaluation:run-without",
+            "evaluation:sweep-delete",
+        ),
+        Rule(EVALUATE, EVALUATE),
+    ),
     "collections:preview": Rule(READ, READ),
     "collections:preview-sample": Rule(READ, READ),
     "collections:filter-completions": Rule(READ, READ),
+    **dict.fromkeys(("collections:sharing", "collections:sharing-open", "collections:sharing-remove"), OF_SHARING),
+    **dict.fromkeys(
+        (
+            "collections:people",
+            "collections:new-person",
+            "collections:person",
+            "collections:person-role",
+            "collections:person-groups",
+            "collections:person-active",
+            "collections:role-remove",
+            "collections:groups",
+            "collections:new-group",
+            "collections:group",
+            "collections:group-role",
+            "collections:group-members",
+            "collections:group-delete",
+        ),
+        OF_SERVER,
+    ),
     "collections:check": OF_SERVER,
     "collections:audit": OF_SERVER,
     "collections:audit-event": OF_SERVER,
@@ -91,6 +142,7 @@ RULES: dict[str, Rule] = {
     "evaluation:operations": OF_SERVER,
     "evaluation:retry-failed": OF_SERVER,
     "evaluation:upkeep": OF_SERVER,
+    "evaluation:leak-probe": OF_SERVER,
     "evaluation:try-rules": OF_SERVER,
     "evaluation:prices": Rule(None, ADMINISTER, everywhere=True),
     "evaluation:evidence": OF_SERVER,
@@ -111,6 +163,7 @@ TARGETS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("evaluation/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
     ("evaluation/sweeps/<int:pk>", "pk", Sweep, "collection_name"),
     ("models/bake-offs/<uuid:pk>", "pk", BakeOff, "collection_name"),
+    ("evaluation/review/<int:pk>", "pk", ReviewTask, "collection_name"),
     ("runs/<uuid:run_id>", "run_id", QueryRun, "collection_name"),
     ("collections/operation/<uuid:operation_id>", "operation_id", Operation, "subject"),
 )

@@ -18,7 +18,10 @@ def allowed(permission: str, column: str = "collection_id") -> str:
 
 
 def named(permission: str, column: str = "collection_name", moment: str = "") -> str:
-    """The same by the name of a live collection; what came before it was made belongs to another of its name."""
+    """The same by the name of a live collection; what came before it was made belongs to another of its name.
+
+    A moment that `collections` has too must name its table, or it would be compared with itself.
+    """
     later = f" AND c.created_at <= {moment}" if moment else ""
     given = allowed(permission, "c.id")
     live = f"SELECT FROM collections c WHERE c.name = {column} AND c.deleted_at IS NULL{later} AND {given}"
@@ -42,7 +45,7 @@ def within(table: str, row: str, condition: str) -> str:
 
 
 def parent(table: str, key: str, column: str) -> str:
-    """The row that `column` points at is seen."""
+    """The row that `column` points at is seen. A column that the parent has too must name its table."""
     return f"EXISTS (SELECT FROM {table} parent WHERE parent.{key} = {column})"
 
 
@@ -115,8 +118,8 @@ POLICIES: dict[str, Policy] = {
         "true",
     ),
     "spans": Policy(
-        f"{parent('retrieval_app_queryrun', 'trace_id', 'trace_id')}"
-        f" OR {parent('retrieval_app_queryrun', 'id', 'run_id')}"
+        f"{parent('retrieval_app_queryrun', 'trace_id', 'spans.trace_id')}"
+        f" OR {parent('retrieval_app_queryrun', 'id', 'spans.run_id')}"
         f" OR {named('administer', 'collection', 'started_at')} OR (SELECT ragd_all('administer'))"
         # of no query, such as an ingest, which may name documents
         f" OR run_id IS NULL AND (SELECT NOT ragd_any_narrowed())"
@@ -128,7 +131,7 @@ POLICIES: dict[str, Policy] = {
         ("evaluation_samplings", "evaluation_sweeps", "promotion_gates", "golden_sets"),
         EVALUATED,
     ),
-    "evaluation_runs": Policy(named("read", moment="created_at"), named("evaluate")),
+    "evaluation_runs": Policy(named("read", moment="evaluation_runs.created_at"), named("evaluate")),
     "bake_offs": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
     "golden_questions": Policy(
         within("golden_sets", "golden_set_id", shows_named(EXPECTED, "p.collection_name")), "true"
@@ -165,7 +168,11 @@ POLICIES: dict[str, Policy] = {
         "owner = 'key:' || (SELECT ragd_access() ->> 'key') OR owner = 'user:' || (SELECT ragd_access() ->> 'user')",
         "true",
     ),
-    "api_keys": Policy("(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"),
+    "api_keys": Policy(
+        "(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"
+        f" OR (SELECT ragd_access() ->> 'key' IS NULL) AND {OWN_ENTRY}"
+    ),
+    "usage_counts": NOBODY,
     "reports": Policy("(SELECT ragd_all('administer'))"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
     **dict.fromkeys(("audit_events", "audit_links"), Policy("(SELECT ragd_all('administer'))")),

@@ -17,7 +17,7 @@ from ninja import Router
 from collections_app import errors
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.auth import BearerAuth, check_collection_scope, check_permission, request_key
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from ragd.errors import UnknownCollection
@@ -204,7 +204,7 @@ def _find_collection(request: HttpRequest, model: str) -> Collection:
         if name == model:
             raise UnknownCollection(f"a model is called {PREFIX}<collection>")
         check_collection_scope(request_key(request), name)
-        return get_collection(name)
+        collection = get_collection(name)
     except UnknownCollection:
         raise ServiceError(
             f"there is no model {model!r}; models are called {PREFIX}<collection>, and GET /v1/models lists them",
@@ -212,6 +212,8 @@ def _find_collection(request: HttpRequest, model: str) -> Collection:
             status=404,
             field="model",
         ) from None
+    check_permission(request, collection.pk)
+    return collection
 
 
 def _refuse_unsupported(payload: ChatRequest) -> None:

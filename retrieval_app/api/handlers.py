@@ -12,6 +12,7 @@ from retrieval_app.api.responses import body_of
 from retrieval_app.api.schemas import AskRequest, AskResponse, SearchRequest, SearchResponse
 from retrieval_app.explanations.ranking import explain
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.overrides import check_overrides
 from retrieval_app.runs.plans import choose_plan
 
 SomeResponse = TypeVar("SomeResponse", bound=SearchResponse)
@@ -41,7 +42,11 @@ def run_ask(
     history: Sequence[Mapping[str, str]] = (),
     listener: query_pipeline.RunListener | None = None,
 ) -> AskResponse:
-    """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made."""
+    """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made.
+
+    Raises ServiceError 403 as `check_overrides`.
+    """
+    check_overrides(collection, payload.llm_model, payload.system_prompt)
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = query_pipeline.ask(
         collection,

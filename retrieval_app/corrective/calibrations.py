@@ -7,6 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
@@ -91,6 +93,7 @@ def keep_calibration(
 @transaction.atomic
 def switch_corrective(collection: Collection, corrects: bool, *, actor: audit.Actor = None) -> Calibration:
     """Whether answers of the collection take the step where the request does not say. Raises ServiceError 422."""
+    require(Permission.WRITE, collection.pk)
     calibration = calibration_of(collection)
     if calibration is None:
         raise _uncalibrated(collection, calibration)
@@ -105,6 +108,7 @@ def switch_corrective(collection: Collection, corrects: bool, *, actor: audit.Ac
 @transaction.atomic
 def forget_calibration(collection: Collection, *, actor: audit.Actor = None) -> bool:
     """Whether there was one. From then on no action is stated."""
+    require(Permission.WRITE, collection.pk)
     deleted = Calibration.objects.filter(collection_id=collection.pk).delete()[0]
     if deleted:
         audit.record(actor, [collection], audit.CHANGE, f"removed the calibration of {collection.name}")

@@ -8,7 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.access_context import require
 from collections_app.domain.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
@@ -144,6 +146,7 @@ def save_plan(
     Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server", and for
     a reranker that this server does not have.
     """
+    require(Permission.WRITE, collection.pk)
     stored, message = _check_name(name), check_description(description)
     _check_reranker(plan)
     with transaction.atomic():
@@ -173,6 +176,7 @@ def update_plan(
 
     Raises ServiceError 404, and 409 when the new name is taken.
     """
+    require(Permission.WRITE, collection.pk)
     with transaction.atomic():
         _lock(collection)
         saved = find_plan(collection, name)
@@ -189,6 +193,7 @@ def update_plan(
 
 def delete_plan(collection: Collection, name: str, *, actor: audit.Actor = None) -> None:
     """Raises ServiceError 404. Runs keep the plan that they were made with."""
+    require(Permission.WRITE, collection.pk)
     with transaction.atomic():
         _lock(collection)
         saved = find_plan(collection, name)

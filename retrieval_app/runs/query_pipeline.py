@@ -23,6 +23,7 @@ from collections_app.errors import describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
+from collections_app.services.governance.limits import count_tokens
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
 from ragd import telemetry
@@ -268,6 +269,7 @@ def _recorded(
                 yield pipeline
             finally:
                 run.cost_usd = spent.total_usd
+                count_tokens(spent.tokens)
     except inspection.Refused as refusal:
         run.status, run.error_type, run.error = QueryRun.Status.REFUSED, refusal.type, refusal.message
         failure = refusal

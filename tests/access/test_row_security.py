@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -184,3 +185,11 @@ def test_every_table_has_a_policy_or_is_stated_to_hold_no_text() -> None:
         assert is_readable == (table in POLICIES or table in OPEN), table
     assert not set(POLICIES) & set(OPEN)
     protect(connection)  # may be run again
+
+
+def test_no_policy_compares_a_column_with_itself() -> None:
+    """As PostgreSQL reads a condition whose inner table has a column of the name that was meant for the outer one."""
+    rows = fetch_all(connection, "SELECT tablename, policyname, concat(qual, ' ', with_check) FROM pg_policies")
+    assert len(rows) > 100
+    for table, policy, condition in rows:
+        assert not re.search(r"(\b\w+\.\w+) (?:=|<=|>=|<|>) \1\b", condition), (table, policy, condition)

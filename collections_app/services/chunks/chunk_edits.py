@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collections_app.access_context import require
 from collections_app.domain.overlays import ADD, DISABLE, EDIT
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, Collection
 from collections_app.services.chunks.document_snapshot import (
@@ -43,6 +45,7 @@ def edit_chunk(
     Raises ServiceError 404 (no such document or chunk) and 409 (archived, changed meanwhile, no text kept),
     EmptyContent, InvalidInput, EmbedderError.
     """
+    require(Permission.WRITE, collection.pk)
     propose = propose_edit(chunk_index, content)
     return change_overlays(collection, doc_id, propose, f"chunk {chunk_index} edited", revision=revision, actor=actor)
 
@@ -73,6 +76,7 @@ def set_chunk_enabled(
     actor: audit.Actor = None,
 ) -> ChunkChange:
     """Keep a chunk out of every result, or let it in again. Raises as `edit_chunk`; 409 for an added chunk."""
+    require(Permission.WRITE, collection.pk)
     propose = propose_switch(doc_id, chunk_index, enabled=enabled)
     message = f"chunk {chunk_index} {'enabled' if enabled else 'disabled'}"
     return change_overlays(collection, doc_id, propose, message, revision=revision, actor=actor)
@@ -105,6 +109,7 @@ def add_chunk(
 
     It takes the heading path, page, tags and metadata of the chunk that it follows. Raises as `edit_chunk`.
     """
+    require(Permission.WRITE, collection.pk)
     text = _check_content(content)
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
@@ -116,6 +121,7 @@ def add_chunk(
 
 def remove_overlay(collection: Collection, doc_id: str, overlay_id: int, *, actor: audit.Actor = None) -> ChunkChange:
     """Undo one change: the chunk is again what the policy cuts; one that was added goes. ServiceError 404, 409."""
+    require(Permission.WRITE, collection.pk)
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
         return scene.without(scene.position(overlay_id))
@@ -130,6 +136,7 @@ def attach_overlay(
 
     Raises as `edit_chunk`, and 409 when that chunk has a change of the same kind, or was added by hand.
     """
+    require(Permission.WRITE, collection.pk)
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
         position = scene.position(overlay_id)

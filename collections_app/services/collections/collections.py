@@ -125,6 +125,7 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
 
     A new chunk_policy, retention or security takes the place of what was stated.
     """
+    require(Permission.WRITE, collection.pk)
     if unknown := set(changes) - set(CHANGEABLE):
         name = sorted(unknown)[0]
         raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(CHANGEABLE)}", field=name)

@@ -15,6 +15,8 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
+from collections_app.access_context import elevated, require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import (
     ChunkOverlay,
@@ -117,7 +119,10 @@ def delete_collection(collection: Collection, *, actor: audit.Actor = None) -> d
 
 def record_deletion(collection: Collection, *, actor: audit.Actor = None) -> Operation:
     """`delete_collection`; the operation that keeps its proof."""
-    with running(Operation.Kind.DELETION, collection.name, actor=actor) as progress:
+    with (
+        elevated(Permission.ADMINISTER, collection.pk),
+        running(Operation.Kind.DELETION, collection.name, actor=actor) as progress,
+    ):
         with transaction.atomic():
             parts = fence_collection(collection, actor=actor)
         proof = purge_collection(collection)
@@ -130,6 +135,7 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
 
     In the caller's transaction; `purge_collection` follows. Raises UnknownCollection when it is fenced already.
     """
+    require(Permission.ADMINISTER, collection.pk)
     fenced = Collection.objects.live().filter(pk=collection.pk).update(deleted_at=timezone.now())
     if not fenced:
         raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")

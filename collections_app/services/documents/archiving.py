@@ -8,7 +8,9 @@ from datetime import datetime
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.access_context import elevated, require
 from collections_app.domain.identity import check_doc_id
+from collections_app.domain.permissions import Permission
 from collections_app.models import Chunk, Collection, Document, StateChange
 from collections_app.services.governance import audit
 from collections_app.services.indexing.state_changes import record_switches
@@ -23,11 +25,13 @@ def archive_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
 
     What was still to be ingested for them is cancelled. Nothing of them is lost.
     """
+    require(Permission.WRITE, collection.pk)
     return _move(collection, doc_ids, archived_at=timezone.now(), actor=actor)
 
 
 def unarchive_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> list[str]:
     """Let archived documents be changed and retrieved again; returns the ids of those that were archived."""
+    require(Permission.WRITE, collection.pk)
     return _move(collection, doc_ids, archived_at=None, actor=actor)
 
 
@@ -45,12 +49,13 @@ def _move(
             return []
         if archived_at is not None:
             supersede_jobs(collection, ids, "the document was archived")
-        lock_statistics(open_store(collection))
-        Document.objects.filter(pk__in=[document.pk for document in moved]).update(
-            archived_at=archived_at, enabled=enabled, updated_at=timezone.now()
-        )
-        chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
-        chunks.exclude(enabled=enabled).update(enabled=enabled)
+        with elevated(Permission.WRITE, collection.pk):
+            lock_statistics(open_store(collection))
+            Document.objects.filter(pk__in=[document.pk for document in moved]).update(
+                archived_at=archived_at, enabled=enabled, updated_at=timezone.now()
+            )
+            chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+            chunks.exclude(enabled=enabled).update(enabled=enabled)
         kind = StateChange.Kind.UNARCHIVED if enabled else StateChange.Kind.ARCHIVED
         record_switches(collection, moved, kind, actor)
         audit.record(

@@ -11,7 +11,9 @@ from typing import Any
 
 from django.db import OperationalError, transaction
 
+from collections_app.access_context import require
 from collections_app.domain.identity import check_language, clean_metadata, clean_tags
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
 from collections_app.models.library import name_actor
@@ -110,6 +112,7 @@ def change_documents(
 
     Raises InvalidInput when the change itself makes no sense, UnknownCollection when the collection goes away.
     """
+    require(Permission.WRITE, collection.pk)
     bulk = _Bulk(collection, change.checked(), actor)
     names = list(dict.fromkeys(doc_ids))
     lot = len(names) if bulk.change.action == "reindex" else LOT  # one batch of jobs

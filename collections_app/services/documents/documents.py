@@ -9,8 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.access_context import elevated, require
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import (
     Chunk,
@@ -183,6 +185,7 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
 
     What was attached to them goes too. Unknown ids are passed over.
     """
+    require(Permission.WRITE, collection.pk)
     named = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
     with transaction.atomic():
         names: list[str] = []
@@ -194,7 +197,8 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
         supersede_jobs(collection, names, "the document was deleted")
         audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}", before=state_of)
         record_deletions(collection, [document.doc_id for document in records], actor)
-        chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
+        with elevated(Permission.WRITE, collection.pk):
+            chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in records]).delete()
         history = drop_history(collection, names)
         uploads, _ = Upload.objects.filter(collection=collection, doc_id__in=names).delete()
@@ -205,6 +209,7 @@ def set_documents_enabled(
     collection: Collection, doc_ids: Iterable[str], *, enabled: bool, actor: audit.Actor = None
 ) -> int:
     """Let documents be retrieved or not; nothing of them is lost. Returns how many changed; archived ones do not."""
+    require(Permission.WRITE, collection.pk)
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, names)
@@ -213,12 +218,13 @@ def set_documents_enabled(
         ids = [document.doc_id for document in changed]
         if not ids:
             return 0
-        lock_statistics(open_store(collection))
-        Document.objects.filter(pk__in=[document.pk for document in changed]).update(
-            enabled=enabled, updated_at=timezone.now()
-        )
-        chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
-        chunks.update(enabled=enabled)
+        with elevated(Permission.WRITE, collection.pk):
+            lock_statistics(open_store(collection))
+            Document.objects.filter(pk__in=[document.pk for document in changed]).update(
+                enabled=enabled, updated_at=timezone.now()
+            )
+            chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+            chunks.update(enabled=enabled)
         kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
         record_switches(collection, changed, kind, actor)
         audit.record(
@@ -238,6 +244,7 @@ def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
     The policy is the collection's with what was stated for the document. Meanwhile the present version is served.
     Archived documents are passed over.
     """
+    require(Permission.WRITE, collection.pk)
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, [])

@@ -8,7 +8,9 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.access_context import require
 from collections_app.domain.identity import check_doc_id, check_language, clean_metadata, clean_tags, clean_title
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.models.jobs import ACTIVE_STATES
@@ -54,6 +56,7 @@ def edit_document(
     anything but `archived: false` on an archived document and for content while a file is ingested for it,
     InvalidInput, EmbedderError.
     """
+    require(Permission.WRITE, collection.pk)
     requested = _check(collection, changes)
     document = get_document(collection, doc_id)
     if expected_revision is not None and expected_revision != document.revision:
@@ -119,6 +122,7 @@ def rewrite_document(
     What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 when that happens
     again and again.
     """
+    require(Permission.WRITE, collection.pk)
 
     def work() -> IngestOutcome:
         return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
@@ -173,6 +177,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
     keep their vectors. A revision with the present content changes nothing. Raises ServiceError 404 (unknown document
     or revision) and 409 (archived, being ingested right now, or a revision without a text).
     """
+    require(Permission.WRITE, collection.pk)
 
     check_doc_id(doc_id)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from django.db import connection
 
+from collections_app.access_context import elevated, require
 from collections_app.domain.audit_digests import differing
 from collections_app.domain.overlays import MARK
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
 from collections_app.services.governance.document_access import list_by_metadata
@@ -74,6 +76,7 @@ def relabel(
     has refused archived ones, and knows that no key of OWN_KEYS changes (`touches_chunk_keys`). Content hashes go
     along, so that the same file is still unchanged.
     """
+    require(Permission.WRITE, collection.pk)
     rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
     previous: dict[int, dict[str, Any]] = {}
@@ -108,9 +111,10 @@ def relabel(
     if documents:
         names = [row["doc_id"] for row in chunks]
         keep_labels(collection, names, cause)
-        lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
-        execute(connection, WRITE, {"rows": canonical_json(documents)})
-        execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
+        with elevated(Permission.WRITE, collection.pk):
+            lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
+            execute(connection, WRITE, {"rows": canonical_json(documents)})
+            execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
         for labels in sorted(requested, key=lambda each: each.doc_id) if collection.access_from else ():
             list_by_metadata(collection, labels.doc_id, labels.metadata)
         changed = Document.objects.listed().filter(pk__in=[row["id"] for row in documents])

@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from collections_app.access_context import elevated, require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
@@ -129,9 +131,10 @@ def start_generation(
     called. Raises ServiceError 409 while another one is built or waits, and what `resolve_target` and `check_embedder`
     raise.
     """
+    require(Permission.WRITE, collection.pk)
     target = resolve_target(collection, choices)
     check_embedder(target)
-    with transaction.atomic():
+    with elevated(Permission.WRITE, collection.pk), transaction.atomic():
         current = _lock(collection)
         ensure_serving(current)
         _refuse_second(current)
@@ -212,7 +215,7 @@ def activate_generation(generation: Generation, *, overrule: str = "", actor: au
     when it is complete. Raises ServiceError 409 for any other, while another one is worked on, and what
     `note_overruled` raises.
     """
-    with transaction.atomic():
+    with elevated(Permission.WRITE, generation.collection_id), transaction.atomic():
         current = _lock(generation.collection)
         record = Generation.objects.select_for_update().get(pk=generation.pk)
         record.collection = current
@@ -255,6 +258,7 @@ def cancel_generation(generation: Generation, *, actor: audit.Actor = None) -> G
 
     Raises ServiceError 409 when nobody works on it.
     """
+    require(Permission.WRITE, generation.collection_id)
     job = generation.jobs.active().first()
     if job is None:
         raise ServiceError(
@@ -272,7 +276,7 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
 
     Raises ServiceError 409 for the one that serves, one that is worked on, and one that is gone.
     """
-    with transaction.atomic():
+    with elevated(Permission.WRITE, generation.collection_id), transaction.atomic():
         current = _lock(generation.collection)
         record = Generation.objects.select_for_update().get(pk=generation.pk)
         if record.state not in (State.READY, State.RETIRED, State.FAILED):

@@ -13,6 +13,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.models.library import name_actor
@@ -59,6 +61,7 @@ ORDER BY c.id
 
 def submit_measurement(collection: Collection, *, actor: audit.Actor = None, created_by: str = "") -> IngestJob:
     """Queue a measurement, or return the one that is under way. ServiceError 409 where there are no two lists."""
+    require(Permission.WRITE, collection.pk)
     if not collection.hybrid_enabled:
         raise ServiceError(
             f"collection {collection.name!r} has no keyword index, so no lists are fused; build an index version with"

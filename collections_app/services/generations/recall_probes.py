@@ -6,6 +6,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
 from collections_app.models.library import name_actor
@@ -21,6 +23,7 @@ KEPT_PROBES = 100
 
 def submit_probe(collection: Collection, *, actor: audit.Actor = None, created_by: str = "") -> IngestJob:
     """Queue a probe, or return the one that is under way. ServiceError 409 when there is no HNSW index to probe."""
+    require(Permission.WRITE, collection.pk)
     if not open_store(collection).state().vector_index:
         raise ServiceError(
             f"collection {collection.name!r} has no HNSW index, so every search is exact; an index is built above "

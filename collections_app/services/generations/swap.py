@@ -165,9 +165,11 @@ def expire_retired(now: datetime) -> int:
 def drop_leftovers() -> int:
     """Remove the tables of generations that were cancelled or dropped; one that is in use is left for the next time."""
     dropped = 0
-    for collection_id, number in fetch_all(connection, LEFTOVERS):
+    with system_access():
+        leftovers = fetch_all(connection, LEFTOVERS)
+    for collection_id, number in leftovers:
         try:
-            with transaction.atomic():
+            with system_access(), transaction.atomic():
                 execute(connection, WAIT_BRIEFLY)
                 drop_generation(connection, collection_id, number)
             dropped += 1

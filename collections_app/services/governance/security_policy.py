@@ -17,7 +17,7 @@ from ragd.security.scanner import CHARS_MAX
 
 Action = Literal["flag", "redact", "refuse"]
 ACTIONS: tuple[Action, ...] = ("flag", "redact", "refuse")
-FIELDS = ("action", "min_score")
+FIELDS = ("action", "min_score", "allow_overrides")
 SCORE_MAX = 100.0
 PARTED_WITHIN = 2_000
 
@@ -26,10 +26,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
-    """action holds for findings of min_score or more. "flag" only records; the others are told in docs/security.md."""
+    """action holds for findings of min_score or more. "flag" only records; the others are told in docs/security.md.
+
+    allow_overrides: who asks may name any chat model and replace the system prompt, without the permission to write.
+    """
 
     action: Action = "flag"
     min_score: float = 0.0
+    allow_overrides: bool = False
 
     @property
     def acts(self) -> bool:
@@ -82,7 +86,11 @@ def _pieces(text: str) -> Iterator[str]:
 def policy_of(collection: Collection) -> SecurityPolicy:
     """What holds for a collection; what it does not state is the default, "flag" for every score."""
     explicit = collection.security or {}
-    return SecurityPolicy(explicit.get("action", "flag"), float(explicit.get("min_score", 0.0)))
+    return SecurityPolicy(
+        explicit.get("action", "flag"),
+        float(explicit.get("min_score", 0.0)),
+        explicit.get("allow_overrides") is True,
+    )
 
 
 def redacted_spans(collection: Collection) -> AbstractContextManager[None]:
@@ -92,13 +100,13 @@ def redacted_spans(collection: Collection) -> AbstractContextManager[None]:
 
 
 def effective_security(collection: Collection) -> dict[str, Any]:
-    """{"action", "min_score"} as they hold."""
+    """{"action", "min_score", "allow_overrides"} as they hold."""
     policy = policy_of(collection)
-    return {"action": policy.action, "min_score": policy.min_score}
+    return {"action": policy.action, "min_score": policy.min_score, "allow_overrides": policy.allow_overrides}
 
 
 def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a collection states: action and min_score (0 to 100); None is unstated. Raises InvalidInput naming it."""
+    """What a collection states: action, min_score (0 to 100), allow_overrides. Raises InvalidInput."""
     selected: dict[str, Any] = {}
     for name, value in (values or {}).items():
         if name not in FIELDS:
@@ -111,5 +119,7 @@ def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= SCORE_MAX:
                 raise InvalidInput(f"min_score must be a number from 0 to 100, not {value!r}", field="min_score")
             value = float(value)
+        if name == "allow_overrides" and not isinstance(value, bool):
+            raise InvalidInput(f"allow_overrides must be true or false, not {value!r}", field="allow_overrides")
         selected[name] = value
     return selected

@@ -66,7 +66,7 @@ def access_of_sender(origin: Mapping[str, Any]) -> Access:
         return SYSTEM
     if sender.get("key") is not None:
         key = ApiKey.objects.filter(pk=sender["key"]).first()
-        return access_of_key(key) if key is not None else NOBODY
+        return (access_of_key(key) if key is not None else None) or NOBODY
     user = User.objects.filter(pk=sender.get("user") or 0).first()
     return access_of_user(user) if user is not None else NOBODY
 

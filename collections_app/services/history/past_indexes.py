@@ -18,7 +18,7 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable, UndefinedTable
 
-from collections_app.access_context import Access, current_access, elevated
+from collections_app.access_context import Access, current_access, elevated, system_access
 from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -121,7 +121,9 @@ def read_whole_state(collection: Collection, at: datetime) -> PastState:
 def read_state(collection: Collection, state: PastState, read: Callable[[Store], Found]) -> tuple[AsOf, Found]:
     """`read_as_of` for a state that was read before, or put together of two by `PastState.mixed`."""
     at = state.at
-    if is_present(collection, state):
+    with system_access():
+        is_now = is_present(collection, state)
+    if is_now:
         with transaction.atomic():
             return AsOf(at, state.generation), read(open_store(collection))
     try:

@@ -15,10 +15,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 import ragd
+from collections_app.access_context import elevated
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.parsing import PageLayout
 from collections_app.services.endpoints.providers import ingest_embedder
-from collections_app.services.governance.document_access import Codes, settle_list
+from collections_app.services.governance.document_access import Codes, require_readable, settle_list
 from collections_app.services.indexing.embedding_checkpoints import (
     CutChunks,
     EmbeddedChunks,
@@ -147,6 +149,8 @@ def ingest(
     and the database raise; the previous version then stays whole.
     """
     progress = progress or Unwatched()
+    if before is None:
+        require_readable(collection, [draft.doc_id])
     if before is not None and before.archived:
         raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
@@ -169,7 +173,8 @@ def ingest(
     known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force or before is None else ("chunks",))
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))
-    with transaction.atomic():
+    require_readable(collection, [draft.doc_id])
+    with elevated(Permission.WRITE, collection.pk), transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
         if stored is not None and stored.archived:
             raise refuse_archived(draft.doc_id)

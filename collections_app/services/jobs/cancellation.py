@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
@@ -20,6 +22,7 @@ State = IngestJob.State
 
 def cancel_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
     """End a queued or running job. What runs notices within seconds; nothing of it is stored. Else 409."""
+    require(Permission.WRITE, job.collection_id)
     with transaction.atomic():
         done = cancel(IngestJob.objects.active().filter(pk=job.pk), _reason(actor))
         if done:
@@ -33,6 +36,7 @@ def cancel_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
 
 def cancel_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
     """End every job of a batch that waits or runs, and take no more into it; returns how many."""
+    require(Permission.WRITE, batch.collection_id)
     with transaction.atomic():
         IngestBatch.objects.filter(pk=batch.pk, open=True).update(open=False)
         ended = _end(IngestJob.objects.active().filter(batch=batch), actor)
@@ -43,6 +47,7 @@ def cancel_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
 
 def cancel_collection_jobs(collection: Collection, *, actor: audit.Actor = None) -> int:
     """End every job of a collection that waits or runs, index builds included; returns how many."""
+    require(Permission.WRITE, collection.pk)
     with transaction.atomic():
         IngestBatch.objects.filter(collection=collection, open=True).update(open=False)
         ended = _end(IngestJob.objects.active().filter(collection=collection), actor)

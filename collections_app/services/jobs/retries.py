@@ -9,6 +9,8 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from collections_app.access_context import require
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
@@ -28,6 +30,7 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
 
     Else, or when its file is gone, 409; 429 when the queue is full.
     """
+    require(Permission.WRITE, job.collection_id)
     check_queue(1)
     with transaction.atomic():
         current = IngestJob.objects.select_for_update().filter(pk=job.pk).first()
@@ -55,6 +58,7 @@ def retry_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
 
     What was quarantined or cancelled, or whose document is under way by another job, stays as it is.
     """
+    require(Permission.WRITE, batch.collection_id)
     retried = _retry_failed(IngestJob.objects.filter(batch=batch))
     if retried:
         audit.record(actor, [batch], audit.CHANGE, f"retried {retried} failed jobs")
@@ -63,6 +67,7 @@ def retry_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
 
 def retry_collection_jobs(collection: Collection, *, actor: audit.Actor = None) -> int:
     """The same for all documents of a collection."""
+    require(Permission.WRITE, collection.pk)
     retried = _retry_failed(IngestJob.objects.filter(collection=collection))
     if retried:
         audit.record(actor, [collection], audit.CHANGE, f"retried {retried} failed jobs")

@@ -27,6 +27,7 @@ from collections_app.services.documents.scans import drop_unused_recognition
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.list_weights import submit_due_measurements
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
+from collections_app.services.governance.limits import forget_counts
 from collections_app.services.history.past_indexes import drop_past_indexes
 from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
 from collections_app.services.jobs.cancellation import settle_generations
@@ -76,6 +77,7 @@ def sweep() -> dict[str, int]:
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),
+            "counts": forget_counts(now),
         }
     Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):

@@ -11,6 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.access_lists import StatedAccess, read_access
 from collections_app.domain.model_presets import EMBEDDINGS
+from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
@@ -103,6 +104,18 @@ class CollectionForm(IndexFields):
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
+    open_role = forms.ChoiceField(
+        label=gettext_lazy("Access"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("Private: you, and whom you share it with")),
+            (Role.VIEWER, gettext_lazy("Open: everybody who is logged in may read")),
+            (Role.ASKER, gettext_lazy("Open: everybody who is logged in may read and ask")),
+            (Role.CURATOR, gettext_lazy("Open: everybody who is logged in may read, ask and change documents")),
+            (Role.EVALUATOR, gettext_lazy("Open: everybody who is logged in may read, ask and evaluate")),
+        ],
+        help_text=gettext_lazy("Can be changed under Sharing, where people and groups are given roles."),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -136,6 +149,9 @@ class CollectionSettingsForm(ChunkPolicyFields):
         min_value=0,
         max_value=100,
         help_text=gettext_lazy("0 to 100. Default: 0. Findings below it are only recorded."),
+    )
+    allow_overrides = forms.BooleanField(
+        label=gettext_lazy("API: whoever may ask may choose any chat model and system prompt"), required=False
     )
 
     access_from = forms.CharField(
@@ -180,6 +196,7 @@ class CollectionSettingsForm(ChunkPolicyFields):
     def security(self) -> dict[str, Any]:
         """The fields that were filled in."""
         data = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
+        data["allow_overrides"] = self.cleaned_data.get("allow_overrides") or None
         return {name: value for name, value in data.items() if value is not None}
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.analysis.comparison.stored_comparisons import forget_comparisons
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import asked_questions, digest_of
@@ -61,6 +63,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
 
     The run's summary counts them anew. Raises ServiceError 409 "still_running" while questions are added.
     """
+    require_in(Permission.EVALUATE, run.collection_name)
     locked = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
     if locked.is_active:
         raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
@@ -220,6 +223,7 @@ def keep_plan(run: EvaluationRun, name: str, *, is_default: bool = False, actor:
 @transaction.atomic
 def discard_fix(run: EvaluationRun, *, actor: audit.Actor = None) -> None:
     """What the run tried is not wanted; a plan that was saved of it stays."""
+    require_in(Permission.EVALUATE, run.collection_name)
     _decide(run, TriedFix.Outcome.DISCARDED, actor, saved_as="", is_default=False)
     audit.record(actor, [run], audit.CHANGE, f"discarded what {run} tried")
 

@@ -11,10 +11,12 @@ from uuid import UUID
 from django.db import transaction
 
 from collections_app.domain.identity import clean_line
+from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.analysis.sweeps.plan_grid import build_plans, label_of, read_grid, varied
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.measures.catalogue import CUTS, find
@@ -116,6 +118,7 @@ def start_sweep(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: a
 
     Raises what `start_run` raises; then nothing is written.
     """
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     kept_name = clean_line(name)
     if len(kept_name) > NAME_CHARS_MAX:
         raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept_name)}", field="name")
@@ -182,6 +185,7 @@ def cancel_sweep(sweep: Sweep, actor: audit.Actor) -> Sweep:
 
     Raises ServiceError 409 when all of them have ended.
     """
+    require_in(Permission.EVALUATE, sweep.collection_name)
     with transaction.atomic():
         locked = Sweep.objects.select_for_update().get(pk=sweep.pk)
         if not _cancel_active(locked, actor):
@@ -205,6 +209,7 @@ def _cancel_active(sweep: Sweep, actor: audit.Actor) -> int:
 
 def delete_sweep(sweep: Sweep, actor: audit.Actor) -> None:
     """With its runs and their items. Raises ServiceError 409 while one of them is under way."""
+    require_in(Permission.EVALUATE, sweep.collection_name)
     with transaction.atomic():
         locked = Sweep.objects.select_for_update().get(pk=sweep.pk)
         if locked.runs.filter(state__in=("queued", "running")).exists():

@@ -6,10 +6,14 @@ import json
 import sys
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, ProgrammingError
+from psycopg.errors import InsufficientPrivilege
 
+from collections_app.access_context import SYSTEM, Access, using_access
 from collections_app.errors import ServiceError, describe
+from collections_app.services.governance.access import access_of_user
 from evaluation_app.commands.progress import StoppedError
 from evaluation_app.commands.subcommand import FAILED, MISUSED, UsageError
 from evaluation_app.commands.subcommands import SUBCOMMANDS
@@ -20,6 +24,16 @@ NO_SCHEMA = (
 )
 
 
+def find_access(person: str | None) -> Access:
+    """That of the user of this name; without one, that of the server itself. Raises UsageError."""
+    if person is None:
+        return SYSTEM
+    user = User.objects.filter(username=person, is_active=True).first()
+    if user is None:
+        raise UsageError(f"--as must be the name of an active user, and {person!r} is none")
+    return access_of_user(user)
+
+
 class Command(BaseCommand):
     help = (
         "Work with ragd from a shell; every subcommand takes --json. Exit status: 0 all done, 1 something failed or"
@@ -27,6 +41,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--as", dest="person", metavar="USER", default=None, help="with this person's access")
         choices = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
         for name, subcommand in SUBCOMMANDS.items():
             chosen = choices.add_parser(name, help=subcommand.help, description=subcommand.help)
@@ -36,11 +51,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = SUBCOMMANDS[options["subcommand"]]
         try:
-            answer = subcommand.run(options)
+            with using_access(find_access(options["person"])):
+                answer = subcommand.run(options)
         except (RagdError, ServiceError, DatabaseError) as error:
             status = MISUSED if isinstance(error, UsageError) else FAILED
             details = describe(error)[1]
-            if isinstance(error, ProgrammingError):
+            if isinstance(error, ProgrammingError) and not isinstance(error.__cause__, InsufficientPrivilege):
                 details["error"]["message"] = details["detail"] = NO_SCHEMA
             if not options["as_json"]:
                 raise CommandError(details["detail"], returncode=status) from error

@@ -14,11 +14,14 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_GET, require_POST
 
+from collections_app.access_context import current_access
+from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.collections.operations import last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
+from collections_app.services.governance.people import name_administrators
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
@@ -74,10 +77,17 @@ PAGES = (
     ("collections:create", "plus", gettext_noop("New collection"), "make create"),
     ("api:openapi-view", "runs", gettext_noop("API reference"), "docs openapi rest json"),
 )
+ADMINISTRATOR_PAGES = (
+    ("collections:people", "person", gettext_noop("People and groups"), "users roles sharing permissions"),
+)
 STAFF_PAGES = (
     ("admin:index", "admin", gettext_noop("Admin"), "settings users"),
     ("admin:collections_app_apikey_changelist", "key", gettext_noop("API keys"), "bearer secret"),
 )
+ADMINISTERED = {"evaluation:operations", "evaluation:evidence"}  # in all collections
+NEEDED = {"retrieval:ask": Permission.ASK, "evaluation:new-evaluation-run": Permission.EVALUATE}  # in some
+ABOUT_NO_TEXT = {"evaluation:home", "evaluation:prices", "evaluation:status"}
+READERS = {"retrieval:runs"}  # and every page of evaluation
 RECENT = 8
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
@@ -111,10 +121,24 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
 
 
 def _pages(words: str, is_staff: bool) -> list[Destination]:
-    known = PAGES + (STAFF_PAGES if is_staff else ())
+    access = current_access()
+    administered = ADMINISTRATOR_PAGES if access.may(Permission.ADMINISTER) else ()
+    known = tuple(page for page in PAGES if _opens(page[0])) + administered + (STAFF_PAGES if is_staff else ())
     requested = words.lower()
     result = [page for page in known if requested in f"{gettext(page[2])} {page[2]} {page[3]}".lower()]
     return [Destination(reverse(name), symbol, gettext(label)) for name, symbol, label, _ in result]
+
+
+def _opens(view_name: str) -> bool:
+    """Whether the page is for who asks."""
+    access = current_access()
+    if view_name in ADMINISTERED:
+        return access.may(Permission.ADMINISTER)
+    if view_name == "collections:create":
+        return access.may_make_collections
+    about_texts = view_name.startswith("evaluation:") and view_name not in ABOUT_NO_TEXT
+    needed = NEEDED.get(view_name, Permission.READ if about_texts or view_name in READERS else None)
+    return needed is None or access.may_anywhere(needed)
 
 
 def _collections(words: str) -> list[Destination]:
@@ -200,6 +224,8 @@ def home(request: PageRequest) -> HttpResponse:
     if is_part(request, ["running"]):
         return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
     context |= {"trends": home_trends(), "sample": _sample_questions()}
+    if not current_access().may_anywhere(Permission.READ):
+        context["administrators"] = name_administrators()
     return render_page(request, "evaluation/home.html", context)
 
 

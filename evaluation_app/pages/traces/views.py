@@ -219,7 +219,10 @@ def validity_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 
 @require_GET
 def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id.replace("\x00", "")))
+    trace_id = trace_id.replace("\x00", "")
+    if not Span.objects.of_trace(trace_id).exists():
+        raise Http404(f"no span of the trace {trace_id} is stored")
+    context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 

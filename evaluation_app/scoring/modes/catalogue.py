@@ -8,7 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from collections_app.domain.permissions import Permission
 from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
 from evaluation_app.measures.catalogue import MEASURES, Bands, order_of, read_bands
 from evaluation_app.measures.modes import (
     Change,
@@ -61,6 +63,7 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
 
     Raises InvalidInput (field bands).
     """
+    require_in(Permission.EVALUATE, golden_set.collection_name)
     stored = {name: list(pair) for name, pair in read_bands(bands).items()}
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     if locked.bands != stored:

@@ -1,0 +1,122 @@
+"""What administrators fill in about people, groups and roles. The services check the content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import Group, User
+from django.utils.translation import gettext, gettext_lazy
+
+from collections_app.domain.permissions import Role
+from collections_app.http.page_requests import field_of
+from collections_app.models import Collection
+from collections_app.services.governance.people import list_people
+
+ROLE_HELP = gettext_lazy(
+    "Viewers read. Askers also ask. Curators also change documents and settings. Evaluators ask and evaluate."
+    " Administrators may do everything, and say who may what."
+)
+
+
+class PersonForm(forms.Form):
+    username = forms.CharField(
+        label=gettext_lazy("User name"),
+        max_length=150,
+        help_text=gettext_lazy("A proxy that logs people in knows them by this name."),
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+    email = forms.EmailField(
+        label=gettext_lazy("Email"),
+        required=False,
+        help_text=gettext_lazy("Single sign-on can find the account by it."),
+    )
+    log_in = forms.ChoiceField(
+        label=gettext_lazy("Logs in"),
+        choices=[
+            ("password", gettext_lazy("With a password, which can be changed later")),
+            ("sign_on", gettext_lazy("By single sign-on only")),
+        ],
+    )
+    password = forms.CharField(
+        label=gettext_lazy("Initial password"),
+        required=False,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    groups = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Groups"),
+        queryset=Group.objects.order_by("name"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if data.get("log_in") == "password" and not data.get("password"):
+            self.add_error("password", gettext("Enter a password, or choose single sign-on."))
+        return data
+
+
+class GroupForm(forms.Form):
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=150,
+        help_text=gettext_lazy("Groups that come with single sign-on are matched by name."),
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+
+
+class MembersForm(forms.Form):
+    members = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Members"), queryset=User.objects.none(), required=False, widget=forms.CheckboxSelectMultiple
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field_of(self, "members", forms.ModelMultipleChoiceField).queryset = list_people().order_by("username")
+
+
+class GroupsForm(forms.Form):
+    groups = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Groups"),
+        queryset=Group.objects.order_by("name"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+
+class RoleForm(forms.Form):
+    """A role, and in which collection; "" is all."""
+
+    collection = forms.ChoiceField(label=gettext_lazy("Collection"), required=False)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = Collection.objects.live().by_name().values_list("name", flat=True)
+        choices = [("", gettext("All collections")), *((name, name) for name in names)]
+        field_of(self, "collection", forms.ChoiceField).choices = choices
+
+    def chosen(self) -> Collection | None:
+        name = self.cleaned_data["collection"]
+        return Collection.objects.live().get(name=name) if name else None
+
+
+class ShareForm(forms.Form):
+    """Whom a collection is shared with, and as what."""
+
+    holder = forms.CharField(
+        label=gettext_lazy("Person or group"),
+        help_text=gettext_lazy("A user name, or @ and a group's name."),
+        widget=forms.TextInput(attrs={"list": "holders", "autocomplete": "off"}),
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
+
+
+class OpenRoleForm(forms.Form):
+    open_role = forms.ChoiceField(
+        label=gettext_lazy("Everybody who is logged in"),
+        required=False,
+        choices=[("", gettext_lazy("No role: the collection is private")), *Role.choices[:-1]],
+    )

@@ -1,0 +1,81 @@
+"""Services refuse a change that row-level security would make nothing of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from collections_app.access_context import Forbidden, using_access
+from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled
+from collections_app.services.collections.collections import update_collection
+from collections_app.services.collections.deletion import delete_collection
+from collections_app.services.documents.archiving import archive_documents
+from collections_app.services.documents.documents import delete_documents, reindex_documents, set_documents_enabled
+from collections_app.services.documents.edits import edit_document, roll_back
+from collections_app.services.governance.access import access_of_user
+from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
+from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
+from evaluation_app.golden.edits import delete_questions
+from evaluation_app.golden.sets import delete_set, update_set
+from evaluation_app.runs.lifecycle import delete_run
+from evaluation_app.runs.requests import make_baseline
+from retrieval_app.runs.plans import delete_plan
+from tests.access.house import House, build_house
+
+pytestmark = pytest.mark.django_db
+
+
+def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
+    """By the permission that they need."""
+    own, place = house.own.collection, house.own
+    doc_id = f"{place.word}.md"
+    return {
+        "write": [
+            lambda: update_collection(own, changes={"description": "x"}),
+            lambda: delete_documents(own, [doc_id]),
+            lambda: set_documents_enabled(own, [doc_id], enabled=False),
+            lambda: reindex_documents(own, [doc_id]),
+            lambda: archive_documents(own, [doc_id]),
+            lambda: edit_document(own, doc_id, {"title": "x"}),
+            lambda: roll_back(own, doc_id, 1),
+            lambda: edit_chunk(own, doc_id, 0, "x"),
+            lambda: set_chunk_enabled(own, doc_id, 0, enabled=False),
+            lambda: cancel_job(place.job),
+            lambda: retry_job(place.job),
+            lambda: retry_collection_jobs(own),
+            lambda: cancel_collection_jobs(own),
+            lambda: delete_plan(own, "x"),
+        ],
+        "evaluate": [
+            lambda: update_set(place.golden_set, description="x"),
+            lambda: delete_questions(place.golden_set, [place.question.pk]),
+            lambda: delete_set(place.golden_set),
+            lambda: make_baseline(place.runs[0]),
+            lambda: delete_run(place.runs[0], None),
+        ],
+        "administer": [
+            lambda: update_collection(own, changes={"open_role": "viewer"}),
+            lambda: delete_collection(own),
+        ],
+    }
+
+
+LACKS = {
+    "viewer": ("write", "evaluate", "administer"),
+    "asker": ("write", "evaluate", "administer"),
+    "curator": ("evaluate", "administer"),
+    "evaluator": ("write", "administer"),
+}
+
+
+def test_a_refused_change_is_never_silently_nothing() -> None:
+    house = build_house()
+    for name, lacking in LACKS.items():
+        with using_access(access_of_user(house.people[name])):
+            for permission in lacking:
+                for number, change in enumerate(changes(house)[permission]):
+                    with pytest.raises(Forbidden):
+                        change()
+                        pytest.fail(f"{name} {permission} {number}")

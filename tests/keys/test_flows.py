@@ -1,0 +1,173 @@
+"""What curators, askers and evaluators do with keys that row-level security binds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from collections_app.models import Chunk, Document, IngestJob
+from evaluation_app.models import GoldenQuestion
+from retrieval_app.models import QueryRun
+from tests.api.conftest import Api
+from tests.keys.conftest import FOREIGN, NARROWED, OAK, World
+
+QUESTION = {"query": f"How tall is an oak of {NARROWED}?"}
+
+
+def body_of(answer: HttpResponse) -> str:
+    return (b"".join(answer.streaming_content) if answer.streaming else answer.content).decode()  # type: ignore[attr-defined]
+
+
+def ok(answer: Any, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.content
+    return answer.json()
+
+
+@pytest.mark.parametrize("maker", ["curator", "robots", "administrator"])
+def test_a_curator_writes_edits_and_deletes_documents(world: World, maker: str) -> None:
+    key = world.keys[maker]
+    assert (
+        ok(key.put("/collections/notes/documents/beech", {"content": "A beech has smooth bark."}))["chunks_written"]
+        == 1
+    )
+    assert ok(key.put("/collections/notes/documents/beech", {"content": "A beech has grey bark.", "tags": ["tree"]}))
+    assert Document.objects.get(doc_id="beech").text == "A beech has grey bark."
+    assert ok(key.send("PATCH", "/collections/notes/documents/beech", {"title": "Beech"}))["title"] == "Beech"
+    disabled = key.post("/collections/notes/documents-bulk", {"action": "disable", "doc_ids": ["beech"]})
+    assert ok(disabled)["counts"]["changed"] == 1
+    assert not Chunk.objects.filter(doc_id="beech", enabled=True).exists()
+    ok(key.post("/collections/notes/documents-bulk", {"action": "enable", "doc_ids": ["beech"]}))
+    assert Chunk.objects.filter(doc_id="beech", enabled=True).exists()
+    assert ok(key.send("PATCH", "/collections/notes/chunks/0/beech", {"content": "A beech has bark."}))["changed"]
+    assert Chunk.objects.get(doc_id="beech").content == "A beech has bark."
+    ok(key.post("/collections/notes/revisions/1/rollback?doc_id=beech", {}))
+    ok(key.delete("/collections/notes/documents/beech"))
+    assert not Chunk.objects.filter(doc_id="beech").exists()
+
+
+def test_what_one_may_not_read_one_does_not_overwrite(world: World) -> None:
+    key = world.keys["curator"]
+    before = Document.objects.get(doc_id="ash").text
+    answer = key.put("/collections/notes/documents/ash", {"content": "Mine now."})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "restricted")
+    jobs = IngestJob.objects.count()
+    uploaded = key.upload(
+        "notes", ("ash", b"Mine now."), ("yew.txt", b"A yew is old."), fields={"doc_ids": ["ash", ""]}
+    )
+    ash, yew = uploaded.json()["results"]  # type: ignore[attr-defined]
+    assert (ash["status"], ash["error"]["type"], yew["status"]) == ("rejected", "restricted", "queued")
+    assert IngestJob.objects.count() == jobs + 1
+    assert key.delete("/collections/notes/documents/ash").status_code == 404
+    assert ok(key.post("/collections/notes/documents-bulk", {"action": "delete", "doc_ids": ["ash"]})) is not None
+    assert Document.objects.get(doc_id="ash").text == before
+
+
+def test_a_curator_builds_an_index_version(world: World) -> None:
+    key = world.keys["curator"]
+    made = ok(key.post("/collections/notes/generations", {}), 202)
+    assert made["number"] == 2
+    assert ok(key.get("/collections/notes/generations"))["items"]
+    ok(key.post("/collections/notes/generations/2/cancel", {}))
+
+
+def test_an_asker_searches_asks_and_chats_and_reads_nothing_narrowed(world: World) -> None:
+    key = world.keys["asker"]
+    found = ok(key.post("/collections/notes/search", QUESTION))
+    assert {each["doc_id"] for each in found["results"]} == {"oak"}
+    answered = ok(key.post("/collections/notes/ask", QUESTION))
+    assert ok(key.get(f"/runs/{answered['run_id']}"))["run_id"] == answered["run_id"]
+    events = body_of(key.post("/collections/notes/ask", QUESTION, Accept="text/event-stream"))
+    assert "event: final" in events and "event: error" not in events
+    chat = {"model": "ragd/notes", "messages": [{"role": "user", "content": QUESTION["query"]}]}
+    assert ok(key.post("/chat/completions", chat))["choices"]
+    streamed = body_of(key.post("/chat/completions", chat | {"stream": True}))
+    assert streamed.endswith("data: [DONE]\n\n")
+    ok(key.post(f"/runs/{answered['run_id']}/feedback", {"correct": True}))
+    listed = ok(key.get("/runs"))["items"]
+    assert {run["query"] for run in listed} == {QUESTION["query"]}
+    assert len(listed) == QueryRun.objects.filter(user__username="the-asker").count() == 5
+    texts = [json.dumps(found), json.dumps(answered["sources"]), json.dumps(ok(key.get("/models")))]
+    assert not [text for text in texts if NARROWED in text or FOREIGN in text or "vault" in text]
+
+
+def test_a_viewer_does_not_ask_and_an_asker_does_not_write(world: World) -> None:
+    viewer, asker = world.keys["viewer"], world.keys["asker"]
+    refused = [
+        viewer.post("/collections/notes/search", QUESTION),
+        viewer.post("/collections/notes/ask", QUESTION),
+        viewer.post("/chat/completions", {"model": "ragd/notes", "messages": [{"role": "user", "content": "x"}]}),
+        asker.put("/collections/notes/documents/x", {"content": "x"}),
+        asker.post("/golden-sets", {"name": "x", "collection": "notes"}),
+        world.keys["curator"].post("/golden-sets", {"name": "x", "collection": "notes"}),
+        world.keys["evaluator"].put("/collections/notes/documents/x", {"content": "x"}),
+    ]
+    assert [answer.status_code for answer in refused] == [403] * len(refused)
+
+
+def mcp(key: Api, tool: str, arguments: dict[str, Any]) -> tuple[bool, str]:
+    """(whether it is an error, the text)."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    answer = key.client.post(
+        "/mcp", json.dumps(message), content_type="application/json",
+        headers={"Authorization": f"Bearer {key.secret}", "MCP-Protocol-Version": "2025-06-18"},
+    )  # fmt: skip
+    result = ok(answer)["result"]
+    return bool(result.get("isError")), result["content"][0]["text"]
+
+
+def test_tools_of_mcp_answer_what_the_key_may(world: World) -> None:
+    asker, viewer = world.keys["asker"], world.keys["viewer"]
+    assert [each["name"] for each in json.loads(mcp(asker, "collections-list", {})[1])] == ["notes"]
+    failed, text = mcp(asker, "collections-search", QUESTION | {"collection": "notes"})
+    assert not failed and {each["doc_id"] for each in json.loads(text)["results"]} == {"oak"}
+    assert not mcp(asker, "collections-ask", QUESTION | {"collection": "notes"})[0]
+    assert not mcp(viewer, "documents-get", {"collection": "notes", "doc_id": "oak"})[0]
+    for key, tool, arguments in (
+        (asker, "documents-get", {"collection": "notes", "doc_id": "ash"}),
+        (asker, "documents-get", {"collection": "vault", "doc_id": "oak"}),
+        (asker, "collections-search", QUESTION | {"collection": "vault"}),
+        (viewer, "collections-search", QUESTION | {"collection": "notes"}),
+        (viewer, "collections-ask", QUESTION | {"collection": "notes"}),
+    ):
+        failed, text = mcp(key, tool, arguments)
+        assert failed and FOREIGN not in text and NARROWED not in text.replace(QUESTION["query"], "")
+
+
+def test_an_evaluator_makes_sets_runs_and_comparisons(world: World) -> None:
+    key = world.keys["evaluator"]
+    ok(key.post("/golden-sets", {"name": "own", "collection": "notes"}), 201)
+    question = {"question": "How tall is an oak?", "expected_doc_ids": ["oak"]}
+    ok(key.post("/golden-sets/own/questions", question), 201)
+    first, second = (ok(key.post("/evaluation-runs", {"golden_set": "own", "k": k}), 202)["id"] for k in (3, 5))
+    assert ok(key.get(f"/evaluation-runs/{first}"))["golden_set"] == "own"
+    ok(key.get(f"/evaluation-runs/{second}/results"))
+    assert ok(key.post(f"/evaluation-runs/{first}/cancel", {}))
+    run = ok(key.post("/collections/notes/ask", {"query": "How tall is an oak?"}))
+    ok(key.post(f"/runs/{run['run_id']}/judge", {}))
+    # the question of the narrowed document is another's business, and its set keeps it
+    assert ok(key.get("/golden-sets/set-notes/questions"))["items"] == []
+    ok(key.post("/golden-sets/set-notes/questions", question), 201)
+    assert GoldenQuestion.objects.filter(golden_set__name="set-notes").count() == 2
+    ok(key.delete("/golden-sets/own"))
+
+
+def test_an_answer_is_repeated_to_the_key_that_got_it_alone(world: World, key_of: Callable[..., Api]) -> None:
+    key, body = world.keys["evaluator"], {"name": "once", "collection": "notes"}
+    first = key.post("/golden-sets", body, **{"Idempotency-Key": "a"})
+    again = key.post("/golden-sets", body, **{"Idempotency-Key": "a"})
+    assert first.json() == again.json() and again["Idempotency-Replayed"] == "true"
+    other = key_of("second", acts_as="the-evaluator").post("/golden-sets", body, **{"Idempotency-Key": "a"})
+    assert (other.status_code, "Idempotency-Replayed" in other) == (409, False)
+
+
+def test_text_of_then_is_searched_by_who_may_read_it(world: World) -> None:
+    moment = Document.objects.get(doc_id="ash").updated_at.isoformat()
+    ok(world.keys["curator"].put("/collections/notes/documents/oak", {"content": OAK + " It is old."}))
+    found = ok(world.keys["asker"].post("/collections/notes/search", QUESTION | {"as_of": moment}))
+    assert {each["doc_id"] for each in found["results"]} == {"oak"}
+    everything = ok(world.keys["administrator"].post("/collections/notes/search", QUESTION | {"as_of": moment}))
+    assert {each["doc_id"] for each in everything["results"]} == {"oak", "ash"}
