@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, LABEL_MAX_CHARS, NAME_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX
 from collections_app.http.paging import LIMIT_MAX
@@ -19,8 +19,9 @@ from collections_app.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT
 from collections_app.services.governance.security_policy import SCORE_MAX
 from evaluation_app.scoring.sampling import PER_DAY_MAX
 from evaluation_app.spans.exports.formats import FORMATS
+from evaluation_app.spans.search.filters import OI_KINDS, OTEL_KINDS
 from ragd import telemetry
-from ragd.types import POOL_MAX, RRF_K_MAX
+from ragd.types import POOL_MAX, RRF_K_MAX, ChunkKind
 from retrieval_app.runs.lineage import DAYS_MAX
 from retrieval_app.runs.query_pipeline import QUERY_CHARS_MAX
 
@@ -40,6 +41,7 @@ DOC_ID: Schema = {
     "maxLength": DOC_ID_MAX_CHARS,
     "pattern": rf"^(?!\.\.?(?:/|$))(?!.*/\.\.?(?:/|$))[^{UNSEEN}{SPACE}]([^{UNSEEN}]*[^{UNSEEN}{SPACE}])?$",
 }
+DOC_CHARS = rf"[^{UNSEEN}{SPACE}/.#]{{1,200}}"
 LINE: Schema = {"minLength": 1, "maxLength": LABEL_MAX_CHARS, "pattern": EDGE}
 TEXT: Schema = {"minLength": 1, "pattern": r"[A-Za-z0-9]"}
 NUMBER: Schema = {"pattern": r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$"}
@@ -54,6 +56,12 @@ WORDS: Schema = {"minimum": 1, "maximum": TOKENS_LIMIT}
 CHARS: Schema = {"minimum": 1, "maximum": MAX_CHARS_LIMIT}
 SHA256: Schema = {"pattern": "^[0-9a-f]{64}$"}
 SOME: Schema = {"minItems": 1}
+
+NAMES: Schema = {"type": "array", "items": {"type": "string"}}
+ACCESS: Schema = {
+    "properties": {"users": NAMES, "groups": NAMES, "restricted": {"type": "boolean"}},
+    "additionalProperties": False,
+}
 
 PARAMETERS: Mapping[str, Schema] = {
     "limit": {"minimum": 1, "maximum": LIMIT_MAX},
@@ -76,6 +84,8 @@ OPERATIONS: Mapping[tuple[str, str], Schema] = {
     ("/v1/runs/{run_id}/spans/export", "content"): {"enum": ["stored"]},
     ("/v1/spans/export", "format"): {"enum": list(FORMATS)},
     ("/v1/runs/{run_id}/spans/export", "format"): {"enum": list(FORMATS)},
+    ("/v1/audit/download", "format"): {"enum": ["jsonl", "ocsf"]},
+    ("/v1/spans", "kind"): {"items": {"enum": [*OI_KINDS, *OTEL_KINDS]}},
     ("/v1/spans", "environment"): {"items": {"enum": [*telemetry.ENVIRONMENTS, "all"]}},
     ("/v1/spans", "status"): {"items": {"enum": ["ok", "error", "unset"]}},
     ("/v1/golden-sets/{golden_set}/import", "columns"): {"format": "columns"},
@@ -95,6 +105,7 @@ BODIES: Mapping[str, Schema] = {
     "ef_search": COUNT,
     "token_budget": {"minimum": 1, "maximum": 10_000_000},
     "weights": {"format": "weights"},
+    "kind": {"enum": list(get_args(ChunkKind))},
     "target_tokens": WORDS,
     "overlap_tokens": {"minimum": 0},
     "max_chars": CHARS,
@@ -103,6 +114,15 @@ BODIES: Mapping[str, Schema] = {
     "chunk_max_chars": CHARS,
     "min_score": {"minimum": 0, "maximum": SCORE_MAX},
     "rate": {"exclusiveMinimum": 0, "maximum": 1},
+    "revisions": {"minimum": 0, "maximum": 1000},
+    "rerank": {"pattern": "^[!-~]+$"},
+    "judge_model": {"pattern": f"^[^{UNSEEN}]*$"},
+    "metadata": {"format": "json"},
+    "access": ACCESS,
+    "runs_days": {"minimum": 0, "maximum": DAYS_MAX},
+    "deleted_days": {"minimum": 0, "maximum": DAYS_MAX},
+    "embed_dims": {"minimum": 1, "maximum": 2000},
+    "expected_chunks": {"items": {"pattern": rf"^{DOC_CHARS}#[0-9]{{1,6}}$"}},
     "per_day": {"minimum": 1, "maximum": PER_DAY_MAX},
     "sha256": SHA256,
     "urls": SOME,
@@ -128,6 +148,7 @@ FIELDS: Mapping[tuple[str, str], Schema] = {
     ("PreviewRequest", "content"): TEXT,
     ("GenerationRequest", "language"): {"format": "language"},
     ("FilterRequest", "language"): {"pattern": "^([a-z]{2}|unknown)?$"},
+    ("BakeOffRequest", "k"): {"minimum": 1, "maximum": 100},
     ("GateRequest", "margin"): {"minimum": 0, "maximum": 1},
 }
 REFUSALS = ("400", "401", "403", "404", "422", "500", "503")
@@ -170,6 +191,7 @@ def state_limits(document: Schema) -> Schema:
                 _narrow(parameter["schema"], OPERATIONS.get((address, name)) or PARAMETERS.get(name, {}))
             for form in operation.get("requestBody", {}).get("content", {}).values():
                 for name, schema in form.get("schema", {}).get("properties", {}).items():
+                    _drop_null(schema)
                     _narrow(schema, BODIES.get(name, {}))
             _state_refusals(operation)
     schemas: dict[str, Schema] = document.get("components", {}).get("schemas", {})
@@ -179,6 +201,12 @@ def state_limits(document: Schema) -> Schema:
         for field, schema in schemas[name].get("properties", {}).items():
             _narrow(schema, FIELDS.get((name, field)) or BODIES.get(field, {}))
     return document
+
+
+def _drop_null(schema: Schema) -> None:
+    """A field of a form is left out and never null."""
+    if "anyOf" in schema:
+        schema["anyOf"] = [part for part in schema["anyOf"] if part != NULL]
 
 
 def _state_refusals(operation: Schema) -> None:
@@ -221,6 +249,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "minItems": ("array",),
     "maxItems": ("array",),
     "items": ("array",),
+    "properties": ("object",),
+    "additionalProperties": ("object",),
 }
 
 

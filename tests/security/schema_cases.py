@@ -43,6 +43,7 @@ FORMATS = {
     "filter": ["", "tags = pump", "page > 3"],
     "span-filter": ["", "duration_ms > 5"],
     "columns": ["{}"],
+    "json": ["{}", '{"team": "support"}'],
     "language": ["auto", "simple", "english", "german"],
 }
 REQUEST_FIELDS = ("method", "url", "headers", "params", "data", "json", "files", "cookies")
@@ -54,7 +55,8 @@ SEMANTIC = {
     ("invalid_export", "file"), ("unreadable_file", "file"), ("no_chat_model", ""), ("invalid_input", "doc_ids"),
     ("invalid_input", "embed_dims"), ("invalid_input", "overlap_tokens"), ("invalid_input", "filter"),
     ("invalid_input", "token_budget"), ("lexical_disabled", ""), ("unreachable", "bucket"), ("empty_content", ""),
-    ("invalid_input", "expires_at"), ("invalid_input", "embed_model"), ("no_judge_model", ""), ("invalid_input", "file"),
+    ("invalid_input", "until"), ("invalid_input", "chunk_overlap_tokens"), ("invalid_input", "type"), ("invalid_input", "key"), ("invalid_input", "access"), ("invalid_input", "primary_measure"), ("invalid_input", "columns"), ("unknown_host", ""),
+    ("dimension_mismatch", ""), ("invalid_input", "expires_at"), ("invalid_input", "embed_model"), ("no_judge_model", ""), ("invalid_input", "file"),
     ("invalid_input", "as_of"), ("address_refused", ""), ("invalid_input", "settings"),
 }  # fmt: skip
 
@@ -100,7 +102,7 @@ class Report:
                     self.semantic[f"{error['type']} {error.get('field', '')}"] += 1
                     continue
                 self.failures[name] += 1
-                shown = f"{case.as_curl_command()[:900]}\n  {response.content[:500]!r}\n  {str(failure)[:600]}"
+                shown = f"{response.content[:400]!r}\n  {case.as_curl_command()[:900]}\n  {str(failure)[:600]}"
                 self.examples[name].setdefault(f"{case.operation.label} {response.status_code}", shown)
 
 
