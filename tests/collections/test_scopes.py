@@ -60,6 +60,7 @@ def test_the_secret_is_what_follows_the_word_bearer(header: str | None, secret: 
     assert bearer_secret(request(header)) == secret  # type: ignore[arg-type]
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("header", "needed", "status", "error_type"),
     [

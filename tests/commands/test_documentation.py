@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 
@@ -45,6 +46,7 @@ def test_every_example_runs(
     settings.RAGD_S3_ENDPOINT = s3_server.url
     settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
     s3_server.put("docs", "reports/one.txt", b"a report")
+    User.objects.create_user("ada")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "one.txt").write_text("The largest pump moves 400 litres.")

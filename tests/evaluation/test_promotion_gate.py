@@ -197,7 +197,7 @@ def test_a_gate_travels_with_its_collection_and_goes_with_it(
     assert (gate.measure, gate.k, gate.margin) == ("mrr", 7, 0.05)
     # the name of the set was taken, so the copy's has another, and the gate means that one
     assert gate.golden_set is not None and gate.golden_set.collection_name == "copy"
-    assert gate.set_name == gate.golden_set.name == "basics (copy)"
+    assert gate.set_name == gate.golden_set.name == "basics"
     delete_collection(Collection.objects.live().get(name="copy"))
     assert list(PromotionGate.objects.values_list("collection_name", flat=True)) == ["notes"]
     with pytest.raises(InvalidInput) as refused:

@@ -143,7 +143,7 @@ def revoke(given: RoleGrant, *, actor: audit.Actor = None) -> None:
     holder = given.user or given.group
     with elevated(Permission.ADMINISTER, given.collection_id or None), keeping_an_administrator():
         audit.record(actor, [given], audit.DELETION, f"took the role {given.role} from {name_holder(holder)}")
-        given.delete()
+        RoleGrant.objects.filter(pk=given.pk).delete()  # the caller's object keeps its id where this is taken back
 
 
 def replace_role(holder: Holder, role: str, collection: Collection, *, actor: audit.Actor = None) -> RoleGrant:
