@@ -19,7 +19,7 @@ from collections_app.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT
 from collections_app.services.governance.security_policy import SCORE_MAX
 from evaluation_app.scoring.sampling import PER_DAY_MAX
 from evaluation_app.spans.exports.formats import FORMATS
-from evaluation_app.spans.search.filters import OI_KINDS, OTEL_KINDS
+from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS
 from ragd import telemetry
 from ragd.types import POOL_MAX, RRF_K_MAX, ChunkKind
 from retrieval_app.runs.lineage import DAYS_MAX
