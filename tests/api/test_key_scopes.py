@@ -27,7 +27,15 @@ READING = {
     ("POST", "/v1/runs/{run_id}/replay"),
     ("POST", "/v1/chat/completions"),
 }
-ADMINISTERS = {("GET", "/v1/api-keys"), ("GET", "/v1/evidence")}
+ADMINISTERS = {
+    ("GET", "/v1/api-keys"),
+    ("GET", "/v1/audit"),
+    ("GET", "/v1/audit/download"),
+    ("GET", "/v1/audit/verify"),
+    ("GET", "/v1/collections/{collection}/export"),
+    ("GET", "/v1/collections/{collection}/grants"),
+    ("GET", "/v1/evidence"),
+}
 TAKES_FILES = {  # multipart
     ("POST", "/v1/collections/{collection}/documents"): "files",
     ("POST", "/v1/collections/{collection}/chunk-preview/file"): "file",
