@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.access_context import current_access
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
     PageRequest,
@@ -164,6 +165,8 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
             messages.warning(request, error.message)
             return redirect("collections:list")
         messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
+        if not current_access().unbound:  # the proof is of a collection that is not theirs any more
+            return redirect("collections:list")
         return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200
     context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}

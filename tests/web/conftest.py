@@ -23,21 +23,21 @@ POLICY = {"target_tokens": 16, "overlap_tokens": 4}  # so that the short texts h
 
 @pytest.fixture
 def visitor(db: None, django_user_model: Any) -> Client:
-    """Somebody who is logged in, and bound by row-level security: curates and evaluates all collections."""
-    from collections_app.models import RoleGrant
-
+    """Somebody who is logged in, a superuser."""
     client = Client()
-    ada = django_user_model.objects.create_user("ada", password="lovelace")
-    for role in ("curator", "evaluator"):
-        RoleGrant.objects.create(user=ada, collection_id=0, role=role)
-    client.force_login(ada)
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
     return client
 
 
 @pytest.fixture
-def administrator(visitor: Client, django_user_model: Any) -> Client:
-    """The same person as a superuser."""
-    django_user_model.objects.filter(username="ada").update(is_superuser=True)
+def bound(visitor: Client, django_user_model: Any) -> Client:
+    """The visitor as row-level security binds most people: curates and evaluates all collections, and no more."""
+    from collections_app.models import RoleGrant
+
+    ada = django_user_model.objects.get(username="ada")
+    django_user_model.objects.filter(pk=ada.pk).update(is_superuser=False, is_staff=False)
+    for role in ("curator", "evaluator"):
+        RoleGrant.objects.create(user=ada, collection_id=0, role=role)
     return visitor
 
 

@@ -10,6 +10,8 @@ from django.test import Client
 
 from tests.web.pages import has, is_empty, states, toasts, tones
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 
 def text(response: Any) -> str:
     return str(response.content.decode())

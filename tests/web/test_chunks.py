@@ -12,6 +12,8 @@ from django.test import Client
 
 from tests.web.pages import has, texts, tones
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 DOC = "/collections/nature/documents/whales.md/"
 CHANGE = "/collections/nature/chunk-edits/1/whales.md/"
 

@@ -15,6 +15,8 @@ from collections_app.services.documents.documents import get_document, ingest_te
 from collections_app.services.documents.edits import edit_document
 from tests.web.pages import attribute, has, texts, tones
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 TABLE = "/collections/nature/"
 CHANGE = "/collections/nature/change/"
 WHALES = "whales.md"

@@ -13,6 +13,8 @@ from django.test import Client
 
 from tests.web.pages import attribute, has, is_empty, toasts, tones
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 
 def text(response: Any) -> str:
     return str(response.content.decode())

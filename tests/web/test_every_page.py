@@ -17,7 +17,7 @@ from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher", "collections:filter-completions", "evaluation:span-completions"}
-DOWNLOADS = {"collections:page-image", "evaluation:review-export", "retrieval:run-log"}
+DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {

@@ -4,11 +4,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from django.test import Client
 
 from collections_app.models import Chunk, Collection, Generation, IngestJob
 from collections_app.services.worker.dispatch import run_job
 from tests.web.pages import attribute, has, texts, tones, tree
+
+pytestmark = pytest.mark.usefixtures("bound")
 
 POLICY = ".chip[data-tone=watch][title]"  # of a document that is not cut as its collection says
 AT = "/collections/nature/generations/"

@@ -20,6 +20,8 @@ from ragd.store.store import execute
 from ragd.types import RetrievePlan
 from tests.web.pages import attribute, facts, has, texts
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 PART = {"HX-Request": "true", "HX-Target": "impact"}
 
 

@@ -24,6 +24,8 @@ from tests.web.conftest import TEXTS
 from tests.web.pages import has, is_empty
 from tests.web.test_every_page import check_page
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 
 def page(visitor: Client, address: str, status: int = 200) -> str:
     response = visitor.get(address)

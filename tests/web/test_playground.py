@@ -15,6 +15,8 @@ from django.test import Client
 from tests.web.pages import has, is_empty, wrong_fields
 from tests.web.test_every_page import check_page
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 PLAY = "/collections/nature/playground/"
 ROW = re.compile(r'<li data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"')
 

@@ -15,6 +15,8 @@ from collections_app.models import Collection, Document, FetchedSource, IngestBa
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
 from tests.web.pages import has, tree, wrong_fields
 
+pytestmark = pytest.mark.usefixtures("bound")
+
 __all__ = ["running_s3_server", "s3_server"]
 
 URLS = "/collections/nature/urls/"

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
 
+import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.models import Document, IngestBatch, IngestJob
 from collections_app.services.worker.dispatch import run_job
+
+pytestmark = pytest.mark.usefixtures("bound")
 
 HERE = "/collections/nature/upload/"
 PART = {"HX-Request": "true", "HX-Target": "upload-results"}

@@ -20,6 +20,7 @@ ROLE_HELP = gettext_lazy(
 
 
 class PersonForm(forms.Form):
+    either = ("password",)  # needed by the choice above it, so it is not shown as optional
     username = forms.CharField(
         label=gettext_lazy("User name"),
         max_length=150,

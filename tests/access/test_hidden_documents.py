@@ -1,0 +1,41 @@
+"""Who may write in a collection changes no document that an access list keeps from them, also by naming it."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from collections_app.models import Document, Upload
+from tests.access.house import House, build_house
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_curator_cannot_change_a_hidden_document_by_its_name() -> None:
+    house: House = build_house()
+    client, base = house.client("curator"), "/collections/nature/"
+    before = Document.objects.values().get(doc_id="secret.md")
+    answers = [
+        client.post(f"{base}text/", {"doc_id": "secret.md", "content": "overwritten"}),
+        client.post(f"{base}upload/", {"uploads": [SimpleUploadedFile("secret.md", b"overwritten")]}),
+        client.post(f"{base}edit/secret.md/", {"title": "x", "expected_revision": "1"}),
+        client.post(f"{base}chunk-edits/0/secret.md/", {"action": "edit", "content": "x", "revision": "1"}),
+        client.post(f"{base}rollback/1/secret.md/"),
+        *(
+            client.post(f"{base}change/", {"action": action, "confirmed": "on", "doc_id": "secret.md"})
+            for action in ("delete", "archive", "disable", "reindex")
+        ),
+    ]
+    assert all(answer.status_code < 500 for answer in answers), [answer.status_code for answer in answers]
+    assert all(house.hidden not in answer.content.decode() for answer in answers)
+    assert Document.objects.values().get(doc_id="secret.md") == before
+    assert not Upload.objects.filter(doc_id="secret.md").exists()
+
+
+def test_the_administrator_of_a_collection_deletes_it() -> None:
+    house = build_house()
+    client = house.client("administrator")
+    answer = client.post("/collections/nature/delete/", {"typed_name": "nature"}, follow=True)
+    assert answer.redirect_chain == [("/collections/", 302)] and answer.status_code == 200
+    assert not Document.objects.filter(collection_id=house.own.collection.pk).exists()
+    assert Document.objects.filter(collection_id=house.foreign.collection.pk).count() == 2

@@ -1,0 +1,64 @@
+"""People, groups and sharing, and what a viewer and a curator are shown, in light on a desk and in dark on a phone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.test import Client
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+
+def become(visit: Visit, name: str) -> None:
+    """Go on as somebody else."""
+    from django.contrib.auth.models import User
+
+    client = Client()
+    client.force_login(User.objects.get(username=name))
+    cookie = {"name": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}
+    visit.page.context.add_cookies([cookie | {"url": visit.base}])
+
+
+def check(visit: Visit, who: str, addresses: list[str]) -> list[str]:
+    found: list[str] = []
+    for address in addresses:
+        visit.look("light", 1280)
+        visit.go(address)
+        found += [f"{who} {address}: {problem}" for problem in visit.violations()]
+        if over := visit.overflow_px():
+            found.append(f"{who} {address}: scrolls sideways by {over} px")
+        visit.look("dark", 390)
+        found += [f"{who} {address} in dark: {problem}" for problem in visit.violations(only="color-contrast")]
+        if over := visit.overflow_px():
+            found.append(f"{who} {address} on a phone: scrolls sideways by {over} px")
+    return found
+
+
+def test_pages_of_permissions_and_what_each_role_is_shown(visit: Visit, nature: Collection) -> None:
+    from django.contrib.auth.models import User
+
+    from collections_app.services.governance import people
+
+    rangers = people.make_group("rangers")
+    for name in ("viewer", "curator", "nobody"):
+        person = User.objects.create_user(name)
+        if name != "nobody":
+            people.grant(person, name, nature)
+    people.set_members(rangers, [User.objects.get(username="curator")])
+    people.grant(rangers, "asker", nature)
+    pk = User.objects.get(username="curator").pk
+    of_people = ["/people/", "/people/new/", f"/people/{pk}/", "/people/groups/", f"/people/groups/{rangers.pk}/"]
+    found = check(visit, "ada", [*of_people, "/collections/nature/sharing/", "/collections/new/"])
+    for name in ("viewer", "curator"):
+        become(visit, name)
+        asks = ["/ask/"] if name == "curator" else []
+        found += check(visit, name, ["/", "/collections/nature/", "/collections/nature/documents/trees.md/", *asks])
+    become(visit, "nobody")
+    found += check(visit, "nobody", ["/", "/collections/nature/"])
+    assert found == []
+    assert all("404" in complaint for complaint in visit.complaints), visit.complaints
+    visit.complaints.clear()
