@@ -19,7 +19,8 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 
-from collections_app.models import Collection
+from collections_app.domain.permissions import Role
+from collections_app.models import Collection, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
 from ragd.search.retrieval import retrieve_detailed
@@ -148,9 +149,11 @@ DOORS: Mapping[str, Callable[[Json, Client, Json], list[Json]]] = {
 
 
 def by_page(fields: Json) -> tuple[str, str]:
-    """What the answer to the form and the page of the run show: (doc_id, chunk_index, rank, score) of each result."""
-    visitor = Client()
-    visitor.force_login(User.objects.get_or_create(username="ada")[0])
+    """What the answer to the form and the page of the run show: (doc_id, chunk_index, rank, score) of each result. The
+    user is an asker, whom row-level security binds."""
+    visitor, ada = Client(), User.objects.create(username="ada")
+    RoleGrant.objects.create(user=ada, collection_id=0, role=Role.ASKER)
+    visitor.force_login(ada)
     form: Json = {"collection": "house", "query": QUERY, "do": "search"}
     for name, value in fields.items():
         if name == "weights":

@@ -18,12 +18,12 @@ RoleName = Literal["viewer", "asker", "curator", "evaluator", "administrator"]
 
 
 class GrantRequest(Request):
-    holder: str = Field(description="a user name, or @ and the name of a group")
+    holder: str = Field(min_length=1, description="a user name, or @ and the name of a group")
     role: RoleName
 
 
 class HolderRequest(Request):
-    holder: str = Field(description="a user name, or @ and the name of a group")
+    holder: str = Field(min_length=1, description="a user name, or @ and the name of a group")
     role: RoleName | None = Field(None, description="this role alone; all that were granted here when left out")
 
 

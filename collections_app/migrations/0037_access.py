@@ -34,7 +34,7 @@ UPDATE collections SET open_role = 'curator';
 """
 DETACHED = """
 SELECT c.relname FROM pg_class c
-WHERE c.relkind = 'r' AND c.relname ~ '^chunks_c[0-9]+_g[0-9]+$' AND c.relnamespace = current_schema()::regnamespace
+WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relname ~ '^chunks_c[0-9]+_g[0-9]+$' AND c.relnamespace = current_schema()::regnamespace
 """
 TRIGGERS = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname = %s)"
 

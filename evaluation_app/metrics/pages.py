@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from collections_app.access_context import system_access
 from collections_app.http.auth import bearer_secret
 from collections_app.http.senders import foreign_sender
 from collections_app.models import IngestJob, WorkerHeartbeat
@@ -36,7 +37,8 @@ def read_metrics() -> bytes:
     registry = CollectorRegistry()
     MultiProcessCollector(registry, str(settings.RAGD_METRICS_FOLDER))  # type: ignore[no-untyped-call]
     registry.register(DatabaseCollector())
-    return generate_latest(registry)
+    with system_access():  # numbers of the whole server, for whoever may read this page
+        return generate_latest(registry)
 
 
 class DatabaseCollector:

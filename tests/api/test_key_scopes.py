@@ -18,6 +18,7 @@ from tests.api.conftest import Api
 OPEN = {("GET", "/v1/health")}
 # sent by POST because of their length; nothing is changed that a reader could not change by reading
 READING = {
+    ("POST", "/v1/runs/{run_id}/feedback"),
     ("POST", "/v1/collections/{collection}/chunk-preview"),
     ("POST", "/v1/collections/{collection}/chunk-preview/file"),
     ("POST", "/v1/collections/{collection}/uploads/plan"),
@@ -34,7 +35,6 @@ ADMINISTERS = {
     ("GET", "/v1/audit/verify"),
     ("GET", "/v1/collections/{collection}/export"),
     ("GET", "/v1/collections/{collection}/grants"),
-    ("GET", "/v1/evidence"),
 }
 TAKES_FILES = {  # multipart
     ("POST", "/v1/collections/{collection}/documents"): "files",

@@ -44,8 +44,10 @@ SPECIFIC = {  # what the least body that the document allows would not do
 # Operation -> permission; "" none but a live key, None no key. What reads has `read`, where nothing else stands here.
 PERMISSIONS: dict[str, str | None] = {
     "health": None,
-    **dict.fromkeys(("evidence", "audit-list", "audit-verify", "audit-download"), "administer"),
-    "document-access-set": "write",
+    **dict.fromkeys(("audit-list", "audit-verify", "audit-download", "grants-list", "grants-put", "grants-delete"),
+        "administer",
+    ),
+    **dict.fromkeys(("document-access-set", "document-access-delete"), "write"),
     **dict.fromkeys(("api-keys-self", "api-keys-rotate"), ""),
     **dict.fromkeys(
         ("api-keys-create", "api-keys-list", "api-keys-revoke", "collections-delete"),

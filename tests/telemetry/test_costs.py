@@ -190,7 +190,7 @@ def test_a_pricer_that_fails_holds_nothing_up(recorder: Recorder) -> None:
         with telemetry.chat_span("openai", "gpt-4o") as call:
             call.record_cost(input_cost=0.5, output_cost=0.25)
             call.finish("yes", input_tokens=5, output_tokens=1)
-    assert (inner, inner.total_usd) == (telemetry.Spending(1, 1, 0.75), None)
+    assert (inner, inner.total_usd) == (telemetry.Spending(1, 1, 0.75, 12), None)
     assert outer == inner
     assert [costs(attributes(span)).get("ragd.cost.source") for span in recorder.spans] == [None, "provider"]
 

@@ -15,7 +15,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from collections_app.models import ApiKey, Collection, IngestJob
+from collections_app.domain.permissions import Role
+from collections_app.models import ApiKey, Collection, IngestJob, RoleGrant
 from collections_app.services.documents.documents import ingest_text, reindex_documents
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.governance.api_keys import create_key
@@ -50,7 +51,9 @@ class Doors:
         self.client, self.key = client, key
         self.headers = {"Authorization": f"Bearer {secret}"}
         self.visitor = Client()
-        self.visitor.force_login(User.objects.create(username="ada"))
+        ada = User.objects.create(username="ada")
+        RoleGrant.objects.create(user=ada, collection_id=0, role=Role.ASKER)
+        self.visitor.force_login(ada)
 
     def page(self, **form: Any) -> int:
         return int(self.visitor.post("/ask/", {"collection": "house", "query": QUESTION} | form).status_code)

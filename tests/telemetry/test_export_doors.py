@@ -58,7 +58,7 @@ def key_client(**values: Any) -> Client:
 
 def user_client(name: str, *, is_staff: bool) -> Client:
     client = Client()
-    client.force_login(User.objects.create_superuser(name, is_staff=is_staff))
+    client.force_login(User.objects.create_user(name, is_staff=is_staff, is_superuser=True))
     return client
 
 

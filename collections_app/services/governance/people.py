@@ -177,15 +177,15 @@ def find_holder(text: str) -> Holder:
     """The user of that name, or the group of "@NAME". Raises InvalidInput."""
     name = text.strip()
     if "\x00" in name:
-        raise InvalidInput("a name holds no NUL character", field="name")
+        raise InvalidInput("a name holds no NUL character", field="holder")
     if name.startswith("@"):
         group = Group.objects.filter(name=name[1:]).first()
         if group is None:
-            raise InvalidInput(f"there is no group {name[1:]!r}; make it first", field="name")
+            raise InvalidInput(f"there is no group {name[1:]!r}; make it first", field="holder")
         return group
     user = User.objects.filter(username=name).first()
     if user is None:
-        raise InvalidInput(f"there is no user {name!r}; a group is written @NAME", field="name")
+        raise InvalidInput(f"there is no user {name!r}; a group is written @NAME", field="holder")
     return user
 
 
