@@ -113,7 +113,7 @@ def test_the_table_is_filtered_while_typing(visit: Visit, nature: Collection) ->
     page.keyboard.press("/")
     page.keyboard.type("tree")
     expect(page.locator("#documents tbody tr")).to_have_count(1)
-    expect(page).to_have_url(re.compile(r"\?q=tree&tag=&type=&language=&filter=$"))
+    expect(page).to_have_url(re.compile(r"\?q=tree&tag=&type=&language=&access=&filter=$"))
     expect(page.locator("#id_q")).to_be_focused()
     page.reload()
     expect(page.locator("#documents tbody tr")).to_have_count(1)
