@@ -27,9 +27,9 @@ NAME = "test_upgraded"
 LARGEST = 5_000_000
 # Fields that answers had not then: of evaluations, access, API keys and security.
 ADDED = {
-    "failing", "label_threshold", "allow_overrides", "access", "access_from", "document_access.jsonl", "restricted", "acts_as",
-    "created_by", "groups", "last_used_from", "open_role", "previous_until", "requests_per_minute", "rotated_at",
-    "scopes", "tokens_per_day",
+    "failing", "label_threshold", "allow_overrides", "access", "access_from", "document_access.jsonl", "restricted",
+    "acts_as", "created_by", "groups", "last_used_from", "open_role", "previous_until", "requests_per_minute",
+    "rotated_at", "scopes", "tokens_per_day",
     "manifest.json",  # lists document_access.jsonl too
 }  # fmt: skip
 OF_PROMPTS = {"context_tokens", "total_tokens"}  # how long the prompt of an answer is, which says more than then
