@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collections_app.errors import ServiceError
+from collections_app.http.downloads import Reading
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.analysis.comparison.api import ChangeOut, ConclusionOut
 from evaluation_app.analysis.comparison.changes import MeasureChange
@@ -267,6 +268,8 @@ def _write(options: Options, ended: EvaluationRun, regressions: Sequence[Finding
         if options["junit"] is not None:
             options["junit"].write_text(junit_xml(ended, regressions), encoding="utf-8")
         if options["jsonl"] is not None:
+            message = f"wrote evaluation run {ended} into {options['jsonl'].name}"
+            Reading("evaluationrun.export", message, ended, rows=ended.items.count()).note()
             with options["jsonl"].open("w", encoding="utf-8") as file:
                 file.writelines(run_lines(ended))
     except OSError as error:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from collections_app.http.downloads import Reading
 from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.query import split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
@@ -81,6 +82,10 @@ def run_export(options: Options) -> Answer:
     part = path.with_name(f"{path.name}.part")
     try:
         size = _write(export, part, quiet=bool(options.get("as_json")))
+        texts = {"format": options["format"], "texts": options["content"] or capture}
+        Reading(
+            "span.export", f"wrote spans into {path.name}", subject_kind="span", rows=export.spans, details=texts
+        ).note()
         os.replace(part, path)
     except KeyboardInterrupt:
         raise StoppedError("Stopped: nothing was written.") from None

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from django.core.management import CommandError
 
+from collections_app.models import AuditEvent
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, ReviewTask
 from evaluation_app.reviews.labels import review
 from evaluation_app.reviews.queue import queue_run
@@ -129,6 +130,8 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
     done = run_json(*SEARCH, "--jsonl", str(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[0]["run"]["id"] == done["id"] and len(lines) == 4
+    (event,) = AuditEvent.objects.filter(action="evaluationrun.export")
+    assert (event.subject_kind, event.after) == ("evaluationrun", {"rows": 3})
     stopped = lifecycle.cancel_run(lifecycle.start_run(house, plan=_plan(done), send=False), None)
     with pytest.raises(CommandError, match="has no baseline"):
         run("evaluate", "--resume", str(stopped.pk), "--no-regressions")

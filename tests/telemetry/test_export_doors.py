@@ -153,6 +153,9 @@ def test_the_command(trace_id: str, tmp_path: Path) -> None:
     (span,) = request["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert span["name"] == "chat gpt-4o" and SECRET in path.read_text()
     assert [item.name for item in tmp_path.iterdir()] == ["spans.jsonl"]
+    events = AuditEvent.objects.filter(action="span.export").order_by("pk")
+    noted = [(event.actor_kind, event.after["texts"], event.after["rows"]) for event in events]
+    assert noted == [("system", "metadata", len(rows)), ("system", "stored", 1)]
 
 
 def test_a_search_is_read_page_by_page(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def stream(request: HttpRequest, export: SpanExport, what: str, *, content: str 
         "span.export",
         f"downloaded spans {texts}: {what} as {export.form.name}",
         subject_kind="span",
-        details={"format": export.form.name, "content": content or settings.RAGD_OTLP_CONTENT},
+        details={"format": export.form.name, "texts": content or settings.RAGD_OTLP_CONTENT},
         count=lambda: export.spans,
     )
     return download_response(request, export, export.form.content_type, export.name, reading=reading)
