@@ -155,7 +155,7 @@ def test_the_command(trace_id: str, tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["spans.jsonl"]
     events = AuditEvent.objects.filter(action="span.export").order_by("pk")
     noted = [(event.actor_kind, event.after["texts"], event.after["rows"]) for event in events]
-    assert noted == [("system", "metadata", len(rows)), ("system", "stored", 1)]
+    assert noted == [("system", "none", len(rows)), ("system", "stored", 1)]
 
 
 def test_a_search_is_read_page_by_page(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
