@@ -39,6 +39,7 @@ FLAGS = [
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM:
         pytest.skip("no Chromium on this machine; install one or name it in RAGD_CHROMIUM")
+    expect.set_options(timeout=20_000)  # how long a page may take while three other workers have the processors
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
