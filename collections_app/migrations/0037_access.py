@@ -32,9 +32,9 @@ ALTER TABLE api_keys ADD COLUMN IF NOT EXISTS scopes text[] NOT NULL DEFAULT '{r
 UPDATE api_keys SET scopes = '{read,ask}' WHERE scope = 'read';
 UPDATE collections SET open_role = 'curator';
 """
-DETACHED = """
-SELECT c.relname FROM pg_class c
-WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relname ~ '^chunks_c[0-9]+_g[0-9]+$' AND c.relnamespace = current_schema()::regnamespace
+TABLES = """
+SELECT c.relname, c.relispartition FROM pg_class c
+WHERE c.relkind = 'r' AND c.relname ~ '^chunks_c[0-9]+_g[0-9]+$' AND c.relnamespace = current_schema()::regnamespace
 """
 TRIGGERS = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %s::regclass AND tgname = %s)"
 
@@ -42,9 +42,12 @@ TRIGGERS = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = %s::regclass A
 def change_tables(apps: Any, schema_editor: Any) -> None:
     """The column and the trigger of every generation's table; the index on access is made when it is first needed."""
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute(DETACHED)
-        for (table,) in cursor.fetchall():
-            cursor.execute(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS access bigint[] NOT NULL DEFAULT '{{0,1}}'")
+        cursor.execute(TABLES)
+        for table, is_partition in cursor.fetchall():
+            if not is_partition:  # a partition has the column from chunks, and takes none of its own
+                cursor.execute(
+                    f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS access bigint[] NOT NULL DEFAULT '{{0,1}}'"
+                )
             cursor.execute(TRIGGERS, [table, f"{table}_document"])
             if cursor.fetchone()[0]:
                 cursor.execute(
