@@ -89,10 +89,10 @@ def test_what_was_asked_before_is_of_the_environment_that_asked(environment: dic
 
 
 def test_every_generation_has_the_trigger_of_a_new_one(environment: dict[str, str]) -> None:
-    """Also those that are partitions of chunks already: a row that is moved to another document is checked."""
+    """Also those that are partitions of chunks already: only before a row is written does it get its access."""
     with psycopg.connect(environment["DATABASE_URL"]) as connection:
         found = connection.execute(
-            "SELECT c.relispartition, pg_get_triggerdef(t.oid) LIKE '%INSERT OR UPDATE OF collection_id, doc_id%' "
+            "SELECT c.relispartition, pg_get_triggerdef(t.oid) LIKE '% BEFORE INSERT OR UPDATE OF %' "
             "FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgname = c.relname || '_document'"
         ).fetchall()
     assert {is_partition for is_partition, _ in found} >= {True} and all(is_new for _, is_new in found)
