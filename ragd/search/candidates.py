@@ -13,9 +13,12 @@ from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 # metadata and attributes as they are stored: their text is made of the few rows that are sent, not of all that pass
 COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
 
+READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its rows
+
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
-# row-level security says it too; here the planner sees how many rows it leaves, and an index helps
+# row-level security says it too; here the planner sees how many rows it leaves, and an index helps. Of those who may
+# read most it would only be worked out twice for each row.
 ACCESS = "access && %(principals)s::bigint[]"
 TAGS_ANY = "tags && %(tags_any)s::text[]"
 TAGS_ALL = "tags @> %(tags_all)s::text[]"
@@ -44,6 +47,11 @@ def narrows(plan: RetrievePlan, store: Store) -> bool:
     return bool(plan.filters) or store.principals is not None
 
 
+def reads_most(store: Store) -> bool:
+    """Whether whom the connection reads as may read at least READABLE_MOST of the chunks, as far as it is known."""
+    return store.principals is None or (store.readable_share or 0) >= READABLE_MOST
+
+
 def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
     """The condition for the rows of a partition that the plan may find, over the parameters of scope().
 
@@ -52,7 +60,7 @@ def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
     """
     filters = plan.filters
     used = (
-        (store.principals is not None, ACCESS),
+        (store.principals is not None and not reads_most(store), ACCESS),
         (filters.tags_any, TAGS_ANY),
         (filters.tags_all, TAGS_ALL),
         (filters.metadata, METADATA),

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
+from ragd.search.candidates import COLUMNS, narrows, passing, ranked, reads_most, scope
 from ragd.store.store import Store, StoreState, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
@@ -21,7 +21,6 @@ EF_SEARCH_MAX = 1000
 SURE_INDEX_MIN = 10_000
 FILTERED_BEAM_MIN = 200
 READABLE_EXACT = 3_000  # so few chunks that one may read are compared one by one, whatever the plan says
-READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its rows
 
 # The limit and the type are whole numbers in the text, not parameters: the plan depends on them, and a prepared
 # statement keeps its plan only where it can see them.
@@ -118,7 +117,7 @@ def hnsw_settings(plan: RetrievePlan, store: Store) -> dict[str, str]:
 
 def passes_few(plan: RetrievePlan, store: Store) -> bool:
     """Whether an index scan may have to go on for rows that pass: under filters, or where one may not read most."""
-    return bool(plan.filters) or (store.principals is not None and (store.readable_share or 0) < READABLE_MOST)
+    return bool(plan.filters) or not reads_most(store)
 
 
 def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
