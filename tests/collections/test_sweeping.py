@@ -6,6 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from allauth.usersessions.models import UserSession
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -22,8 +25,10 @@ from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import (
     ABANDONED_AFTER,
     ORPHAN_KEPT,
+    SESSION_LOST,
     close_abandoned_batches,
     drop_orphan_uploads,
+    forget_sessions,
 )
 from tests.builders import WordEmbedder, make_chunks
 
@@ -110,3 +115,19 @@ def test_vectors_of_other_dimensions_are_not_taken_over() -> None:
     chunks = make_chunks("a", "one", "two")
     assert digest_batch(WordEmbedder(8), chunks) == digest_batch(WordEmbedder(8), chunks)
     assert digest_batch(WordEmbedder(8), chunks) != digest_batch(WordEmbedder(16), chunks)
+
+
+def test_what_is_known_of_a_log_in_goes_with_its_session(transactional_db: None, client: Any) -> None:
+    user = User.objects.create_user("ada", password="a password of hers")
+    for _ in range(3):
+        client.cookies.clear()
+        client.force_login(user)
+        client.get("/")
+    live, expired, ended = UserSession.objects.order_by("pk")
+    later = timezone.now() + SESSION_LOST * 2
+    Session.objects.filter(session_key=live.session_key).update(expire_date=later + timedelta(days=1))
+    Session.objects.filter(session_key=expired.session_key).update(expire_date=later - timedelta(minutes=1))
+    Session.objects.filter(session_key=ended.session_key).delete()
+    assert forget_sessions(later) == 3
+    assert list(UserSession.objects.all()) == [live]
+    assert [session.session_key for session in Session.objects.all()] == [live.session_key]

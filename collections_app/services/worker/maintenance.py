@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
+from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.db import connection
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
@@ -42,6 +44,7 @@ QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
 ORPHAN_KEPT = timedelta(days=7)
 ABANDONED_AFTER = timedelta(hours=6)
+SESSION_LOST = timedelta(hours=1)
 
 # Above the threshold, without a valid index on the embeddings.
 UNINDEXED = """
@@ -78,6 +81,7 @@ def sweep() -> dict[str, int]:
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),
             "counts": forget_counts(now),
+            "sessions": forget_sessions(now),
         }
     Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):
@@ -136,4 +140,13 @@ def drop_orphan_uploads(now: datetime) -> int:
     gone = 0
     for pk in list(old.values_list("pk", flat=True)):
         gone += Upload.objects.filter(~Exists(needed), ~Exists(made_of_it), pk=pk).delete()[0]
+    return gone
+
+
+def forget_sessions(now: datetime) -> int:
+    """Remove sessions that expired, and what is known of the log-ins of sessions that are gone."""
+    gone = Session.objects.filter(expire_date__lt=now).delete()[0]
+    alive = Session.objects.filter(session_key=OuterRef("session_key"))
+    # its row may come before that of the session
+    gone += UserSession.objects.filter(~Exists(alive), last_seen_at__lt=now - SESSION_LOST).delete()[0]
     return gone
