@@ -35,6 +35,8 @@ def find_access(person: str | None) -> Access:
 
 
 class Command(BaseCommand):
+    # they would import all pages and endpoints, which takes longer than most subcommands
+    requires_system_checks = ()
     help = (
         "Work with ragd from a shell; every subcommand takes --json. Exit status: 0 all done, 1 something failed or"
         " was refused, 2 the command line is wrong, 130 stopped by Ctrl-C."
