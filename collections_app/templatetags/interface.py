@@ -376,8 +376,9 @@ def rail_link(context: Context, name: str, symbol: str, label: str) -> dict[str,
 def field(bound: Any, label: str = "") -> dict[str, Any]:
     """A form field with its label above, help and errors beside it."""
     kind = getattr(bound.field.widget, "input_type", "")
+    inline = kind == "checkbox" and not bound.use_fieldset  # one box, not a list of them
     needed = bound.field.required or kind == "select" or bound.name in getattr(bound.form, "either", ())
-    return {"field": bound, "label": label or bound.label, "inline": kind == "checkbox", "optional": not needed}
+    return {"field": bound, "label": label or bound.label, "inline": inline, "optional": not needed}
 
 
 @register.inclusion_tag("components/sort_head.html", takes_context=True)

@@ -39,7 +39,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def login(self, request: HttpRequest, user: Any) -> None:
         super().login(request, user)
-        records = get_authentication_records(request)
+        records = get_authentication_records(request, user)
         note_login(user, how=", ".join(dict.fromkeys(record["method"] for record in records)) or "unknown means")
 
     def get_client_ip(self, request: HttpRequest) -> str:

@@ -228,6 +228,8 @@ def test_log_ins_and_log_outs(root: User) -> None:
         ("user.password", "user", "root", "succeeded", "web"),
         ("session.logout", "user", "root", "succeeded", "admin"),
     ]
+    logged_in = AuditEvent.objects.filter(action="session.login", outcome="succeeded")
+    assert all(event.message.endswith("by password") for event in logged_in)
     assert set(AuditEvent.objects.values_list("address", flat=True)) == {ADDRESS}
     for event in AuditEvent.objects.all():
         assert class_of(event).uid == (3002 if event.action.startswith("session") else 3001)

@@ -21,6 +21,8 @@ def test_keys_are_made_and_read_on_every_screen(visit: Visit, theme: str, width:
         visit.go(address)
         assert visit.violations() == []
         assert visit.overflow_px() == 0
+    labels = [each.bounding_box() for each in visit.page.locator("#id_scopes label").all()]
+    assert len(labels) == 5 and all(box and box["width"] > 2 * box["height"] for box in labels)  # words, not columns
     visit.page.fill("input[name=label]", "phone")
     visit.page.click("main button.primary")
     assert visit.page.inner_text("#secret").startswith("ragd_")
