@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,7 @@ def test_every_module_postpones_annotations() -> None:
     assert wrong == []
 
 
+@cache
 def defined_names(path: Path) -> set[str]:
     """What a module defines or imports."""
     names: set[str] = set()

@@ -44,14 +44,9 @@ def read_edges(root: Path = REPOSITORY) -> list[Edge]:
     files = {module_name(path, root): path for path in product_files(root)}
     edges = []
     for name, path in files.items():
-        tree = ast.parse(path.read_text("utf-8"))
-        inner = _nodes_within(tree, (ast.FunctionDef, ast.AsyncFunctionDef))
-        typed = {id(one) for node in ast.walk(tree) if _is_for_types(node) for one in ast.walk(node)}
-        for node in ast.walk(tree):
-            line = getattr(node, "lineno", 0)
+        for node, in_function, for_types in _statements(ast.parse(path.read_text("utf-8"))):
             edges.extend(
-                Edge(name, target, line, id(node) in inner, id(node) in typed)
-                for target in sorted(_targets(node, files))
+                Edge(name, target, node.lineno, in_function, for_types) for target in sorted(_targets(node, files))
             )
     return edges
 
@@ -112,8 +107,21 @@ def _targets(node: ast.AST, files: Mapping[str, Path]) -> set[str]:
     return set()
 
 
-def _nodes_within(tree: ast.Module, kinds: tuple[type[ast.AST], ...]) -> set[int]:
-    return {id(one) for node in ast.walk(tree) if isinstance(node, kinds) for one in ast.walk(node)}
+def _statements(
+    node: ast.AST, in_function: bool = False, for_types: bool = False
+) -> Iterator[tuple[ast.stmt, bool, bool]]:
+    """(statement, whether it is inside a function, whether it is for the type checker alone), in the order of lines.
+
+    Expressions, most of a tree, hold no statements and are not walked.
+    """
+    in_function |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    for_types |= _is_for_types(node)
+    for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+        inner = getattr(node, part, ())
+        for child in inner if isinstance(inner, list) else ():  # a lambda's body is an expression
+            if isinstance(child, ast.stmt):
+                yield child, in_function, for_types
+            yield from _statements(child, in_function, for_types)
 
 
 def _is_for_types(node: ast.AST) -> bool:
