@@ -145,7 +145,7 @@ def drop_orphan_uploads(now: datetime) -> int:
 
 def forget_sessions(now: datetime) -> int:
     """Remove sessions that expired, and what is known of the log-ins of sessions that are gone."""
-    gone = Session.objects.filter(expire_date__lt=now).delete()[0]
+    gone: int = Session.objects.filter(expire_date__lt=now).delete()[0]
     alive = Session.objects.filter(session_key=OuterRef("session_key"))
     # its row may come before that of the session
     gone += UserSession.objects.filter(~Exists(alive), last_seen_at__lt=now - SESSION_LOST).delete()[0]
