@@ -17,8 +17,8 @@ READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its ro
 
 ENABLED = "enabled"
 DISABLED = "NOT enabled"
-# row-level security says it too; here the planner sees how many rows it leaves, and an index helps. Of those who may
-# read most it would only be worked out twice for each row.
+# Row-level security says it too. Here the planner sees how few rows it leaves, and uses an index; for one who may read
+# most of them it would only be checked twice per row.
 ACCESS = "access && %(principals)s::bigint[]"
 TAGS_ANY = "tags && %(tags_any)s::text[]"
 TAGS_ALL = "tags @> %(tags_all)s::text[]"
@@ -48,7 +48,7 @@ def narrows(plan: RetrievePlan, store: Store) -> bool:
 
 
 def reads_most(store: Store) -> bool:
-    """Whether whom the connection reads as may read at least READABLE_MOST of the chunks, as far as it is known."""
+    """Whether the reader may read at least READABLE_MOST of the chunks, as far as that is known."""
     return store.principals is None or (store.readable_share or 0) >= READABLE_MOST
 
 

@@ -242,7 +242,7 @@ CREATE OR REPLACE FUNCTION documents_of_questions(questions jsonb) RETURNS text[
 TRACE_FUNCTION = """
 -- A trace with a span of a collection whose runs the asker sees: read as the owner, since a policy of spans asks it.
 CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
     SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
                    WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))

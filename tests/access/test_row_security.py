@@ -193,3 +193,18 @@ def test_no_policy_compares_a_column_with_itself() -> None:
     assert len(rows) > 100
     for table, policy, condition in rows:
         assert not re.search(r"(\b\w+\.\w+) (?:=|<=|>=|<|>) \1\b", condition), (table, policy, condition)
+
+
+def test_statements_under_a_policy_may_run_in_parallel() -> None:
+    """A function that is not parallel safe would keep the whole scan of a table to one process."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT string_agg(qual, ' ') FROM pg_policies WHERE schemaname = current_schema()")
+        (policies,) = cursor.fetchone()
+        cursor.execute(
+            "SELECT proname, proparallel FROM pg_proc"
+            " WHERE pronamespace = current_schema()::regnamespace AND prolang <> (SELECT oid FROM pg_language"
+            " WHERE lanname = 'c')"
+        )
+        called = {name: kind for name, kind in cursor.fetchall() if re.search(rf"\b{re.escape(name)}\(", policies)}
+    assert len(called) > 5
+    assert [name for name, kind in called.items() if kind != "s"] == []
