@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import (
-    audit,
-    chunks,
-    collections,
-    document_access,
-    documents,
-    generations,
-    grants,
-    jobs,
-    keys,
-    revisions,
-    sources,
-    transfers,
-)
+from collections_app.api import chunks, collections, documents, generations, jobs, revisions, sources, transfers
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
+from collections_app.api.governance import audit, document_access, grants, keys
 
 router = Router()
 # transfers first: its address for imports looks like that of a collection

@@ -7,7 +7,8 @@ from django.utils.safestring import SafeString
 
 from collections_app.domain.outliers import FLAG_WORDS
 from collections_app.services.chunks.chunk_preview import Bins
-from collections_app.templatetags.interface import chip, draw_histogram, histogram_bars, icon
+from collections_app.templatetags.interface import chip, icon
+from collections_app.templatetags.pictures import draw_histogram, histogram_bars
 
 register = template.Library()
 

@@ -1,24 +1,10 @@
-"""The subcommands of `manage.py ragd`, each from its module in `commands`."""
+"""The subcommands of `manage.py ragd`, each from its module in `commands` or a folder of it."""
 
 from __future__ import annotations
 
-from evaluation_app.commands import (
-    access,
-    bake_off,
-    bisect,
-    calibrate,
-    collections,
-    evaluate,
-    golden_sets,
-    ingest,
-    jobs,
-    models,
-    query,
-    receipts,
-    server,
-    spans,
-)
-from evaluation_app.commands.governance import audit, erase
+from evaluation_app.commands import collections, ingest, jobs, models, query, receipts, server, spans
+from evaluation_app.commands.evaluation import bake_off, bisect, calibrate, evaluate, golden_sets
+from evaluation_app.commands.governance import access, audit, erase
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from evaluation_app.commands import calibrate as calibrating
+from evaluation_app.commands.evaluation import calibrate as calibrating
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.runs.calibration_fit import (
     FOLDS,

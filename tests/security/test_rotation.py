@@ -18,7 +18,7 @@ from django.conf import settings as configured
 from django.db import connection
 from django.test import Client
 
-from collections_app.api.keys import derive_secret, repeat_secret
+from collections_app.api.governance.keys import derive_secret, repeat_secret
 from collections_app.errors import ServiceError
 from collections_app.services.governance.api_keys import create_key
 from collections_app.services.models.server_key import begin_rotation, finish_rotation

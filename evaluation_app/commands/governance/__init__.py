@@ -1,1 +1,1 @@
-"""`manage.py ragd audit` and `manage.py ragd erase`."""
+"""Who may what, from a shell: roles and the leak probe, the audit log, erasure."""

@@ -1,0 +1,1 @@
+"""Subcommands of evaluation: runs of golden sets, their import, thresholds, comparisons of models, bisection."""
