@@ -32,7 +32,7 @@ class AuditMiddleware:
         with using_origin(origin_of(request)):
             response = self.get_response(request)
             if response.status_code == REFUSED:
-                _note_refusal(request)
+                note_refusal(request)
         return response
 
 
@@ -56,13 +56,14 @@ def caller_of(request: HttpRequest) -> Any:
     return user if user is not None and user.is_authenticated else None
 
 
-def _note_refusal(request: HttpRequest) -> None:
-    """The refusal is answered also where it cannot be written down."""
+def note_refusal(request: HttpRequest, tool: str = "") -> None:
+    """The refusal is answered also where it cannot be written down. tool: that of MCP which was called."""
+    path = f"{request.path} {tool}".rstrip()
     try:
         record_event(
             None,
             "access.refuse",
-            f"refused {request.method} {request.path[:300]}",
+            f"refused {request.method} {path[:300]}",
             subject_kind="address",
             subject_name=request.path,
             outcome=AuditEvent.Outcome.REFUSED,

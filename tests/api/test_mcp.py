@@ -13,12 +13,14 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 
+from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from retrieval_app.api import mcp
+from collections_app.services.documents.documents import ingest_text
+from retrieval_app.api.mcp import reading, server
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
-TOOLS = ["collections-search", "collections-ask", "documents-get", "collections-list"]
+TOOLS = ["search", "fetch", "collections-search", "collections-ask", "documents-get", "collections-list"]
 SEARCH = {"collection": "house", "query": "how is the pump cleaned", "k": 3}
 
 
@@ -143,6 +145,66 @@ def test_list_answers_as_rest_does(client: Client) -> None:
     assert "attic" in json.dumps(answer)
 
 
+def found(client: Client, query: str, headers: Mapping[str, str]) -> list[dict[str, str]]:
+    """The results of `search`, which stand in the text and in the structured content alike."""
+    _, body = rpc(client, "tools/call", {"name": "search", "arguments": {"query": query}}, headers)
+    (part,) = body["result"]["content"]
+    assert json.loads(part["text"]) == body["result"]["structuredContent"]
+    assert list(body["result"]["structuredContent"]) == ["results"]
+    results: list[dict[str, str]] = body["result"]["structuredContent"]["results"]
+    return results
+
+
+@pytest.mark.django_db
+def test_search_finds_documents_of_all_collections_and_fetch_reads_them(client: Client) -> None:
+    make_collection()
+    attic = make_collection("attic", empty=True)
+    ingest_text(attic, "old/pump #2.md", "The old pump stands in the attic.\n\n" * 40, metadata={"floor": 2, "a": "b"})
+    headers = bearer()
+    results = found(client, "where is the old pump", headers)
+    assert all(list(each) == ["id", "title", "url"] for each in results)
+    ids = [each["id"] for each in results]
+    assert len(ids) == len(set(ids)) and set(ids[:2]) == {"attic/old/pump #2.md", "house/pump.md"}
+    assert {run.door for run in QueryRun.objects.all()} == {"mcp"} and QueryRun.objects.count() == 2
+    old = next(each for each in results if each["id"].startswith("attic/"))
+    assert old["url"] == "http://testserver/collections/attic/documents/old/pump%20%232.md/"
+    _, body = rpc(client, "tools/call", {"name": "fetch", "arguments": {"id": old["id"]}}, headers)
+    document = body["result"]["structuredContent"]
+    assert document == json.loads(body["result"]["content"][0]["text"])
+    assert {name: document[name] for name in old} == old
+    assert document["text"].count("The old pump stands in the attic.") == 40
+    assert {name: document["metadata"][name] for name in ("collection", "doc_id", "floor", "a")} == {
+        "collection": "attic", "doc_id": "old/pump #2.md", "floor": "2", "a": "b",
+    }  # fmt: skip
+    for id, type in (("attic/nope", "unknown_document"), ("nope", "unknown_document"), ("no/no", "unknown_collection")):
+        failed, answer = call(client, "fetch", {"id": id}, headers)
+        assert (failed, answer["error"]["type"]) == (True, type)
+    limited = bearer(collections=["attic"])
+    assert {each["id"].partition("/")[0] for each in found(client, "where is the pump", limited)} == {"attic"}
+    assert call(client, "fetch", {"id": "house/pump.md"}, limited)[1]["error"]["type"] == "out_of_scope"
+
+
+@pytest.mark.django_db
+def test_search_leaves_out_a_collection_that_cannot_be_searched(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_collection()
+    make_collection("attic")
+    search = reading.run_search
+
+    def run(collection: Collection, *arguments: Any, **values: Any) -> Any:
+        if collection.name in broken:
+            raise ServiceError("no answer", type="away", status=502)
+        return search(collection, *arguments, **values)
+
+    monkeypatch.setattr(reading, "run_search", run)
+    broken = ["attic"]
+    assert {each["id"].partition("/")[0] for each in found(client, "pump", bearer())} == {"house"}
+    broken = ["attic", "house"]
+    failed, answer = call(client, "search", {"query": "pump"}, bearer())
+    assert failed and answer["error"]["type"] == "away"
+
+
 @pytest.mark.django_db
 def test_a_limited_key_sees_its_collections_only(client: Client) -> None:
     make_collection(empty=True)
@@ -184,10 +246,10 @@ def test_a_fault_of_the_server_is_logged(
     def fail(*_: Any) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setitem(mcp.TOOLS, "collections-list", ("", mcp.ListArguments, fail))
+    monkeypatch.setattr(reading, "request_key", fail)
     failed, body = call(client, "collections-list", {}, bearer())
     assert failed and body["error"]["type"] == "internal_error" and "lost" not in json.dumps(body)
-    (record,) = [record for record in caplog.records if record.name == mcp.__name__]
+    (record,) = [record for record in caplog.records if record.name == server.__name__]
     assert record.exc_info is not None and record.exc_info[0] is RuntimeError
 
 

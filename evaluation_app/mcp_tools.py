@@ -1,0 +1,118 @@
+"""The tools of MCP that evaluate, for keys that may."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Field, Schema
+from pydantic import ConfigDict
+
+from collections_app.api.schemas import Request
+from collections_app.domain.permissions import Permission
+from collections_app.http.auth import request_key
+from collections_app.http.paging import DEFAULT_LIMIT
+from evaluation_app.golden import edits
+from evaluation_app.golden.api import sets
+from evaluation_app.golden.api.questions import QuestionState, question_states
+from evaluation_app.golden.api.schemas import GoldenQuestionOut, GoldenSetList, QuestionFields
+from evaluation_app.runs import api as runs
+from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunOut, EvaluationRunRequest
+from retrieval_app.api.mcp.tools import Tool
+
+EVALUATE = Permission.EVALUATE
+
+
+class SetsArguments(Request):
+    collection: str | None = Field(None, description="Only the sets over this collection")
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = Field(None, description="next_cursor of the page before")
+
+
+class SuggestionArguments(QuestionFields):
+    golden_set: str = Field(description="Name of the set, as golden-sets-list gives it")
+    question: str
+
+
+class RunArguments(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: UUID = Field(description="Id of the evaluation run, as evaluation-runs-create gives it")
+
+
+class ResultsArguments(RunArguments):
+    mode: str | None = Field(None, description="Only questions that show this failure mode")
+    outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None
+    limit: int = DEFAULT_LIMIT
+    cursor: str | None = Field(None, description="next_cursor of the page before")
+
+
+def list_sets(request: HttpRequest, arguments: SetsArguments) -> Any:
+    return sets.list_sets(request, **arguments.dict())
+
+
+def suggest_question(request: HttpRequest, arguments: SuggestionArguments) -> QuestionState:
+    golden_set = sets.find_visible(request, arguments.golden_set)
+    stated = arguments.model_dump(exclude_unset=True, exclude_none=True, exclude={"golden_set"})
+    question = edits.add_question(golden_set, stated, suggested=True, actor=request_key(request))
+    return question_states(golden_set, [question])[0]
+
+
+def create_run(request: HttpRequest, arguments: EvaluationRunRequest) -> Any:
+    return runs.create_run(request, arguments)
+
+
+def get_run(request: HttpRequest, arguments: RunArguments) -> Any:
+    return runs.get_run(request, arguments.run_id)
+
+
+def list_results(request: HttpRequest, arguments: ResultsArguments) -> Any:
+    return runs.list_results(request, **arguments.dict(), content=False)
+
+
+TOOLS = (
+    Tool(
+        "golden-sets-list",
+        "The test sets of golden questions, by name.",
+        SetsArguments,
+        list_sets,
+        EVALUATE,
+        shape=GoldenSetList,
+    ),
+    Tool(
+        "golden-questions-suggest",
+        "Put a golden question into a test set as a suggestion, with what is expected. No run asks it before a person "
+        "has accepted it.",
+        SuggestionArguments,
+        suggest_question,
+        EVALUATE,
+        shape=GoldenQuestionOut,
+        read_only=False,
+    ),
+    Tool(
+        "evaluation-runs-create",
+        "Start an evaluation run: every question of a test set is asked, in the background. evaluation-runs-get tells "
+        "when its state is succeeded.",
+        EvaluationRunRequest,
+        create_run,
+        EVALUATE,
+        read_only=False,
+    ),
+    Tool(
+        "evaluation-runs-get",
+        "State, progress and metrics of an evaluation run.",
+        RunArguments,
+        get_run,
+        EVALUATE,
+        shape=EvaluationRunOut,
+    ),
+    Tool(
+        "evaluation-runs-results",
+        "The questions of an evaluation run with their scores and failure modes.",
+        ResultsArguments,
+        list_results,
+        EVALUATE,
+        shape=EvaluationItemPage,
+    ),
+)
