@@ -23,11 +23,13 @@ from collections_app.views import (
     uploads,
 )
 from collections_app.views.people import groups, people, sharing
+from collections_app.views.shell import settings
 
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
     path("admin-internals/", internals.switch, name="admin-internals"),
+    path("settings/", settings.server_settings, name="server-settings"),
     path("collections/", collections.list_collections, name="list"),
     path("collections/new/", collections.create, name="create"),
     path("collection-switcher/", collections.switcher, name="switcher"),

@@ -13,7 +13,6 @@ from django import template
 from django.core.paginator import Page
 from django.http import HttpRequest, QueryDict
 from django.template import Context
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -293,16 +292,6 @@ def trend_words(trend: Any, kind: str = "ratio") -> str:
         return gettext("unchanged vs. last week")
     unit = {"count": "", "share": gettext(" points"), "ratio": " %"}[kind]
     return gettext("%(change)s vs. last week") % {"change": f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit}"}
-
-
-@register.inclusion_tag("components/rail_link.html", takes_context=True)
-def rail_link(context: Context, name: str, symbol: str, label: str) -> dict[str, str]:
-    """A place of the main navigation: "page" when it is shown, "true" when something below it is."""
-    href = reverse(name)
-    path = context["request"].path
-    below = href != "/" and path.startswith(href)
-    current = "page" if path == href else ("true" if below else "")
-    return {"href": href, "symbol": symbol, "label": label, "current": current}
 
 
 @register.inclusion_tag("components/field.html")

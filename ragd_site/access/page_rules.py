@@ -40,6 +40,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "collections:theme",
+            "collections:server-settings",
             "collections:list",
             "collections:switcher",
             "evaluation:home",

@@ -71,7 +71,6 @@ def test_every_icon_is_in_the_sprite_and_used() -> None:
     known = set(re.findall(r'<symbol id="i-([\w-]+)"', sprite))
     texts = [path.read_text() for path in TEMPLATES]
     named = {name for text in texts for name in re.findall(r'{% icon "([\w-]+)"', text)}
-    named |= {name for text in texts for name in re.findall(r'{% rail_link "[^"]+" "([\w-]+)"', text)}
     code = "".join(path.read_text() for path in CODE) + (ROOT / "static" / "js" / "ragd.js").read_text()
     assert named <= known
     assert {name for name in known - named if f'"{name}"' not in code and f'"#i-{name}"' not in code} == set()

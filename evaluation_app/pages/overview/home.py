@@ -11,12 +11,13 @@ from django.db.models.functions import Collate
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, is_part, render_page
+from collections_app.http.places import Reader, all_pages
 from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.collections.operations import last_operation
@@ -43,51 +44,6 @@ from retrieval_app.models import QueryRun
 
 FOUND_PER_GROUP = 6
 
-# name of the address, symbol, label, other words for it
-PAGES = (
-    ("evaluation:home", "home", gettext_noop("Home"), "start overview"),
-    ("collections:list", "collections", gettext_noop("Collections"), "documents"),
-    ("retrieval:ask", "ask", gettext_noop("Ask"), "question search answer"),
-    ("retrieval:runs", "runs", gettext_noop("Runs"), "queries history log"),
-    ("evaluation:index", "evaluation", gettext_noop("Evaluation"), "dashboard scores trend metrics quality"),
-    ("evaluation:evaluation-runs", "evaluation", gettext_noop("Evaluation runs"), "scores history"),
-    ("evaluation:new-evaluation-run", "plus", gettext_noop("New evaluation run"), "start evaluate judge"),
-    ("evaluation:golden-sets", "evaluation", gettext_noop("Test sets"), "golden questions expected dataset"),
-    ("evaluation:compare", "evaluation", gettext_noop("Compare evaluation runs"), "regressed improved difference"),
-    ("evaluation:sweeps", "evaluation", gettext_noop("Sweeps"), "grid of settings tune"),
-    ("evaluation:board", "evaluation", gettext_noop("Failure analysis"), "failure modes failed questions fix"),
-    ("evaluation:review", "person", gettext_noop("Human review"), "human people judge agreement kappa"),
-    ("evaluation:live", "evaluation", gettext_noop("Online evaluation"), "sampling scored answers"),
-    ("evaluation:traces", "traces", gettext_noop("Traces"), "spans telemetry"),
-    ("evaluation:operations", "operations", gettext_noop("Operations"), "workers queue jobs storage"),
-    (
-        "collections:models",
-        "models",
-        gettext_noop("Models"),
-        "embedding chat rerank judge endpoint provider key ollama openai",
-    ),
-    ("evaluation:prices", "admin", gettext_noop("Model pricing"), "cost spent dollars tokens"),
-    ("evaluation:status", "check", gettext_noop("Conformance"), "status specification rules versions"),
-    (
-        "evaluation:evidence",
-        "print",
-        gettext_noop("Field coverage"),
-        "audit evidence eu ai act nist owasp atlas cosai report",
-    ),
-    ("collections:create", "plus", gettext_noop("New collection"), "make create"),
-    ("api:openapi-view", "runs", gettext_noop("API reference"), "docs openapi rest json"),
-)
-ADMINISTRATOR_PAGES = (
-    ("collections:people", "person", gettext_noop("People and groups"), "users roles sharing permissions"),
-)
-STAFF_PAGES = (
-    ("admin:index", "admin", gettext_noop("Admin"), "settings users"),
-    ("admin:collections_app_apikey_changelist", "key", gettext_noop("API keys"), "bearer secret"),
-)
-ADMINISTERED = {"evaluation:operations", "evaluation:evidence"}  # in all collections
-NEEDED = {"retrieval:ask": Permission.ASK, "evaluation:new-evaluation-run": Permission.EVALUATE}  # in some
-ABOUT_NO_TEXT = {"evaluation:home", "evaluation:prices", "evaluation:status"}
-READERS = {"retrieval:runs"}  # and every page of evaluation
 RECENT = 8
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
@@ -107,12 +63,12 @@ class Group:
     destinations: list[Destination]
 
 
-def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
+def find_destinations(words: str, reader: Reader) -> list[Group]:
     """Groups that are not empty. Without words: the pages and the first collections."""
-    groups = [Group(gettext("Pages"), _pages(words, is_staff)), Group(gettext("Collections"), _collections(words))]
+    groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
     if words:
         groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
-        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Runs"), _runs(words))]
+        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words))]
         groups += [
             Group(gettext("Test sets"), _golden_sets(words)),
             Group(gettext("Evaluation runs"), _evaluation_runs(words)),
@@ -120,25 +76,10 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
     return [group for group in groups if group.destinations]
 
 
-def _pages(words: str, is_staff: bool) -> list[Destination]:
-    access = current_access()
-    administered = ADMINISTRATOR_PAGES if access.may(Permission.ADMINISTER) else ()
-    known = tuple(page for page in PAGES if _opens(page[0])) + administered + (STAFF_PAGES if is_staff else ())
+def _pages(words: str, reader: Reader) -> list[Destination]:
     requested = words.lower()
-    result = [page for page in known if requested in f"{gettext(page[2])} {page[2]} {page[3]}".lower()]
-    return [Destination(reverse(name), symbol, gettext(label)) for name, symbol, label, _ in result]
-
-
-def _opens(view_name: str) -> bool:
-    """Whether the page is for who asks."""
-    access = current_access()
-    if view_name in ADMINISTERED:
-        return access.may(Permission.ADMINISTER)
-    if view_name == "collections:create":
-        return access.may_make_collections
-    about_texts = view_name.startswith("evaluation:") and view_name not in ABOUT_NO_TEXT
-    needed = NEEDED.get(view_name, Permission.READ if about_texts or view_name in READERS else None)
-    return needed is None or access.may_anywhere(needed)
+    named = ((page, f"{page.title} {page.label} {page.words}".lower()) for page in all_pages() if page.offer(reader))
+    return [Destination(page.href, page.symbol, page.title) for page, names in named if requested in names]
 
 
 def _collections(words: str) -> list[Destination]:
@@ -310,7 +251,7 @@ def try_rules(request: PageRequest) -> HttpResponse:
 def palette(request: PageRequest) -> HttpResponse:
     """Where one can go: pages, collections, documents and runs whose names hold the words."""
     words = request.GET.get("q", "").replace("\x00", "").strip()
-    context = {"q": words, "groups": find_destinations(words, is_staff=request.user.is_staff)}
+    context = {"q": words, "groups": find_destinations(words, request.user)}
     parts = {"palette-results": "evaluation/parts/palette.html"}
     return render_page(request, "evaluation/palette.html", context, parts=parts)
 

@@ -1,0 +1,53 @@
+"""The main navigation, the tabs of a place and the first step of the breadcrumb, from the list of places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.template import Context
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from collections_app.http.places import PLACES, Place, find_place
+
+register = template.Library()
+
+
+@register.inclusion_tag("components/rail.html", takes_context=True)
+def rail(context: Context) -> dict[str, Any]:
+    """Brand and places; those stay away in which nothing is offered to the reader."""
+    request = context["request"]
+    found = find_place(request.path)
+    here = found[0] if found else None
+    links = [_link(place, here, request) for place in PLACES if place.offered(request.user)]
+    return {"links": links, "at_home": request.path == "/"}
+
+
+def _link(place: Place, here: Place | None, request: Any) -> dict[str, str]:
+    href = place.offered(request.user)[0].href
+    current = "" if place is not here else "page" if href == request.path else "true"
+    return {"href": href, "symbol": place.symbol, "label": place.title, "key": place.key, "current": current}
+
+
+@register.inclusion_tag("components/place_tabs.html", takes_context=True)
+def place_tabs(context: Context) -> dict[str, Any]:
+    """The tabs of the place that the address belongs to; the one of this page is current."""
+    request = context["request"]
+    found = find_place(request.path)
+    if found is None:
+        return {"tabs": []}
+    place, here = found
+    tabs = [(page, page is here) for page in place.offered(request.user) if page.is_tab]
+    return {"label": place.title, "tabs": tabs}
+
+
+@register.simple_tag(takes_context=True)
+def place_crumb(context: Context) -> SafeString:
+    """The place as the first step of the breadcrumb; "" on Home and on pages without a request."""
+    request = context.get("request")
+    found = find_place(request.path) if request else None
+    pages = found[0].offered(request.user) if found and request else []
+    if not found or not pages:
+        return SafeString("")
+    return format_html('<li><a href="{}">{}</a></li>', pages[0].href, found[0].title)
