@@ -118,6 +118,10 @@ urlpatterns = [
     path("collections/<str:name>/jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("collections/<str:name>/jobs/<uuid:job_id>/retry/", jobs.change_job, {"action": "retry"}, name="job-retry"),
     path("collections/<str:name>/jobs/<uuid:job_id>/cancel/", jobs.change_job, {"action": "cancel"}, name="job-cancel"),
+    path(
+        "collections/<str:name>/jobs/<uuid:job_id>/dismiss/", jobs.change_job, {"action": "dismiss"}, name="job-dismiss"
+    ),
+    path("collections/<str:name>/jobs/<uuid:job_id>/file/", jobs.mend_job, name="job-file"),
     path("collections/<str:name>/outliers/", outliers.outliers, name="outliers"),
     path("collections/<str:name>/findings/", outliers.findings, name="findings"),
     path("collections/<str:name>/preview/", previews.preview_sample, name="preview-sample"),

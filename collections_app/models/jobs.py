@@ -6,7 +6,8 @@ import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Case, QuerySet, Value, When
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Value, When
+from django.db.models.functions import Collate
 from django.utils import timezone
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
@@ -16,6 +17,9 @@ from collections_app.work.leases import LeasedWork
 
 ACTIVE_STATES = ("queued", "running")
 TROUBLED_STATES = ("failed", "quarantined")
+# Errors of the file itself, and of scans where nothing recognizes text: another attempt ends the same way.
+LASTING_ERRORS = ("encrypted", "broken", "empty", "unsupported", "bomb", "EmptyContent")
+SCANNED = "scanned"
 
 
 class UploadQuerySet(QuerySet["Upload"]):
@@ -105,6 +109,23 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
     def troubled(self) -> IngestJobQuerySet:
         """Failed or quarantined."""
         return self.filter(state__in=TROUBLED_STATES)
+
+    def files(self) -> IngestJobQuerySet:
+        """Of a file that was uploaded or fetched."""
+        return self.filter(kind__in=(IngestJob.Kind.FILE, IngestJob.Kind.FETCH, IngestJob.Kind.ARCHIVE))
+
+    def unresolved(self) -> IngestJobQuerySet:
+        """Of files that failed and came no other way since: the newest job of each document."""
+        later = IngestJob.objects.files().filter(
+            collection=OuterRef("collection"), doc_id=OuterRef("doc_id"), created_at__gt=OuterRef("created_at")
+        )
+        return self.troubled().files().exclude(Exists(later.exclude(state=IngestJob.State.CANCELLED)))
+
+    def matching(self, words: str) -> IngestJobQuerySet:
+        """Whose document ID or file name contains the words; blank words match all."""
+        requested = words.replace("\x00", "").strip()
+        folded = self.alias(folded_id=Collate("doc_id", "default"))
+        return folded.filter(Q(folded_id__icontains=requested) | Q(source__icontains=requested)) if requested else self
 
     def troubled_first(self) -> IngestJobQuerySet:
         """Those, then what runs, what waits, what was cancelled, what is done; within these by doc_id."""
@@ -250,6 +271,20 @@ class IngestJob(LeasedWork):
     @property
     def can_retry(self) -> bool:
         return self.state in (self.State.FAILED, self.State.CANCELLED, self.State.QUARANTINED)
+
+    @property
+    def retry_helps(self) -> bool:
+        """Whether it can be retried and may end differently then."""
+        return self.can_retry and not (self.state == self.State.FAILED and self.error_type in LASTING_ERRORS)
+
+    @property
+    def takes_file(self) -> bool:
+        """Whether another file may take the place of the one that failed."""
+        return self.state in TROUBLED_STATES and self.kind in (self.Kind.FILE, self.Kind.FETCH, self.Kind.ARCHIVE)
+
+    @property
+    def needs_password(self) -> bool:
+        return self.takes_file and self.error_type == "encrypted" and self.upload_id is not None
 
     @property
     def waits_for_endpoint(self) -> bool:

@@ -18,6 +18,7 @@ from collections_app.parsing.types import (
     ParseLimits,
     Word,
 )
+from collections_app.parsing.unlocking import unlock
 from collections_app.parsing.unpacking import is_image, is_readable, iter_members, list_members
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "parse",
     "sniff",
     "stop_server",
+    "unlock",
 ]

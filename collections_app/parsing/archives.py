@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from typing import Protocol
 
+from collections_app.parsing import signatures as types
 from collections_app.parsing.sniffing import (
     COMPRESSED_TYPES,
     GZIP_TYPE,
@@ -37,16 +38,16 @@ class Package:
     Names are looked up as they are and, failing that, without regard to case or a leading slash.
     """
 
-    def __init__(self, data: bytes, limits: ParseLimits) -> None:
+    def __init__(self, data: bytes, limits: ParseLimits, media_type: str = ZIP_TYPE) -> None:
+        """media_type: what the file is to people."""
         self._limits = limits
+        self._media_type = media_type
         self._read_bytes = 0
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
             self._entries = self._zip.infolist()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeError, OverflowError) as error:
-            raise ParseError(
-                "broken", f"The ZIP container cannot be read ({error}). It is cut off or damaged; upload a whole copy."
-            ) from error
+            raise self._damaged(str(error)) from error
         _check_directory(self._entries, len(data), limits)
         self._by_name = {entry.filename: entry for entry in self._entries}
         self._by_folded = {_fold(entry.filename): entry for entry in self._entries}
@@ -78,11 +79,13 @@ class Package:
         except ParseError:
             raise
         except (RuntimeError, NotImplementedError, *UNPACK_ERRORS) as error:
-            raise ParseError(
-                "broken", f"Member {entry.filename[:200]!r} of the archive cannot be unpacked ({error})."
-            ) from error
+            raise self._damaged(f"{entry.filename[:200]!r} cannot be unpacked: {error}") from error
         self._read_bytes += len(content)
         return content
+
+    def _damaged(self, reason: str) -> ParseError:
+        what = types.speak(self._media_type)
+        return ParseError("broken", f"This is {what} that is damaged or incomplete ({reason}). Upload a whole copy.")
 
     def _find(self, name: str) -> zipfile.ZipInfo | None:
         return self._by_name.get(name) or self._by_folded.get(_fold(name))
@@ -148,7 +151,7 @@ class _Expansion:
             path = prefix + name
             if isinstance(content, ParseError):
                 yield Member(path, error=content)
-            elif not archive_type(content):
+            elif not archive_type(content, name):
                 yield self._member(path, content)
             elif depth + 1 < self.limits.max_depth:
                 yield from self._nested(path, content, depth + 1)

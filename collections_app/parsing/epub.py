@@ -22,7 +22,7 @@ FIRST_HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add every chapter, labelled with its own title or "chapter N". Raises ParseError."""
-    package = Package(source.data, source.limits)
+    package = Package(source.data, source.limits, source.media_type)
     path = _package_document(package)
     _read_metadata(package.read(path), assembly)
     chapters = _spine(package, path)

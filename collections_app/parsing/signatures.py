@@ -103,6 +103,10 @@ ZIP_MEMBERS: tuple[tuple[str, str], ...] = (
     ("index.apxl", ""),
 )
 
+# Documents that are a ZIP, and documents that are an OLE2 file.
+ZIP_DOCUMENTS = frozenset({DOCX, PPTX, XLSX, XLSB, EPUB, ODT, ODS, ODP})
+OLE_DOCUMENTS = frozenset({DOC, XLS, PPT, MSG})
+
 # What an OLE2 file holds, by the name of a stream in its root, in the order they are asked for.
 OLE_STREAMS: tuple[tuple[str, str], ...] = (
     ("EncryptedPackage", OOXML_ENCRYPTED),

@@ -25,6 +25,7 @@ PACKED_STARTS = (b"PK", b"\x1f\x8b", b"BZh")
 
 HEAD_BYTES = 16 * 1024
 PDF_WITHIN_BYTES = 1024
+ZIP_START = b"PK\x03\x04"
 ZIP_TAIL_BYTES = 64 * 1024 + 22
 ZIP_DIRECTORY_BYTES = 4 * 1024 * 1024
 
@@ -123,14 +124,14 @@ def sniff(data: bytes, name: str) -> str:
     """
     if not data:
         return types.EMPTY
-    if b"%PDF-" in data[:PDF_WITHIN_BYTES]:
+    if b"%PDF-" in data[:PDF_WITHIN_BYTES] and not data.startswith(ZIP_START):  # its first member may be one
         return types.PDF
     stripped = data[:64].lstrip()
     if stripped.startswith(b"{\\rtf"):
         return types.RTF
     for offset, magic, media_type in types.MAGIC:
         if data[offset : offset + len(magic)] == magic:
-            return _inside(data, media_type)
+            return _inside(data, media_type, name)
     return _sniff_text(data, name)
 
 
@@ -150,17 +151,17 @@ def mismatch(name: str, media_type: str) -> str:
     return f"The name ends in {suffix}, but the content is {types.speak(media_type)}; it was read as that."
 
 
-def _inside(data: bytes, media_type: str) -> str:
+def _inside(data: bytes, media_type: str, name: str) -> str:
     if media_type == types.ZIP:
-        return _sniff_zip(data)
+        return _sniff_zip(data, name)
     if media_type == types.OLE:
-        return _sniff_ole(data)
+        return _sniff_ole(data, name)
     if media_type == "application/x-dosexec" and not _looks_binary(data[:4096].decode("latin-1")):
         return types.TEXT
     return media_type
 
 
-def _sniff_zip(data: bytes) -> str:
+def _sniff_zip(data: bytes, name: str) -> str:
     if _has_long_directory(data):
         return types.ZIP
     try:
@@ -168,7 +169,7 @@ def _sniff_zip(data: bytes) -> str:
             names = {name.replace("\\", "/").lstrip("/").lower() for name in archive.namelist()}
             declared = archive.read("mimetype")[:200].decode("ascii", "replace").strip() if _small(archive) else ""
     except Exception:  # zipfile raises errors of a dozen classes on hostile bytes; each means: no whole ZIP
-        return _sniff_cut_zip(data)
+        return _sniff_cut_zip(data, name)
     if declared.startswith("application/"):
         base = declared.removesuffix("-template")
         return base if base in types.SPOKEN else declared
@@ -205,8 +206,8 @@ def _small(archive: zipfile.ZipFile) -> bool:
         return False
 
 
-def _sniff_cut_zip(data: bytes) -> str:
-    """The format of a ZIP whose end is missing: its first members still name themselves."""
+def _sniff_cut_zip(data: bytes, name: str) -> str:
+    """The format of a ZIP whose end is missing: its first members still name themselves, else its name does."""
     head = data[: 1024 * 1024]
     if b"mimetypeapplication/" in head[:100]:
         declared = head[38:].split(b"PK", 1)[0].decode("ascii", "replace").strip()
@@ -214,17 +215,23 @@ def _sniff_cut_zip(data: bytes) -> str:
     for member, media_type in ((b"word/", types.DOCX), (b"ppt/", types.PPTX), (b"xl/", types.XLSX)):
         if b"[Content_Types].xml" in head and member in head:
             return media_type
-    return types.ZIP
+    return _promised(name, types.ZIP_DOCUMENTS) or types.ZIP
 
 
-def _sniff_ole(data: bytes) -> str:
+def _promised(name: str, kinds: frozenset[str]) -> str:
+    """What the name says of a container that cannot be opened, if that is one of these; else ""."""
+    promised = PROMISED_SUFFIXES.get(suffix_of(name), ("",))[0]
+    return promised if promised in kinds else ""
+
+
+def _sniff_ole(data: bytes, name: str) -> str:
     import olefile
 
     try:
         with olefile.OleFileIO(io.BytesIO(data)) as container:
             names = {entry[0].lower() for entry in container.listdir(streams=True, storages=True)}
     except Exception:  # olefile raises struct, index, value and type errors on hostile bytes; each means: not readable
-        return types.OLE
+        return _promised(name, types.OLE_DOCUMENTS) or types.OLE
     for stream, media_type in types.OLE_STREAMS:
         if stream.lower() in names:
             return media_type
@@ -315,23 +322,24 @@ def _looks_binary(head: str) -> bool:
     return len(CONTROLS.findall(head)) > CONTROLS_ACCEPTED * len(head) + CONTROLS_ALWAYS_ACCEPTED
 
 
-def archive_type(data: bytes) -> str:
+def archive_type(data: bytes, name: str = "") -> str:
     """The media type when the content is an archive to unpack, a ZIP or a TAR (also packed in gzip or bzip2); else "".
 
-    A ZIP that is a document (office, e-book) is not an archive here, nor is a single compressed file. Cheap and safe
-    in any process: of a compressed file only the first block is unpacked.
+    A ZIP that is a document (office, e-book) is not an archive here, nor is a single compressed file. name: of a ZIP
+    that cannot be opened it tells whether it was to be a document. Cheap and safe in any process: of a compressed file
+    only the first block is unpacked.
     """
-    kind = packed_type(data)
+    kind = packed_type(data, name)
     if kind in COMPRESSED_TYPES:
         return TAR_TYPE if _begins_as_tar(data, kind) else ""
     return kind
 
 
-def packed_type(data: bytes) -> str:
+def packed_type(data: bytes, name: str = "") -> str:
     """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
     if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
         return ""
-    media_type = sniff(data, "")
+    media_type = sniff(data, name)
     return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
 
 

@@ -10,12 +10,12 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
-from collections_app.models import Collection, Document
+from collections_app.models import Collection, Document, IngestJob
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.filter_completions import complete
 from collections_app.services.documents.readers import name_readers
-from collections_app.services.documents.selection import count_facets
+from collections_app.services.documents.selection import DocumentFilter, count_facets
 from collections_app.services.governance.document_access import resolve
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
@@ -24,11 +24,14 @@ from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput
 
 DOCUMENTS_PER_PAGE = 50
+FAILED = "failed"  # as a state in the address: files that failed, in place of documents
+FAILED_SHOWN = 5  # above the documents
 
 
 @require_GET
 def list_documents(request: PageRequest, name: str) -> HttpResponse:
-    """The documents table; archived ones are shown when they are asked for. No rows under a filter that is wrong."""
+    """The documents table, with files that failed above; archived ones are shown when they are asked for. No rows under
+    a filter that is wrong."""
     collection = find_collection(name)
     wrong = ""
     try:
@@ -41,15 +44,22 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
     sort = request.GET.get("sort", "")
     sort = sort if sort in DOCUMENT_SORTS else "-updated"
     rows = matching.listed().order_by(*DOCUMENT_SORTS[sort])
-    page = page_of(request, rows, DOCUMENTS_PER_PAGE)
-    name_readers(page.object_list)
+    failed = IngestJob.objects.filter(collection=collection).unresolved().matching(document_filter.q).newest()
+    failed_only = request.GET.get("state") == FAILED
+    page = page_of(request, failed.listed() if failed_only else rows, DOCUMENTS_PER_PAGE)
+    if not failed_only:
+        name_readers(page.object_list)
+    beside = failed_only or page.number > 1 or document_filter != DocumentFilter(q=document_filter.q)
     context = {
         "collection": collection,
         "tab": "documents",
         "wanted": document_filter,
         "sort": sort,
         "page": page,
-        "is_filtered": document_filter.narrows or bool(wrong),
+        "failed_only": failed_only,
+        "failed_files": page if failed_only else [] if beside else failed.listed()[:FAILED_SHOWN],
+        "failed_total": failed.count(),
+        "is_filtered": document_filter.narrows or failed_only or bool(wrong),
         "wrong_filter": wrong,
         "expression": request.GET.get("filter", ""),
         "present_policy": policy_for(collection).as_dict(),

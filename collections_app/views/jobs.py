@@ -12,6 +12,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
@@ -22,8 +23,10 @@ from collections_app.models.jobs import ACTIVE_STATES, TROUBLED_STATES
 from collections_app.services.jobs.batches import batch_jobs, batch_progress, find_batches
 from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs, cancel_job
 from collections_app.services.jobs.queue import jobs_ahead
-from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
+from collections_app.services.jobs.retries import lasting_errors, retry_batch, retry_collection_jobs, retry_job
+from collections_app.services.uploads.replacements import dismiss_job, replace_file, unlock_file
 from collections_app.views.collections import find_collection
+from ragd.errors import InvalidInput
 
 JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
@@ -37,7 +40,11 @@ STATE_LINKS = (
     ("cancelled", gettext_lazy("Cancelled")),
 )
 BATCHES_PER_PAGE = 20
-CHANGED = {"retry": gettext_lazy("%(jobs)s queued for retry."), "cancel": gettext_lazy("%(jobs)s cancelled.")}
+CHANGED = {
+    "retry": gettext_lazy("%(jobs)s queued for retry."),
+    "cancel": gettext_lazy("%(jobs)s cancelled."),
+    "dismiss": gettext_lazy("%(jobs)s dismissed."),
+}
 
 
 def active_jobs(collection: Collection) -> dict[str, Any]:
@@ -111,7 +118,7 @@ def _totals(collection: Collection) -> dict[str, int]:
     """What the buttons over the list act on."""
     return IngestJob.objects.filter(collection=collection).aggregate(
         active_total=Count("pk", filter=Q(state__in=ACTIVE_STATES)),
-        failed_total=Count("pk", filter=Q(state="failed")),
+        failed_total=Count("pk", filter=Q(state="failed") & ~Q(error_type__in=lasting_errors())),
     )
 
 
@@ -133,14 +140,30 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
 
 @require_POST
 def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
-    """Retry or cancel one job, then back to where the button was."""
+    """Retry, cancel or dismiss one job, then back to where the button was."""
     target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
-    act = {"retry": retry_job, "cancel": cancel_job}[action]
+    act = {"retry": retry_job, "cancel": cancel_job, "dismiss": dismiss_job}[action]
     with RefusalMessages(request):
         act(target, actor=request.user)
         jobs = gettext("Job %(name)s") % {"name": target.doc_id or target.get_kind_display()}
         messages.success(request, CHANGED[action] % {"jobs": jobs})
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
+
+
+@sensitive_post_parameters("password")
+@require_POST
+def mend_job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
+    """Run a job whose file failed again: with the file that was chosen, else with the password that was typed."""
+    target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
+    with RefusalMessages(request):
+        if file := request.FILES.get("file"):
+            replace_file(target, file, actor=request.user)
+        elif "password" in request.POST:
+            unlock_file(target, request.POST["password"], actor=request.user)
+        else:
+            raise InvalidInput("choose the file that replaces it", field="file")
+        messages.success(request, gettext("%(name)s is processed again.") % {"name": target.doc_id})
+    return redirect(next_address(request, reverse("collections:job", args=[name, job_id])))
 
 
 @require_POST
@@ -182,11 +205,14 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
     collection = find_collection(name)
     result = get_object_or_404(IngestBatch, collection=collection, pk=batch_id)
     (progress,) = batch_progress([result])
+    jobs = batch_jobs(result)
+    unpacked = Q(kind=IngestJob.Kind.ARCHIVE, state=IngestJob.State.SUCCEEDED)
     context = {
         "collection": collection,
         "batch": result,
         "progress": progress,
-        "page": page_of(request, batch_jobs(result), JOBS_PER_PAGE),
+        "page": page_of(request, jobs.exclude(unpacked), JOBS_PER_PAGE),
+        "archives": jobs.filter(unpacked),
     }
     return render_page(request, "collections/batch.html", context, parts={"batch": "collections/parts/batch.html"})
 

@@ -32,7 +32,7 @@ def read(source: Source, assembly: Assembly) -> None:
         _note_properties(source.data, assembly)
         _add_content(source.data, assembly)
         return
-    package = Package(source.data, source.limits)
+    package = Package(source.data, source.limits, source.media_type)
     check_not_encrypted(package)
     read_properties(package, assembly)
     if "content.xml" not in package:

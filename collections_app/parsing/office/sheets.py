@@ -43,7 +43,7 @@ class Beside:
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
-    package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
+    package = Package(source.data, source.limits, source.media_type) if source.media_type in ZIPPED else None
     if package is not None and source.media_type == types.ODS:
         check_not_encrypted(package)
         read_properties(package, assembly)

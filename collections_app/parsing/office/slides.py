@@ -30,7 +30,7 @@ LEVEL_LIMIT = 8
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add every slide with its label "slide N". Raises ParseError."""
-    package = Package(source.data, source.limits)
+    package = Package(source.data, source.limits, source.media_type)
     part = main_part(package, MAIN)
     read_core_properties(package, assembly)
     unread = 0

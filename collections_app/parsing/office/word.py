@@ -37,7 +37,9 @@ def read(source: Source, assembly: Assembly) -> None:
         _read_wordml(source, assembly)
         return
     package: Parts = (
-        FlatPackage(source.data) if source.media_type == types.FLAT_OPC else Package(source.data, source.limits)
+        FlatPackage(source.data)
+        if source.media_type == types.FLAT_OPC
+        else Package(source.data, source.limits, source.media_type)
     )
     part = main_part(package, MAIN)
     read_core_properties(package, assembly)

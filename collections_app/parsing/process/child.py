@@ -27,7 +27,7 @@ from typing import Any
 
 from collections_app.parsing import assembly
 from collections_app.parsing.archives import expand_archive
-from collections_app.parsing.process import confinement, process, scan_requests
+from collections_app.parsing.process import confinement, process, scan_requests, unlock_requests
 from collections_app.parsing.scans.packing import unpack_recognized
 from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
@@ -222,6 +222,9 @@ def answer(connection: Connection, line: socket.socket, request: dict[str, Any])
                 return False
             if "draw" in request:
                 scan_requests.send_drawing(connection, data, request)
+                return False
+            if "unlock" in request:
+                unlock_requests.send_unlocked(connection, data, request)
                 return False
             pages = unpack_recognized(recognized) if recognized else {}
             document = assembly.read_document(Source(data, request["name"], "", limits, recognized=pages))

@@ -12,20 +12,22 @@ from django.utils import timezone
 
 from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.models.jobs import IngestJobQuerySet
+from collections_app.services.jobs.retries import lasting_errors
 
 Status = Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
 
 RATE_WINDOW = timedelta(minutes=1)
 ALIVE_WITHIN = timedelta(minutes=1)
 
-# Documents are all jobs but those that only unpack others. Rates are of the last minute while there is work.
+# Files are all jobs but those that unpacked others. Rates are of the last minute while there is work.
 PROGRESS = """
 SELECT batch_id,
-       count(*) FILTER (WHERE kind <> 'archive') AS documents,
+       count(*) FILTER (WHERE kind <> 'archive' OR state <> 'succeeded') AS documents,
        count(*) FILTER (WHERE state = 'queued') AS queued,
        count(*) FILTER (WHERE state = 'running') AS running,
        count(*) FILTER (WHERE state = 'succeeded' AND kind <> 'archive') AS succeeded,
        count(*) FILTER (WHERE state = 'failed') AS failed,
+       count(*) FILTER (WHERE state = 'failed' AND error_type <> ALL(%(lasting)s)) AS retryable,
        count(*) FILTER (WHERE state = 'cancelled') AS cancelled,
        count(*) FILTER (WHERE state = 'quarantined') AS quarantined,
        count(*) FILTER (WHERE state = 'succeeded' AND unchanged) AS unchanged,
@@ -43,7 +45,8 @@ FROM ingest_jobs WHERE batch_id = ANY(%(ids)s) GROUP BY batch_id
 class BatchProgress:
     """One batch as it is now.
 
-    documents: with jobs; done: of them ended, one way or another. documents_per_minute, chunks_per_s: of the last
+    documents: with jobs, archives only until they are unpacked; done: of them ended, one way or another. retryable: of
+    those that failed, what another attempt may help. documents_per_minute, chunks_per_s: of the last
     minute while there is work, of the whole afterwards; None where nothing was measured. remaining_s: at that rate.
     interrupted: there is work and no worker. took_s: from the first start to the last end, or until now.
     """
@@ -56,6 +59,7 @@ class BatchProgress:
     running: int
     succeeded: int
     failed: int
+    retryable: int
     cancelled: int
     quarantined: int
     unchanged: int
@@ -78,6 +82,20 @@ class BatchProgress:
         return self.failed + self.quarantined + self.batch.rejected
 
     @property
+    def pending(self) -> int:
+        return self.queued + self.running
+
+    @property
+    def passed_over(self) -> int:
+        """Cancelled, or needed no job because they were stored like that or were to be skipped."""
+        return self.cancelled + self.batch.skipped + self.batch.unchanged
+
+    @property
+    def total(self) -> int:
+        """All files: those that succeeded, the errors, and what is pending or passed over."""
+        return self.succeeded + self.errors + self.pending + self.passed_over
+
+    @property
     def percent(self) -> int:
         return 100 * self.done // self.documents if self.documents else 100
 
@@ -88,6 +106,7 @@ def batch_progress(batches: Sequence[IngestBatch]) -> list[BatchProgress]:
         return []
     now = timezone.now()
     params: dict[str, Any] = {"ids": [batch.pk for batch in batches], "now": now, "lately": now - RATE_WINDOW}
+    params["lasting"] = lasting_errors()
     with connection.cursor() as cursor:
         cursor.execute(PROGRESS, params)
         names = [column.name for column in cursor.description or ()]
@@ -109,7 +128,7 @@ def batch_jobs(batch: IngestBatch) -> IngestJobQuerySet:
 
 def _progress(batch: IngestBatch, row: dict[str, Any] | None, now: datetime, *, has_worker: bool) -> BatchProgress:
     names = (
-        "documents", "queued", "running", "succeeded", "failed", "cancelled", "quarantined", "unchanged",
+        "documents", "queued", "running", "succeeded", "failed", "retryable", "cancelled", "quarantined", "unchanged",
         "endpoint_waits", "chunks",
     )  # fmt: skip
     counts = {name: row[name] if row else 0 for name in names}

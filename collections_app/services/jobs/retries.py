@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, F, OuterRef
 from django.utils import timezone
 
 from collections_app.access_context import require
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
-from collections_app.models.jobs import IngestJobQuerySet
+from collections_app.models.jobs import LASTING_ERRORS, SCANNED, IngestJobQuerySet
+from collections_app.parsing.scans.engines import find_engine
 from collections_app.services.governance import audit
 from collections_app.services.jobs.queue import QUICK_LANE, check_queue, send_jobs, supersede_jobs
 from ragd import telemetry
@@ -47,7 +49,7 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
             supersede_jobs(current.collection, [current.doc_id], "superseded by the retry of another job")
         if current.generation is not None:
             reopen_generation(current.generation)
-        _queue_again([current])
+        queue_again([current])
         audit.record(actor, [current], audit.CHANGE, "retried")
     current.refresh_from_db()
     return current
@@ -56,7 +58,8 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
 def retry_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
     """Queue again what failed of a batch, and nothing else; returns how many. ServiceError 429 when that is too many.
 
-    What was quarantined or cancelled, or whose document is under way by another job, stays as it is.
+    What failed for good (`can_succeed`), was quarantined or cancelled, or whose document is under way by another job,
+    stays as it is.
     """
     require(Permission.WRITE, batch.collection_id)
     retried = _retry_failed(IngestJob.objects.filter(batch=batch))
@@ -76,7 +79,7 @@ def retry_collection_jobs(collection: Collection, *, actor: audit.Actor = None) 
 
 def _retry_failed(jobs: IngestJobQuerySet) -> int:
     """Newest first, one per document: an older failure of a document that came again says nothing any more."""
-    failed = jobs.filter(state=State.FAILED, kind__in=(*READ_AGAIN, Kind.ARCHIVE))
+    failed = can_succeed(jobs).filter(kind__in=(*READ_AGAIN, Kind.ARCHIVE))
     check_queue(failed.count())
     seen: set[tuple[int, str]] = set()
     retried = 0
@@ -85,11 +88,21 @@ def _retry_failed(jobs: IngestJobQuerySet) -> int:
         with transaction.atomic():
             rows = list(_told_newer(failed.filter(created_at__lt=before)).newest()[:RETRIED_AT_ONCE])
             chosen = _worth_retrying(rows, seen)
-            _queue_again(chosen)
+            queue_again(chosen)
             retried += len(chosen)
         if len(rows) < RETRIED_AT_ONCE:
             return retried
         before = rows[-1].created_at
+
+
+def can_succeed(jobs: IngestJobQuerySet) -> IngestJobQuerySet:
+    """Those that failed and may end differently in another attempt."""
+    return jobs.failed().exclude(error_type__in=lasting_errors())
+
+
+def lasting_errors() -> list[str]:
+    """Types of errors that another attempt here would meet again."""
+    return [*LASTING_ERRORS, *([] if find_engine(settings.RAGD_OCR) else [SCANNED])]
 
 
 def _told_newer(jobs: IngestJobQuerySet) -> Any:
@@ -117,13 +130,16 @@ def _worth_retrying(rows: Sequence[Any], seen: set[tuple[int, str]]) -> list[Ing
     return chosen
 
 
-def _queue_again(jobs: Sequence[IngestJob]) -> None:
+def queue_again(jobs: Sequence[IngestJob]) -> None:
+    """With all attempts that a job may have; those before still count among its attempts. What was fetched is fetched
+    again. The caller holds the rows."""
+    fetched = [job.pk for job in jobs if job.kind == Kind.FETCH]
+    IngestJob.objects.filter(pk__in=fetched, kind=Kind.FETCH).update(upload=None)
     ids = [job.pk for job in jobs]
     IngestJob.objects.filter(pk__in=ids).update(
         state=State.QUEUED,
         stage=Stage.QUEUED,
-        attempts=0,
-        attempts_forgiven=0,
+        attempts_forgiven=F("attempts"),
         error="",
         error_type="",
         stages=[],

@@ -111,7 +111,7 @@ def _keep(collection: Collection, job: IngestJob, progress: JobProgress, fetch_r
             upload = _unchanged(collection, job, fetch_result.sha256)
         else:
             upload = store_upload(collection, job.doc_id, fetch_result.name, fetch_result.content)
-            if archive_type(fetch_result.content):
+            if archive_type(fetch_result.content, fetch_result.name):
                 _make_archive(job)
         IngestJob.objects.filter(pk=job.pk).update(upload=upload.pk, origin=job.origin, kind=job.kind)
     job.upload_id = upload.pk

@@ -55,12 +55,12 @@ def _is_taken(attachment: Attachment) -> bool:
     """Pictures in mails are signatures and photographs far more often than scans."""
     if is_image(attachment.media_type):
         return False
-    return is_readable(attachment.media_type) or bool(archive_type(attachment.data))
+    return is_readable(attachment.media_type) or bool(archive_type(attachment.data, attachment.name))
 
 
 def _offer(parent: str, attachment: Attachment) -> UploadItem:
     doc_id = f"{parent}/{attachment.name}"
     origin: dict[str, Any] = {"type": "attachment", "of": parent}
-    if archive_type(attachment.data):
+    if archive_type(attachment.data, attachment.name):
         origin["prefix"] = f"{doc_id}/"
     return UploadItem(HeldFile(attachment.name, attachment.data), doc_id, origin=origin)

@@ -61,7 +61,7 @@ def _preview(planner: Planner, file: UploadedFile, entry: Entry) -> list[PlanLin
     if is_refused(entry):
         return [planner.decide(entry)]
     content = file.read()
-    is_archive = bool(archive_type(content))
+    is_archive = bool(archive_type(content, file.name or ""))
     line = planner.decide(replace(entry, sha256=hashlib.sha256(content).hexdigest()), is_archive=is_archive)
     if line.status != "archive":
         return [line]

@@ -254,7 +254,7 @@ def _enqueue_file(collection: Collection, offered: UploadItem, planner: Planner,
         )  # fmt: skip
     entry = _entry(offered, offered.file.size or 0)
     content = b"" if is_refused(entry) else offered.file.read()
-    is_archive = bool(content) and bool(archive_type(content))
+    is_archive = bool(content) and bool(archive_type(content, name))
     sha256 = hashlib.sha256(content).hexdigest()
     line = planner.decide(replace(entry, sha256=sha256), is_archive=is_archive)
     if line.status == "rejected":

@@ -15,7 +15,7 @@ from collections_app.services.endpoints.providers import ProviderState, provider
 from collections_app.services.governance.audit import Actor
 from collections_app.services.jobs.batches import BatchProgress, batch_progress
 from collections_app.services.jobs.queue import QueueState, queue_state
-from collections_app.services.jobs.retries import retry_collection_jobs
+from collections_app.services.jobs.retries import can_succeed, retry_collection_jobs
 from collections_app.services.worker.maintenance import SWEEP_REPORT
 from evaluation_app.models import GoldenSet, Span, SpanWriter
 from retrieval_app.models import QueryRun
@@ -182,7 +182,7 @@ def _active_batches() -> list[BatchProgress]:
 
 def retry_all_failed(actor: Actor) -> int:
     """What failed in any collection, one job per document; returns how many. ServiceError 429 when that is too many."""
-    names = IngestJob.objects.failed().order_by().values("collection").distinct()
+    names = can_succeed(IngestJob.objects.all()).order_by().values("collection").distinct()
     records = Collection.objects.live().filter(pk__in=names).by_name()
     return sum(retry_collection_jobs(collection, actor=actor) for collection in records)
 

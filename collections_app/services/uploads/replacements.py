@@ -1,0 +1,120 @@
+"""Another file for a job that failed, or the same without its password: the job runs again, under the same document ID.
+
+A password is handed to the parser's child process and kept nowhere; what is stored is the copy without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.access_context import current_access, elevated, require
+from collections_app.domain.permissions import Permission
+from collections_app.errors import ServiceError
+from collections_app.models import IngestJob, Upload
+from collections_app.models.library import name_actor
+from collections_app.parsing import ParseError, archive_type, unlock
+from collections_app.services.documents.files import open_content, parse_limits, store_upload
+from collections_app.services.governance import audit
+from collections_app.services.governance.waiting_lists import sender_of
+from collections_app.services.indexing.stored_documents import lock_documents
+from collections_app.services.jobs.queue import check_queue, supersede_jobs
+from collections_app.services.jobs.retries import queue_again
+from collections_app.services.uploads.upload_plan import Entry, RefusedError, check_size
+from collections_app.services.uploads.uploads import HeldFile, UploadedFile
+from ragd.errors import InvalidInput
+
+Kind, State = IngestJob.Kind, IngestJob.State
+NO_SOURCE = ("type", "url", "endpoint", "bucket", "key", "found")  # of the origin of what was fetched
+
+
+def replace_file(job: IngestJob, file: UploadedFile, *, actor: audit.Actor = None) -> IngestJob:
+    """Run a failed job again with another file, whatever that is called. Its document keeps ID, tags and metadata.
+
+    An archive takes the place of an archive only, and a document that of a document. Raises InvalidInput for a file
+    that is not taken, ServiceError 409 for a job that has not failed or whose document is gone, 429 for a full queue.
+    """
+    require(Permission.WRITE, job.collection_id)
+    name = file.name or "file"
+    try:
+        check_size(Entry(job.doc_id, "", file.size or 0, name))
+    except RefusedError as refusal:
+        raise InvalidInput(refusal.message, field="file") from None
+    content = file.read()
+    if bool(archive_type(content, name)) != (job.kind == Kind.ARCHIVE):
+        wanted = "an archive" if job.kind == Kind.ARCHIVE else "one document"
+        raise InvalidInput(f"{name} cannot replace this file: {wanted} was expected", field="file")
+    return _run_with(job, HeldFile(name, content), "uploaded a replacement", actor)
+
+
+def unlock_file(job: IngestJob, password: str, *, actor: audit.Actor = None) -> IngestJob:
+    """Run a job again that failed on a password, with a copy of its file that has none.
+
+    Raises InvalidInput for a password that does not open the file or a format whose protection is not read,
+    ServiceError 409 for a job that has not failed or whose file is gone.
+    """
+    require(Permission.WRITE, job.collection_id)
+    upload = Upload.objects.listed().filter(pk=job.upload_id or 0).first()
+    if upload is None or job.error_type != "encrypted":
+        raise _refused(job)
+    if not password:
+        raise InvalidInput("type the password of the file", field="password")
+    try:
+        with open_content(upload.pk) as locked:
+            content = unlock(locked, upload.name, password, limits=parse_limits())
+    except ParseError as error:
+        raise InvalidInput(error.message, field="password") from None  # whose cause may hold what was typed
+    return _run_with(job, HeldFile(upload.name, content), "unlocked the file", actor)
+
+
+def dismiss_job(job: IngestJob, *, actor: audit.Actor = None) -> None:
+    """Give up a file that failed: its bytes are deleted and its job counts as cancelled. ServiceError 409 otherwise."""
+    require(Permission.WRITE, job.collection_id)
+    with transaction.atomic():
+        current = _hold(job)
+        IngestJob.objects.filter(pk=current.pk).update(state=State.CANCELLED, upload=None)
+        _drop(current.upload_id)
+        audit.record(actor, [current], audit.CHANGE, f"dismissed by {name_actor(actor)}")
+
+
+def _run_with(job: IngestJob, file: HeldFile, message: str, actor: audit.Actor) -> IngestJob:
+    check_queue(1, file.size)
+    with transaction.atomic():
+        lock_documents(job.collection, [])
+        current = _hold(job)
+        supersede_jobs(job.collection, [job.doc_id], "superseded by a newer upload of the same document")
+        with elevated(Permission.WRITE, job.collection_id):  # as for every upload
+            upload = store_upload(job.collection, current.doc_id, file.name, file.content)
+        origin: dict[str, Any] = {name: value for name, value in current.origin.items() if name not in NO_SOURCE}
+        held = tuple(origin["held"]) if "held" in origin else None
+        if current.kind == Kind.ARCHIVE:
+            origin |= {"type": "archive", "done": 0}
+        kind = Kind.FILE if current.kind == Kind.FETCH else current.kind
+        values = {"origin": origin | sender_of(current_access(), held), "upload": upload, "source": file.name}
+        IngestJob.objects.filter(pk=current.pk).update(kind=kind, created_by=name_actor(actor), **values)
+        _drop(current.upload_id)
+        queue_again([current])
+        audit.record(actor, [current], audit.CHANGE, message)
+    current.refresh_from_db()
+    return current
+
+
+def _hold(job: IngestJob) -> IngestJob:
+    """The row, held; ServiceError 409 unless it is of a file that failed."""
+    rows = IngestJob.objects.troubled().files().select_for_update(of=("self",))
+    current = rows.filter(pk=job.pk).first()
+    if current is None:
+        raise _refused(job)
+    return current
+
+
+def _refused(job: IngestJob) -> ServiceError:
+    return ServiceError(
+        f"the job of {job.doc_id!r} has no file that failed by now; look at it again", type="conflict", status=409
+    )
+
+
+def _drop(upload_id: int | None) -> None:
+    """The file that failed, unless another job needs it."""
+    Upload.objects.filter(pk=upload_id or 0, jobs=None).delete()
