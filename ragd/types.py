@@ -26,6 +26,7 @@ VECTOR_TYPES: tuple[VectorType, ...] = ("vector", "halfvec")
 COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
 CODES = "codes"  # the list that a hybrid search adds for the codes of a query (`ragd.search.codes`)
+HOP_LISTS = ("hop2", "hop3")  # the lists that a plan with hops adds (`ragd.search.hop_search`)
 
 RRF_K = 60
 RRF_K_MAX = 1_000_000
@@ -34,6 +35,7 @@ WEIGHT_MAX = 1e6
 FINAL_K = 12
 CANDIDATE_POOL = 50
 POOL_MAX = 1000
+HOPS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,8 @@ class RetrievePlan:
     ef_search: HNSW beam, at least the pool is used. rerank names one of the store's rerankers, which orders the whole
     fused pool before the cut to k; None: the fused order stays.
     compress: "sentences" or "window", spans of the k results within token_budget words (None: 600); None: no spans.
+    hops: 1 retrieves once; each hop more retrieves by the names and terms that the one before brought in
+    (`ragd.search.hops`).
     """
 
     mode: Mode = "hybrid"
@@ -227,6 +231,7 @@ class RetrievePlan:
     rerank: str | None = None
     compress: CompressKind | None = None
     token_budget: int | None = None
+    hops: int = 1
 
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, MODES)
@@ -234,6 +239,7 @@ class RetrievePlan:
         _between("k", self.k, 1, POOL_MAX)
         _between("candidate_pool", self.candidate_pool, 1, POOL_MAX)
         _between("rrf_k", self.rrf_k, 1, RRF_K_MAX)
+        _between("hops", self.hops, 1, HOPS_MAX)
         if self.ef_search is not None:
             _between("ef_search", self.ef_search, 1, 1000)
         # Floats for every list, so that plans that mean the same have the same hash.
@@ -257,8 +263,9 @@ class RetrievePlan:
         return max(self.k, self.candidate_pool)
 
     def as_dict(self) -> dict[str, Any]:
-        """Canonical JSON form: every field, filters as lists."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        """Canonical JSON form: every field, filters as lists. Without `hops` where it is 1: a plan keeps the hash that
+        it had before there were hops."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "hops" or self.hops > 1}
         return values | {"weights": dict(self.weights), "filters": self.filters.as_dict()}
 
     @property

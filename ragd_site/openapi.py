@@ -21,7 +21,7 @@ from evaluation_app.scoring.sampling import PER_DAY_MAX
 from evaluation_app.spans.exports.formats import FORMATS
 from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS
 from ragd import telemetry
-from ragd.types import POOL_MAX, RRF_K_MAX, ChunkKind
+from ragd.types import HOPS_MAX, POOL_MAX, RRF_K_MAX, ChunkKind
 from retrieval_app.runs.lineage import DAYS_MAX
 from retrieval_app.runs.query_pipeline import QUERY_CHARS_MAX
 
@@ -103,6 +103,7 @@ BODIES: Mapping[str, Schema] = {
     "candidate_pool": COUNT,
     "rrf_k": {"minimum": 1, "maximum": RRF_K_MAX},
     "ef_search": COUNT,
+    "hops": {"minimum": 1, "maximum": HOPS_MAX},
     "token_budget": {"minimum": 1, "maximum": 10_000_000},
     "weights": {"format": "weights"},
     "kind": {"enum": list(get_args(ChunkKind))},

@@ -49,6 +49,7 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rerank", help="a reranker's name, or none")
     parser.add_argument("--compress", choices=(*COMPRESS_KINDS, OFF), help="spans of the results")
     parser.add_argument("--token-budget", type=int, help="words that --compress keeps")
+    parser.add_argument("--hops", type=int, help="2 or 3: also look for the names that the results bring in")
     parser.add_argument("--tag-any", action="append", help="at least one of these tags; repeatable")
     parser.add_argument("--tag-all", action="append", help="every one of these tags; repeatable")
     parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="equal text; repeatable")

@@ -17,8 +17,8 @@ from ragd.telemetry import metrics
 CALLS = (telemetry.CHAT, telemetry.EMBEDDINGS)
 STAGES = frozenset(
     {
-        telemetry.QUERY, telemetry.LEXICAL, telemetry.VECTOR, telemetry.FUSE, telemetry.COMPRESS, telemetry.RERANK,
-        telemetry.EVALUATE, telemetry.PARSE, telemetry.CHUNK, telemetry.STORE,
+        telemetry.QUERY, telemetry.LEXICAL, telemetry.VECTOR, telemetry.HOP, telemetry.FUSE, telemetry.COMPRESS,
+        telemetry.RERANK, telemetry.EVALUATE, telemetry.PARSE, telemetry.CHUNK, telemetry.STORE,
     }
 )  # fmt: skip
 

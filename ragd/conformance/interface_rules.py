@@ -112,6 +112,7 @@ def plans_are_checked(bench: Bench, cases: Cases) -> None:
         "ef_search": 0,
         "weights": {"vector": -1.0},
         "token_budget": 0,
+        "hops": 4,
     }.items():
         refusal = lambda payload={field: value}: RetrievePlan.from_dict(payload)  # noqa: E731
         cases.refused(f"{field} = {value!r}", refusal, field=field, error=ragd.InvalidInput)

@@ -7,15 +7,17 @@ both lists would pass it. So a chunk with a code of the query stands in one list
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ragd.types import CODES, Candidate, ListRank, RetrievePlan
+from ragd.types import CODES, HOP_LISTS, LISTS, Candidate, ListRank, RetrievePlan
 
 CHARS_MIN = 3  # of a code
 CHUNKS_MAX = 3  # of the lexical list that hold it: more, and it says little
 CODES_MAX = 20  # of one question
+HOP_WEIGHT = 0.97
 
 # Letters of scripts that set blanks between words, and digits; parts that a sign joins are one code.
 _SIGN = "0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
@@ -38,8 +40,17 @@ def add_codes(text: str, lists: Mapping[str, list[Candidate]], plan: RetrievePla
 
 
 def weights_of(lists: Iterable[str], plan: RetrievePlan) -> dict[str, float]:
-    """What each of the lists counts in the fusion."""
-    return {name: plan.weights.get(name, 1.0) for name in lists}
+    """What each of the lists counts in the fusion of the plan."""
+    return list_weights(lists, plan.weights)
+
+
+def list_weights(lists: Iterable[str], stated: Mapping[str, float]) -> dict[str, float]:
+    """1 where nothing is stated. A list of a hop counts as the lists of the first retrieval do together, and a little
+    less: its first chunk comes behind their first two."""
+    names = list(lists)
+    weights = {name: float(stated.get(name, 1.0)) for name in names if name not in HOP_LISTS}
+    first = math.fsum(weights[name] for name in LISTS if name in weights) or 1.0
+    return weights | {name: first * HOP_WEIGHT for name in names if name in HOP_LISTS}
 
 
 def codes_of(text: str) -> list[str]:

@@ -16,6 +16,8 @@ from ragd.search.candidates import narrows
 from ragd.search.codes import add_codes, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
+from ragd.search.hop_search import Hops, search_hops
+from ragd.search.hops import Link
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, read_state, vector_list
 from ragd.store.store import Store, StoreState
@@ -47,7 +49,7 @@ class Retrieval:
     candidates are the first k of reranked. spans is what compress() made of candidates, [] when the plan asks for none;
     tokens_before and tokens_after count the words of the candidates and of their spans, None without compress.
     exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the query (words when
-    nothing was embedded).
+    nothing was embedded). links: of the chunks that a hop found, by their key, how.
     """
 
     candidates: list[Candidate]
@@ -61,6 +63,7 @@ class Retrieval:
     timings_ms: dict[str, float]
     exact: bool | None
     query_tokens: int
+    links: Mapping[tuple[str, int], Link] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -113,7 +116,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         metadata=_facts(plan, store),
     ) as span:
         if vector is not None:
-            needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid"
+            needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid" or plan.hops > 1
             with clock.time("vector"), telemetry.vector_span(pool=plan.pool) as listed:
                 lists["vector"], exact = vector_list(vector, plan, store, state, whole_pool=needs_pool)
                 telemetry.record_counts(listed, exact=exact)
@@ -123,6 +126,13 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
             fused = _fuse(lists, plan)
+        hops = Hops()
+        if plan.hops > 1:
+            with clock.time("hops"):
+                hops = search_hops(text, vector, fused, plan, store, state)
+                if hops.lists:
+                    lists |= hops.lists
+                    fused = _fuse(lists, plan)
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
         telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
@@ -141,6 +151,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         timings_ms=clock.took_ms,
         exact=exact,
         query_tokens=query_tokens,
+        links=hops.links,
     )
 
 

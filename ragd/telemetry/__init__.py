@@ -68,6 +68,7 @@ from ragd.telemetry.spans import compress_span as compress_span
 from ragd.telemetry.spans import current_trace_id as current_trace_id
 from ragd.telemetry.spans import current_traceparent as current_traceparent
 from ragd.telemetry.spans import fuse_span as fuse_span
+from ragd.telemetry.spans import hop_span as hop_span
 from ragd.telemetry.spans import lexical_span as lexical_span
 from ragd.telemetry.spans import pipeline_span as pipeline_span
 from ragd.telemetry.spans import query_span as query_span

@@ -40,7 +40,7 @@ TEXT_JSON_NAMES = frozenset(
     }
 )  # fmt: skip
 TEXT_JSON_KEYS = frozenset({"snippet", "content", "arguments", "result", "response", "stop"})
-TEXT_LIST_NAMES = frozenset({names.REQUEST_STOP_SEQUENCES})
+TEXT_LIST_NAMES = frozenset({names.REQUEST_STOP_SEQUENCES, f"{names.OWN}terms", f"{names.OWN}links"})
 URL_NAMES = frozenset({names.URL_FULL, names.HTTP_URL, names.HTTP_TARGET})  # the part after "?" is text
 
 Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]

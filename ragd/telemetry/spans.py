@@ -238,6 +238,10 @@ def fuse_span(*, method: str, lists_count: int) -> AbstractContextManager[Span]:
     return stage(names.FUSE, method=method, lists_count=lists_count)
 
 
+def hop_span(*, hop: int, seeds: Sequence[str]) -> AbstractContextManager[Span]:
+    return stage(names.HOP, hop=hop, seeds=list(seeds))
+
+
 def compress_span(*, query: str, input_count: int) -> AbstractContextManager[Span]:
     return stage(names.COMPRESS, query=query, input_count=input_count)
 

@@ -48,6 +48,10 @@ class PlanFields(Schema):
         None, description="Spans of the results: the best sentences, or those with their neighbours"
     )
     token_budget: int | None = Field(None, description="Words that compress keeps in all; default 600")
+    hops: int = Field(
+        1, description="2 or 3: also retrieve by the names and terms that the results bring in; for questions that need"
+        " more than one document"
+    )  # fmt: skip
 
     def stated(self) -> dict[str, Any]:
         """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""
@@ -119,7 +123,7 @@ class AskRequest(AnswererOptions, ModelFields, SearchRequest):
 class SavedPlanOut(Schema):
     collection: str = Field(validation_alias="collection.name")
     name: str
-    plan: Stored[RetrievePlan] = Field(description="Every field, also those that were not stated")
+    plan: Stored[RetrievePlan] = Field(description="Every field, also those that were not stated; hops from 2 on")
     plan_hash: str = Field(validation_alias="retrieve_plan.hash")
     description: str
     is_default: bool
@@ -139,6 +143,13 @@ class SpanOut(Schema):
     content: str
     score: float = Field(description="Share of the question's terms in its best sentence, rare terms counting more")
     tokens: int
+
+
+class HopLink(Schema):
+    hop: int = Field(description="2 or 3")
+    term: str = Field(description="The name that was looked for")
+    doc_id: str = Field(description="Where it was read")
+    chunk_index: int
 
 
 class SearchResult(Schema):
@@ -163,6 +174,7 @@ class SearchResult(Schema):
     tags: list[str]
     revision: int
     spans: list[SpanOut] | None = Field(None, description="What compress kept of it; only where the plan compresses")
+    link: HopLink | None = Field(None, description="How a hop found it; only of a chunk that one did")
 
 
 class CompressionOut(Schema):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ragd.search.hops import Link
 from ragd.types import Candidate
 from retrieval_app.citations.citations import Citation, place_in_document
 from retrieval_app.citations.places import is_written, page_of, path_of, place_of
@@ -16,10 +18,13 @@ def chunk_key(candidate: Candidate) -> str:
     return f"{candidate.doc_id}#{candidate.chunk_index}"
 
 
-def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
-    """One result. rank starts at 1; start and end are characters of the document; page is None where there is none."""
+def result_dict(candidate: Candidate, rank: int, link: Link | None = None) -> dict[str, Any]:
+    """One result. rank starts at 1; start and end are characters of the document; page is None where there is none.
+
+    "link" is there for a chunk that a hop found: {hop, term, doc_id, chunk_index}, the term and where it was read.
+    """
     metadata = dict(candidate.metadata)
-    return {
+    result = {
         "doc_id": candidate.doc_id,
         "chunk_index": candidate.chunk_index,
         "content": candidate.content,
@@ -41,6 +46,7 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
         "tags": list(candidate.tags),
         "revision": candidate.revision,
     }
+    return result | {"link": asdict(link)} if link else result
 
 
 def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

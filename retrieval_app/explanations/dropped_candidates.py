@@ -13,7 +13,7 @@ from ragd.conditions import first_failure
 from ragd.insight.disabled_chunks import would_be_rank
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.retrieval import Retrieval
-from ragd.types import CODES, Candidate, Filters, RetrievePlan
+from ragd.types import CODES, HOP_LISTS, Candidate, Filters, RetrievePlan
 from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.explanations.score_arithmetic import Parts
 
@@ -147,7 +147,7 @@ def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidat
     if len(retrieval.lists) < 2:
         return
     for name, candidates in retrieval.lists.items():
-        if name == CODES:  # most chunks hold none
+        if name == CODES or name in HOP_LISTS:  # most chunks hold no code, and no name of a hop
             continue
         keys = {candidate.key for candidate in candidates}
         last = candidates[-1].score if candidates else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -27,7 +27,7 @@ from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
-from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
+from ragd.types import HOP_LISTS, POOL_MAX, Candidate, Filters, RetrievePlan, Vector
 from retrieval_app.citations.places import page_of
 from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
@@ -54,6 +54,7 @@ def explain(
     and arithmetic (see `retrieval_app.explanations.score_arithmetic.row_arithmetic`), with highlights: [start, end,
     lexeme] in content and in context. words: what each word of the query counts. losses: see
     `retrieval_app.explanations.dropped_candidates.DroppedCandidate`.
+    links: by key, how a hop found a chunk: {hop, term, doc_id, chunk_index}.
     approximate: both vector lists where the collection has an HNSW index, else None. statements: the SQL that ran, each
     with its plan; analyze has the database run them again and measure.
     as_of: of the collection as it was then. Raises what `retrieve_detailed` and `read_as_of` raise.
@@ -84,7 +85,8 @@ def hide_texts(explanation: dict[str, Any], collection: Collection) -> dict[str,
         start = stored.get(key, "").find(text)  # a piece of what is hidden holds no half of a secret
         visible = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
         spans.append({**span, "content": visible})
-    return explanation | {"spans": spans}
+    links = {key: link | {"term": policy.show(link["term"])} for key, link in explanation["links"].items()}
+    return explanation | {"spans": spans, "links": links}
 
 
 @dataclass
@@ -146,6 +148,7 @@ class _Explanation:
             "candidates": candidates,
             "words": [word.as_dict() for word in self.words],
             "losses": [loss.as_dict() for loss in losses],
+            "links": {f"{doc_id}#{index}": asdict(link) for (doc_id, index), link in retrieval.links.items()},
             "spans": retrieval.spans,
             "tokens_before": retrieval.tokens_before,
             "tokens_after": retrieval.tokens_after,
@@ -169,7 +172,7 @@ class _Explanation:
     @cached_property
     def lists(self) -> Lists:
         """What the lists hold below their pool, and would hold without the filters or with what is disabled."""
-        bare = replace(self.plan, rerank=None, compress=None, token_budget=None)
+        bare = replace(self.plan, rerank=None, compress=None, token_budget=None, hops=1)
         pool = min(POOL_MAX, self.plan.pool + BEYOND_POOL)
         deeper = self._retrieve(replace(bare, candidate_pool=pool)).lists
         unfiltered = self._retrieve(replace(bare, filters=Filters())).lists if self.plan.filters else {}
@@ -255,7 +258,7 @@ class _Explanation:
         """The vector list by the exact scan and through the HNSW index, and how much of the first the second found."""
         if not self.state.vector_index or self.plan.mode == "lexical":
             return None
-        bare = replace(self.plan, mode="vector", rerank=None, compress=None, token_budget=None)
+        bare = replace(self.plan, mode="vector", rerank=None, compress=None, token_budget=None, hops=1)
         exact, indexed = self._retrieve(replace(bare, exact="always")), self._retrieve(replace(bare, exact="never"))
         truth, result = ([chunk_key(item) for item in each.lists["vector"]] for each in (exact, indexed))
         k = self.plan.k
@@ -284,7 +287,7 @@ def columns_of(retrieval: Retrieval, plan: RetrievePlan) -> list[dict[str, Any]]
     locations: dict[str, dict[str, int]] = {}
     for name, candidates in stages:
         sources = list(locations) if name == "fused" else list(locations)[-1:]
-        if name == "lexical":
+        if name == "lexical" or name in HOP_LISTS:
             sources = []
         rows = [_row(candidate, rank, {source: locations[source] for source in sources}, name)
                 for rank, candidate in enumerate(candidates, 1)]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 from ragd.insight.score_parts import CosineParts, WordShare
 from ragd.models.reranking import AnyReranker
+from ragd.search.codes import weights_of
 from ragd.search.retrieval import Retrieval
 from ragd.types import Candidate, RetrievePlan
 
@@ -40,8 +41,9 @@ def fused_terms(retrieval: Retrieval, plan: RetrievePlan) -> dict[tuple[str, int
     terms: dict[tuple[str, int], list[dict[str, Any]]] = {}
     if len(retrieval.lists) < 2:
         return terms
+    weights = weights_of(retrieval.lists, plan)
     for name, candidates in retrieval.lists.items():
-        weight = float(plan.weights.get(name, 1.0))
+        weight = float(weights[name])
         for rank, candidate in enumerate(candidates, 1):
             term = {"list": name, "weight": weight, "rrf_k": plan.rrf_k, "rank": rank}
             terms.setdefault(candidate.key, []).append(term | {"share": weight / (plan.rrf_k + rank)})

@@ -31,16 +31,18 @@ DEFAULTS: dict[str, object] = {
     "weight_vector": gettext_lazy("measured"),
     "weight_lexical": gettext_lazy("measured"),
     "token_budget": CompressPolicy().token_budget or 0,
+    "hops": 1,
 }
 HELP_TEXTS = {
     "plan": gettext_lazy("Fields below override the preset."),
     "mode": gettext_lazy("Hybrid combines vector and keyword search."),
     "rrf_k": gettext_lazy("Each rank r contributes 1 / (constant + r)."),
     "token_budget": gettext_lazy("Words kept by compression."),
+    "hops": gettext_lazy("2 or 3 also look for the names that the results bring in."),
     "metadata": gettext_lazy('For example {"year": 2024}.'),
     "filter": gettext_lazy("Compares page, section, language, dates, tags, metadata.KEY and more."),
 }
-SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "as_of")
+SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "hops", "as_of")
 
 
 class AskForm(AsOfForm, PlanFields):

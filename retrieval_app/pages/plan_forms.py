@@ -12,13 +12,13 @@ from collections_app.domain.filter_language import write_filter
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
 from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
-from ragd.types import POOL_MAX, RetrievePlan
+from ragd.types import HOPS_MAX, POOL_MAX, RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
 
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
-NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget")
-STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget")
+NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget", "hops")
+STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget", "hops")
 MODES = [
     ("hybrid", gettext_lazy("Hybrid")),
     ("vector", gettext_lazy("Vector")),
@@ -55,6 +55,7 @@ class PlanFields(forms.Form):
     token_budget = forms.IntegerField(
         label=gettext_lazy("Max context tokens"), required=False, min_value=1, max_value=TOKEN_BUDGET_MAX
     )
+    hops = forms.IntegerField(label=gettext_lazy("Hops"), required=False, min_value=1, max_value=HOPS_MAX)
     tags_any = TagsField(label=gettext_lazy("Any of these tags"), required=False)
     tags_all = TagsField(label=gettext_lazy("All of these tags"), required=False)
     metadata = ObjectField(

@@ -13,6 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.filter_language import write_json
 from ragd.insight.ranking_comparison import kendall_tau, overlap_at, rank_moves
+from ragd.types import HOP_LISTS
 from retrieval_app.explanations.dropped_candidates import REASONS
 from retrieval_app.explanations.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks, mark_pieces
 from retrieval_app.models import QueryRun
@@ -24,6 +25,8 @@ TITLES = {
     "vector": gettext_lazy("Vector"),
     "lexical": gettext_lazy("Keyword"),
     "codes": gettext_lazy("Codes"),
+    "hop2": gettext_lazy("Hop 2"),
+    "hop3": gettext_lazy("Hop 3"),
     "fused": gettext_lazy("Fused"),
     "reranked": gettext_lazy("Reranked"),
     "final": gettext_lazy("Final"),
@@ -67,7 +70,7 @@ class ShownRow:
     """One row of a column. path: the document's title and the chunk's own heading, "" when there is none.
 
     ranks: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
-    results. gain: ranks won; mark: "new" or "gone" beside another plan.
+    results. gain: ranks won; mark: "new" or "gone" beside another plan. term: the name by which a hop found it.
     """
 
     row: Mapping[str, Any]
@@ -79,6 +82,7 @@ class ShownRow:
     formula: str = ""
     gain: int | None = None
     mark: str = ""
+    term: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ def _show_row(
         formula=_formula(candidate) if column == "final" and "fused" in row["from"] else "",
         gain=gain,
         mark="" if other is None or is_known else "new" if side == "B" else "gone",
+        term=explanation["links"][row["key"]]["term"] if column in HOP_LISTS else "",
     )
 
 
@@ -232,6 +237,7 @@ def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | N
         "key": key,
         "ranks": positions,
         "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
+        "link": explanation["links"].get(key),
         "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
         "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),
         "context_pieces": mark_pieces(candidate["context"], candidate["highlights"]["context"]),
@@ -259,7 +265,7 @@ def compare_finals(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[
 
 def plan_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """(field, before, after) of every field that differs; the parts of weights and filters by themselves."""
-    one, other = _flat(before), _flat(after)
+    one, other = ({"hops": 1} | _flat(plan) for plan in (before, after))
     return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]
 
 

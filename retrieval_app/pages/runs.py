@@ -26,6 +26,8 @@ from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, refuse, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
+from ragd.search.codes import list_weights
+from ragd.types import HOP_LISTS
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.citations.places import path_of
 from retrieval_app.models import QueryRun
@@ -42,7 +44,7 @@ RUNS_PER_PAGE = 50
 SCORE_FILTERS = ("measure", "score_below", "score_above")
 SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 RECENT_QUESTIONS = 6
-STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "first_token", "answer", "total")
+STAGES = ("embed_query", "vector", "lexical", "fuse", "hops", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
 
 
@@ -178,7 +180,8 @@ def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> Sa
 
 
 def _list_names(run: QueryRun) -> list[str]:
-    return [name for name in ("vector", "lexical", "codes") if any(name in result["ranks"] for result in run.results)]
+    names = ("vector", "lexical", "codes", *HOP_LISTS)
+    return [name for name in names if any(name in result["ranks"] for result in run.results)]
 
 
 def _source_rows(run: QueryRun) -> list[SourceRow]:
@@ -204,7 +207,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 marker=markers.get(_chunk_of(result)),
                 place=(source or result).get("place") or result["page"],
                 ranks=positions,
-                arithmetic=_arithmetic(run, positions),
+                arithmetic=_arithmetic(run, positions) if "fused" in ranks else "",
                 before=_rank_before(ranks),
             )
         )
@@ -228,11 +231,9 @@ def _rank_before(ranks: Mapping[str, Mapping[str, Any]]) -> int | None:
 
 
 def _arithmetic(run: QueryRun, locations: list[tuple[str, int | None, float | None]]) -> str:
-    """The sum that fused the ranks, "" when nothing was fused."""
-    if run.plan_mode != "hybrid":
-        return ""
-    rrf_k, weights = run.plan.get("rrf_k"), run.plan.get("weights", {})
-    terms = [f"{weights.get(name, 1):g} / ({rrf_k} + {rank})" for name, rank, _ in locations if rank is not None]
+    """The sum that fused the ranks."""
+    rrf_k, weights = run.plan.get("rrf_k"), list_weights(run.lists, run.plan.get("weights", {}))
+    terms = [f"{weights[name]:g} / ({rrf_k} + {rank})" for name, rank, _ in locations if rank is not None]
     return " + ".join(terms)
 
 

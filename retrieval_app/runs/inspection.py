@@ -361,7 +361,8 @@ def _hide(retrieval: Retrieval, policy: SecurityPolicy) -> Retrieval:
     for span in retrieval.spans:
         before, after = retrieval.candidates[span["rank"] - 1], hidden[span["rank"] - 1]
         spans.append({**span, "content": _cut(span, before, after, policy)})
-    return replace(retrieval, candidates=hidden, spans=spans)
+    links = {key: replace(link, term=policy.hide(link.term)) for key, link in retrieval.links.items()}
+    return replace(retrieval, candidates=hidden, spans=spans, links=links)
 
 
 def _cut(span: Mapping[str, Any], before: Candidate, after: Candidate, policy: SecurityPolicy) -> str:

@@ -323,7 +323,10 @@ def _retrieve(
         run.store_state, run.generation = state | past.as_dict(), past.generation
     corrector.note(run)
     retrieval = inspection.inspect_sources(run, collection, pipeline.span, result)
-    results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
+    results = [
+        result_dict(candidate, rank, retrieval.links.get(candidate.key))
+        for rank, candidate in enumerate(retrieval.candidates, 1)
+    ]
     compresses = retrieval.tokens_before is not None
     run.results = with_spans(results, retrieval.spans) if compresses else results
     if compresses:

@@ -27,6 +27,9 @@ STAGES = {
     "fuse": gettext_lazy("Fusion"),
     "fused": gettext_lazy("Fusion"),
     "generate": gettext_lazy("Generation"),
+    "hop2": gettext_lazy("Hop 2"),
+    "hop3": gettext_lazy("Hop 3"),
+    "hops": gettext_lazy("Hops"),
     "inspect": gettext_lazy("Guardrails"),
     "lexical": gettext_lazy("Keyword search"),
     "rerank": gettext_lazy("Reranking"),
@@ -40,7 +43,7 @@ SCORES = {
     "rerank": gettext_lazy("Reranker score"),
     "rrf": gettext_lazy("Fusion score"),
 }
-LISTS = {"codes": "code", "lexical": "kw", "vector": "vec"}
+LISTS = {"codes": "code", "hop2": "hop 2", "hop3": "hop 3", "lexical": "kw", "vector": "vec"}
 
 
 @register.simple_tag

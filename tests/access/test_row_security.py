@@ -208,3 +208,21 @@ def test_statements_under_a_policy_may_run_in_parallel() -> None:
         called = {name: kind for name, kind in cursor.fetchall() if re.search(rf"\b{re.escape(name)}\(", policies)}
     assert len(called) > 5
     assert [name for name, kind in called.items() if kind != "s"] == []
+
+
+def test_a_hop_reads_no_name_and_finds_no_chunk_of_a_hidden_document(marsh: Marsh) -> None:
+    """d1 is narrowed to ada. The way leads from d4 to it, and from it to d5."""
+    texts = {
+        "d4": "The pontoon is kept by Halden Works.", "d1": "Halden Works belongs to Mira Stroem.",
+        "d5": "Mira Stroem lives far away.", "d6": "Halden Works is closed on Sundays.",
+    }  # fmt: skip
+    index([chunk for name, text in texts.items() for chunk in make_chunks(name, text)], marsh.store())
+    plan = RetrievePlan(mode="lexical", k=6, hops=3)
+
+    def reached(user: User) -> set[str]:
+        with using_access(access_of_user(user)):
+            found = retrieve_detailed("Who keeps the pontoon?", plan, marsh.store())
+        return {doc_id for doc_id, _ in found.links} | {link.doc_id for link in found.links.values()}
+
+    assert reached(marsh.ada) == {"d4", "d1", "d5", "d6"}
+    assert reached(marsh.bob) == {"d4", "d6"}

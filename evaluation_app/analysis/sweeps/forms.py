@@ -99,6 +99,7 @@ class SweepForm(forms.Form):
         help_text=gettext_lazy("Affects answers only."),
     )  # fmt: skip
     token_budget = ValuesField(label=gettext_lazy("Max context tokens"), number=int, example="300, 600")
+    hops = ValuesField(label=gettext_lazy("Hops"), number=int, example="1, 2")
 
     def __init__(self, *args: Any, golden_set: GoldenSet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -127,6 +128,7 @@ class SweepForm(forms.Form):
         data = self.cleaned_data
         names = (
             "mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget",
+            "hops",
         )  # fmt: skip
         grid: dict[str, list[Any]] = {name: data[name] for name in names if data[name]}
         if data["weight_lexical"]:

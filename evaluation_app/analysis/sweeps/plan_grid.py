@@ -18,6 +18,7 @@ COMBINATIONS_MAX = 4096
 OFF = "none"
 FIELDS = (
     "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", "rerank", "compress", "token_budget",
+    "hops",
 )  # fmt: skip
 ANSWERING = ("compress", "token_budget")  # change what an answerer reads, and no ranking
 TITLES: Mapping[str, str] = {
@@ -31,6 +32,7 @@ TITLES: Mapping[str, str] = {
     "rerank": "Rerank",
     "compress": "Compress",
     "token_budget": "Max context tokens",
+    "hops": "Hops",
 }
 
 

@@ -31,6 +31,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     worth_of,
 )
 from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, mode_title, stored_table
+from ragd.types import HOP_LISTS
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.playground import address_of_run
 
@@ -38,7 +39,7 @@ EARLIER_RUNS = 12
 EARLIER_COLUMNS = 2
 HEADLINE_SCORES = 5
 SHOWN_ELSEWHERE = ("explanation", "likely", "store_state", "components", "citations", "estimates")
-LIST_NAMES = ("vector", "lexical", "codes", "fused", "reranked")
+LIST_NAMES = ("vector", "lexical", "codes", *HOP_LISTS, "fused", "reranked")
 
 
 @dataclass(frozen=True, slots=True)

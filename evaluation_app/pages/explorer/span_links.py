@@ -31,6 +31,7 @@ STAGE_WORDS = {
     "aitf.rag.retrieve": gettext_lazy("Retrieval"),
     names.LEXICAL: gettext_lazy("Keyword search"),
     names.VECTOR: gettext_lazy("Vector search"),
+    names.HOP: gettext_lazy("Hop"),
     names.FUSE: gettext_lazy("Fusion"),
     "aitf.rag.rerank": gettext_lazy("Reranking"),
     names.COMPRESS: gettext_lazy("Compression"),

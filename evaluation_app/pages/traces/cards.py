@@ -16,12 +16,13 @@ from collections_app.models import Collection, Document
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.span_texts import is_kept
 from ragd.telemetry import names
+from ragd.types import HOP_LISTS
 
 PIECE = re.compile(r"\.(\d+)\.document\.(id|content|score|metadata)")
 LIST_FIELD = re.compile(rf"{re.escape(names.DOC_LIST)}\.(.+)\.(rank|score)")
 SNIPPET_CHARS = 420
 TELLING = (names.DOC_ID, names.EXCEPTION_TYPE, names.EVALUATION_NAME, names.TOOL_NAME)  # what an event is about
-LISTS = ("vector", "lexical", "codes", "fused", "reranked")
+LISTS = ("vector", "lexical", "codes", *HOP_LISTS, "fused", "reranked")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ STAGES = (
     (names.RETRIEVE, "retrieve"),
     (names.VECTOR, "retrieve"),
     (names.LEXICAL, "retrieve"),
+    (names.HOP, "retrieve"),
     (names.FUSE, "rank"),
     (names.RERANK, "rank"),
     (names.COMPRESS, "rank"),

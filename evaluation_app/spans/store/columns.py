@@ -20,7 +20,7 @@ OI_KINDS = ("CHAIN", "EMBEDDING", "RETRIEVER", "RERANKER", "LLM", "EVALUATOR", "
 OTEL_KINDS = ("INTERNAL", "CLIENT", "SERVER", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("OK", "ERROR", "UNSET")
 OWN_TYPES = (
-    telemetry.LEXICAL, telemetry.VECTOR, telemetry.FUSE, telemetry.COMPRESS,
+    telemetry.LEXICAL, telemetry.VECTOR, telemetry.HOP, telemetry.FUSE, telemetry.COMPRESS,
     telemetry.INGEST, telemetry.PARSE, telemetry.CHUNK, telemetry.STORE,
     names.FETCH, names.UNPACK, names.FILL, names.BUILD_INDEX, names.PROBE,
 )  # fmt: skip

@@ -1,0 +1,206 @@
+"""Hops: what the chunks of one retrieval name and the question does not is looked for in a further one.
+
+A question may need two documents of which only the first shares words with it: the first says which company makes the
+engine, the second who founded that company. Each hop takes the names and defined terms of the best chunks so far,
+weighs them, and `ragd.search.hop_search` retrieves the chunks that hold one. No model takes part, nothing is drawn by
+chance: equal input gives equal links.
+
+A name is a sequence of capitalised words, a quoted title, the text of a link, an identifier (a word with a digit, an
+underscore, a capital inside, or of capitals alone), what a sentence defines ("X is a ..."), and the document's title.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ragd.text.sentences import split_sentences
+from ragd.types import Candidate
+
+SEEDS = 5  # chunks whose names are read
+TERMS_MAX = 6  # names that a hop looks for
+TERM_CHARS_MAX = 80
+MENTIONS_MAX = 400  # of one chunk
+LIGHTEST = 0.4  # a name that weighs less beside the heaviest is not looked for
+NEAR = 0.8  # what the sentence before adds: it says whom "it" stands for
+FLOOR = 0.05  # what a sentence that shares no word with the question counts
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_NAME = r"[^\W\d_a-zß-öø-ÿ][\w'’-]*"
+_JOINERS = r"(?:of|the|and|de|del|della|di|da|du|la|le|les|von|van|der|den|und|zu|&)"
+_JOINER = re.compile(rf"{_JOINERS}\b ?|in |on |at |for ", re.IGNORECASE)
+_AND = re.compile(r" (?:and|und|&) ")
+_INNER = re.compile(r"(?<=[\w,;)] )[^\W\d_a-zß-öø-ÿ][\w'’-]*")
+_CAPITALISED = re.compile(rf"(?<![\w-]){_NAME}(?:[ \u00a0](?:(?:{_JOINERS}[ \u00a0]){{0,2}}{_NAME}|\d+(?![\w.])))*")
+_QUOTED = re.compile(r"[\"“„«`]([^\"“”„«»`\n]{2,80})[\"”“»`]|\[([^\]\n]{2,80})\]\(")
+_IDENTIFIER = re.compile(r"(?<![\w/])(?=[\w./-]*(?:\d|_|[a-z][A-Z]|[A-Z]{2}))[A-Za-z][\w]*(?:[-./:]\w+)*")
+_DEFINED = re.compile(
+    r"^[\s*_>#-]*(?:an? |the )?([^\s.,;:!?][^.,;:!?\n]{1,50}?)[*_]* (?:is|are|means|refers to|denotes) (?:an? |the )",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name as a chunk writes it. key: of the chunk. share: how much of the question its sentence is about, 0 to 1."""
+
+    text: str
+    key: tuple[str, int]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """A name that a hop looks for: where it was read, and what it weighs, higher first."""
+
+    text: str
+    key: tuple[str, int]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """That a hop found a chunk: by which term, which it read in which chunk."""
+
+    hop: int
+    term: str
+    doc_id: str
+    chunk_index: int
+
+
+def fold(text: str) -> str:
+    """Small letters, one blank between words: names that are written alike are the same."""
+    return " ".join(text.casefold().split())
+
+
+def words_of(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def find_mentions(query: str, pool: Sequence[Candidate], seeds: Sequence[Candidate]) -> list[Mention]:
+    """The names that the seeds hold and the query does not, in the order of the seeds and of their texts.
+
+    pool: the chunks that tell rare words of the query from common ones; the seeds are among them. Each name once per
+    chunk, at the sentence that shares most with the query. A name all of whose words are in the query is none.
+    """
+    known = set(words_of(query))
+    rarity, usage = rare_words(known, pool), usage_in(pool)
+    mentions: list[Mention] = []
+    for seed in seeds:
+        best: dict[str, Mention] = {}
+        about = set(words_of(seed.context))
+        before: set[str] = set()
+        for sentence in _sentences(seed):
+            words = about | set(words_of(sentence))
+            share = max(FLOOR, _share(words, rarity), NEAR * _share(words | before, rarity))
+            before = words
+            for text in names_in(sentence, usage):
+                if set(words_of(text)) <= known:
+                    continue
+                name = fold(text)
+                if name not in best or share > best[name].share:
+                    best[name] = Mention(text, seed.key, share)
+        mentions.extend(best.values())
+    return mentions
+
+
+def rare_words(words: Iterable[str], pool: Sequence[Candidate]) -> dict[str, float]:
+    """Each word with its inverse frequency in the pool, as shares of 1; {} where no word is rarer than another."""
+    texts = [set(words_of(candidate.text)) for candidate in pool]
+    held = Counter(word for text in texts for word in text)
+    weights = {word: math.log((len(texts) + 1) / (held[word] + 0.5)) for word in sorted(words) if held[word]}
+    weights = {word: max(0.0, weight) for word, weight in weights.items()}
+    total = math.fsum(weights.values())
+    return {word: weight / total for word, weight in weights.items()} if total else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How texts write words. small: some place in small letters. inner: capitalised within a sentence; in small letters
+    here."""
+
+    small: frozenset[str] = frozenset()
+    inner: frozenset[str] = frozenset()
+
+
+def usage_in(pool: Sequence[Candidate]) -> Usage:
+    text = "\n".join(candidate.text for candidate in pool)
+    inner = {match[0].casefold() for match in _INNER.finditer(text)}
+    return Usage(frozenset(word for word in _WORD.findall(text) if word.islower()), frozenset(inner))
+
+
+def names_in(sentence: str, usage: Usage = Usage()) -> list[str]:
+    """The names in a sentence, in order of their first place, each once as it is written first."""
+    found = [(match.start(), match[1] or match[2]) for match in _QUOTED.finditer(sentence)]
+    found += [(match.start(), match[0]) for match in _IDENTIFIER.finditer(sentence)]
+    for match in _CAPITALISED.finditer(sentence):
+        begins = not any(map(str.isalnum, sentence[: match.start()]))
+        found += [(match.start(), part) for part in _capitalised(match[0], begins, usage)]
+    if defined := _DEFINED.match(sentence):
+        found.append((defined.start(1), defined[1]))
+    names: dict[str, str] = {}
+    for _, text in sorted(found, key=lambda each: (each[0], -len(each[1]), each[1]))[:MENTIONS_MAX]:
+        clean = text.strip(" \t'’-_*#:.,;")
+        if 2 < len(clean) <= TERM_CHARS_MAX and any(map(str.isalpha, clean)):
+            names.setdefault(fold(clean), clean)
+    return list(names.values())
+
+
+def _capitalised(text: str, begins: bool, usage: Usage) -> Iterator[str]:
+    """The sequence, and what an "and" joins. The first word of a sentence is capitalised anyhow: alone it is a name
+    where other sentences capitalise it inside; before others it belongs to them where none writes it small."""
+    first, _, rest = text.partition(" ")
+    if begins and not rest and first.casefold() not in usage.inner:
+        return
+    if rest and (_JOINER.fullmatch(first) or (begins and first.casefold() in usage.small)):
+        text = _JOINER.sub("", rest, count=1) if _JOINER.match(rest + " ") else rest
+    yield text
+    parts = _AND.split(text)
+    if len(parts) > 1:
+        yield from parts
+
+
+def weigh(mentions: Sequence[Mention], rarity: Mapping[str, float], seen: Iterable[str] = ()) -> list[Bridge]:
+    """The best names by rarity * the share of the sentence / the place of the chunk, heaviest first, ties by the name.
+
+    rarity: folded name -> its inverse document frequency; one that is missing leads nowhere. seen: folded names of
+    hops before. A name that several chunks hold counts where it weighs most; ties by the order of the mentions.
+    """
+    gone = set(seen)
+    places: dict[tuple[str, int], int] = {}
+    for mention in mentions:
+        places.setdefault(mention.key, len(places) + 1)
+    best: dict[str, Bridge] = {}
+    for mention in mentions:
+        name = fold(mention.text)
+        if name in gone or not rarity.get(name):
+            continue
+        weight = rarity[name] * mention.share / math.sqrt(places[mention.key])
+        if name not in best or weight > best[name].weight:
+            best[name] = Bridge(mention.text, mention.key, weight)
+    heaviest = sorted(best.values(), key=lambda bridge: (-bridge.weight, fold(bridge.text)))[:TERMS_MAX]
+    return [bridge for bridge in heaviest if bridge.weight >= heaviest[0].weight * LIGHTEST]
+
+
+def holds(text: str, name: str) -> bool:
+    """Whether a folded text holds a folded name as whole words."""
+    start = text.find(name)
+    while start >= 0:
+        end = start + len(name)
+        if not (start and text[start - 1].isalnum()) and not (end < len(text) and text[end].isalnum()):
+            return True
+        start = text.find(name, start + 1)
+    return False
+
+
+def _sentences(seed: Candidate) -> Iterator[str]:
+    yield from (part for part in re.split(r"\n| > ", seed.context) if part)
+    for start, end in split_sentences(seed.content):
+        yield seed.content[start:end]
+
+
+def _share(words: set[str], rarity: Mapping[str, float]) -> float:
+    return math.fsum(weight for word, weight in rarity.items() if word in words)
