@@ -67,7 +67,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
-    path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
+    path("runs/<uuid:run_id>/trace/", trace_views.trace_of_run, name="run-trace"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
@@ -112,7 +112,7 @@ urlpatterns = [
     path(f"{SET}/import/", golden_transfers.import_questions, name="import-golden"),
     path(f"{SET}/export.<str:format>", golden_transfers.export_questions, name="export-golden"),
     # scores of live traffic
-    path("runs/<uuid:run_id>/score/", run_scores.show_score, name="run-score"),
+    path("runs/<uuid:run_id>/evaluation/", run_scores.show_score, name="run-score"),
     path("runs/<uuid:run_id>/judge/", run_scores.judge, name="judge-run"),
     path("evaluation/live/", live_traffic.live, name="live"),
     path("evaluation/live/<str:name>/", live_traffic.live_collection, name="live-collection"),

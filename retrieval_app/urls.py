@@ -2,17 +2,27 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app.pages import ask_stream, calibration, collection_panels, playground, receipts, runs
+from retrieval_app.pages import (
+    ask_stream,
+    calibration,
+    collection_panels,
+    playground,
+    receipts,
+    run_list,
+    run_page,
+    runs,
+)
 
 app_name = "retrieval"
 urlpatterns = [
     path("ask/", runs.ask, name="ask"),
     path("ask/stream/", ask_stream.stream_answer, name="ask-stream"),
-    path("runs/", runs.list_runs, name="runs"),
-    path("runs/log/", runs.download_log, name="run-log"),
-    path("runs/<uuid:run_id>/", runs.show_run, name="run"),
+    path("runs/", run_list.list_runs, name="runs"),
+    path("runs/log/", run_list.download_log, name="run-log"),
+    path("runs/<uuid:run_id>/", run_page.show_run, name="run"),
+    path("runs/<uuid:run_id>/ranking/", run_page.show_ranking, name="run-ranking"),
     path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
-    path("runs/<uuid:run_id>/replay/", runs.replay_run, name="replay"),
+    path("runs/<uuid:run_id>/replay/", run_page.replay_run, name="replay"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
         collection_panels.of_chunk,

@@ -165,7 +165,7 @@ def by_page(fields: Json) -> tuple[str, str]:
     answer = visitor.post("/ask/", form)
     assert answer.status_code == 302, answer.content.decode()
     run_id = answer["Location"].split("run=")[1]
-    pages = [visitor.get(address).content.decode() for address in (answer["Location"], f"/runs/{run_id}/")]
+    pages = [visitor.get(address).content.decode() for address in (answer["Location"], f"/runs/{run_id}/ranking/")]
     return tuple(canonical_json(read_rows(page)) for page in pages)  # type: ignore[return-value]
 
 

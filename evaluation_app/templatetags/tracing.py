@@ -11,8 +11,6 @@ from evaluation_app.pages.traces.waterfall import WaterfallRow
 register = template.Library()
 
 BAR_Y, BAR_HEIGHT, CRITICAL_Y = 3, 9, 13
-LABEL_GAP_PX = 6
-CHAR_PX = 6.8
 
 # One pattern per stage, so that the stages can be told apart without their colours. Each draws on a filled tile.
 PATTERNS: dict[str, str] = {
@@ -60,7 +58,7 @@ def critical_swatch() -> SafeString:
 
 @register.simple_tag
 def waterfall_bar(row: WaterfallRow) -> SafeString:
-    """The bar of a row with the stretches of the critical path below it and what was counted beside or on it."""
+    """The bar of a row with the stretches of the critical path below it."""
     critical = format_html_join(
         "",
         '<rect class="critical" x="{}%" y="{}" width="{}%" height="2.5"/>',
@@ -68,7 +66,7 @@ def waterfall_bar(row: WaterfallRow) -> SafeString:
     )
     return format_html(
         '<svg aria-hidden="true"><title>{}</title><rect class="bar" data-stage="{}" fill="url(#wf-{})" x="{}%" y="{}" '
-        'width="{}%" height="{}" rx="1.5"/>{}</svg>{}',
+        'width="{}%" height="{}" rx="1.5"/>{}</svg>',
         _tell(row),
         row.stage,
         row.stage,
@@ -77,33 +75,12 @@ def waterfall_bar(row: WaterfallRow) -> SafeString:
         max(row.width, 0.2),
         BAR_HEIGHT,
         critical,
-        _label(row),
     )
 
 
 def _tell(row: WaterfallRow) -> str:
     waited = f", critical path {row.critical_ms:,.1f} ms" if row.critical_ms else ""
     return f"{row.span.name}: from {row.offset_ms:,.1f} ms, {row.duration_ms:,.1f} ms long{waited}"
-
-
-def _label(row: WaterfallRow) -> SafeString:
-    """The label beside its bar; one that has to stand on it gets a ground of its own."""
-    if not row.label:
-        return SafeString("")
-    at_end = row.label_side == "left"
-    ground = SafeString("")
-    if row.label_side == "on":
-        ground = format_html('<rect x="2" y="1" width="{}" height="13" rx="2"/>', round(len(row.label) * CHAR_PX) + 8)
-    return format_html(
-        '<svg class="wf-label" aria-hidden="true"><svg x="{}%" overflow="visible">{}'
-        '<text x="{}" y="11" text-anchor="{}">{}</text></svg></svg><span class="sr-only">{}</span>',
-        round(row.label_x, 3),
-        ground,
-        -LABEL_GAP_PX if at_end else LABEL_GAP_PX,
-        "end" if at_end else "start",
-        row.label,
-        row.label,
-    )
 
 
 @register.simple_tag

@@ -134,6 +134,7 @@ RULES: dict[str, Rule] = {
     "retrieval:runs": Rule(READ, ASK),
     "retrieval:run-log": Rule(READ, READ),
     "retrieval:run": Rule(READ, ASK),
+    "retrieval:run-ranking": Rule(READ, ASK),
     "retrieval:receipt": Rule(READ, READ),
     "retrieval:replay": Rule(ASK, ASK),
     "retrieval:playground": Rule(ASK, ASK),

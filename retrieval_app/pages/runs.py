@@ -1,29 +1,23 @@
-"""Ask a question, and look at what was asked."""
+"""Ask a question, and what the pages of a run show of it."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
-from django.contrib import messages
-from django.db.models import Count
 from django.http import HttpResponse
-from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 from django_htmx.http import push_url
 
 from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
 from ragd.search.codes import list_weights
@@ -31,18 +25,11 @@ from ragd.types import HOP_LISTS
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.citations.places import path_of
 from retrieval_app.models import QueryRun
-from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.pages.calibration import describe_correction
-from retrieval_app.pages.forms import ALL, AskForm, RunFilterForm, initial_of
+from retrieval_app.pages.forms import AskForm, initial_of
 from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.replay import Replayed, search_again
-from retrieval_app.runs.run_log import RunLog, send_log
-from retrieval_app.runs.score_filter import offered_measures, scored
 
-RUNS_PER_PAGE = 50
-SCORE_FILTERS = ("measure", "score_below", "score_above")
-SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 RECENT_QUESTIONS = 6
 STAGES = ("embed_query", "vector", "lexical", "fuse", "hops", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
@@ -154,19 +141,12 @@ def describe_run(run: QueryRun) -> dict[str, Any]:
         "playground_href": address_of_run(run) if lives else "",
         "answer_html": render_answer(run.answer or "", run.citations, partial(draw_citation, run, lives)),
         "timings": sorted(run.timings_ms.items(), key=_stage_order),
-        "longest": _longest_stage(run),
         "rows": _source_rows(run),
         "list_names": _list_names(run),
         "sentence_total": len(sentences),
         "cited_sentences": sum(bool(sentence["markers"]) for sentence in sentences),
         "quoted_sentences": sum(sentence["supported"] is True for sentence in sentences),
     } | describe_correction(run, lives)
-
-
-def _longest_stage(run: QueryRun) -> tuple[str, float] | None:
-    """(stage, ms) of the stage that took longest; None for a run that reached none."""
-    stages = [(took, stage) for stage, took in run.timings_ms.items() if stage != "total"]
-    return max(stages)[::-1] if stages else None
 
 
 def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
@@ -246,93 +226,3 @@ def _document_href(run: QueryRun, doc_id: str, start: int, end: int, revision: i
     """The document's page with the place marked and scrolled to."""
     address = reverse("collections:document", args=[run.collection_name, doc_id])
     return f"{address}?start={start}&end={end}&revision={revision}#cited"
-
-
-def _read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
-    """The filter that the address holds, and its values by field; None for what is wrong, or is as it is anyway."""
-    form = RunFilterForm(request.GET)
-    form.is_valid()
-    values = {name: form.cleaned_data.get(name) for name in form.fields}
-    return form, values | ({"environment": None} if values["environment"] == QueryRun.Environment.PRODUCTION else {})
-
-
-def _filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
-    """The rows of a filter of the page: of production unless it names another environment, or all."""
-    environment = values["environment"] or QueryRun.Environment.PRODUCTION
-    by_column = {name: value for name, value in values.items() if name not in SCORE_FILTERS}
-    runs = QueryRun.objects.filtered(**{**by_column, "environment": None if environment == ALL else environment})
-    measure, below, above = (values[name] for name in SCORE_FILTERS)
-    return runs.filter(scored(measure, below, above)) if measure else runs
-
-
-def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """(label, runs, address) of the environments with runs that match, where the filter's own has none."""
-    rows = _filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
-    counts = dict(rows.annotate(Count("pk")))
-    return [
-        (str(label), counts[name], _address_of_filter(values | {"environment": name}))
-        for name, label in QueryRun.Environment.choices
-        if name in counts
-    ]
-
-
-@require_GET
-def list_runs(request: PageRequest) -> HttpResponse:
-    form, values = _read_filter(request)
-    address = _address_of_filter(values)
-    page = page_of(request, _filtered_runs(values).for_lists(), RUNS_PER_PAGE)
-    context = {
-        "form": form,
-        "page": page,
-        "others": () if page.paginator.count else _other_environments(values),
-        "is_filtered": bool(address),
-        "run_filter": address,
-        "models": QueryRun.objects.recent_models(),
-        "measures": offered_measures(),
-        "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
-        "collections": Collection.objects.live().by_name(),
-    }
-    return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
-
-
-@require_GET
-def download_log(request: PageRequest) -> HttpResponseBase:
-    """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
-    _, values = _read_filter(request)
-    with RefusalMessages(request):
-        return send_log(request, RunLog(_filtered_runs(values)))
-    return redirect(f"{reverse('retrieval:runs')}?{request.GET.urlencode()}")
-
-
-@require_GET
-def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
-    before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
-    replay = {"replay": Replayed(before, run)} if before else {}
-    return render_page(request, "retrieval/run.html", describe_run(run) | _beside(request, run) | replay)
-
-
-def _beside(request: PageRequest, run: QueryRun) -> dict[str, Any]:
-    """The runs before and after it in the list that the address filters. run_filter: that filter as it stands there."""
-    _, values = _read_filter(request)
-    newer, older = _filtered_runs(values | {"environment": values["environment"] or run.environment}).beside(run)
-    return {"newer": newer, "older": older, "run_filter": _address_of_filter(values)}
-
-
-def _address_of_filter(requested: Mapping[str, Any]) -> str:
-    """ "?status=error" of what is set; "" where nothing is. Times as ISO 8601."""
-    stated = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in requested.items()}
-    selected = {name: value for name, value in stated.items() if value not in (None, "")}
-    return f"?{urlencode(selected)}" if selected else ""
-
-
-@require_POST
-def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """Run the stored plan and question again; the new run's page says what differs."""
-    run = get_object_or_404(QueryRun, pk=run_id)
-    try:
-        again = search_again(run, door=QueryRun.Door.PAGE, user=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, gettext("Replay failed: %(message)s") % {"message": error.message})
-        return redirect(run)
-    return redirect(again if again.pk else run)

@@ -85,10 +85,14 @@ on("click", "a[data-drawer]", async (link, event) => {
   if (!isPlainClick(event)) return;
   event.preventDefault();
   const pane = find("[data-pane]", link.closest("[data-split]") ?? document.createElement("div"));
-  if (pane?.offsetParent) { // a wide screen has room for the span beside its trace
-    findAll(".wf-row.chosen").forEach((row) => row.classList.remove("chosen"));
-    link.closest(".wf-row")?.classList.add("chosen");
-    if (await fillPart(pane, link.href, "#detail")) pane.scrollTop = 0;
+  if (pane?.offsetParent) { // a wide screen has room for the span beside its trace; its address goes with the page's
+    const span = decodeURIComponent(new URL(link.href).pathname.split("/").at(-2));
+    findAll(".wf-row").forEach((row) => row.classList.toggle("chosen", row.dataset.span === span));
+    if (!(await fillPart(pane, link.href, "#detail"))) return;
+    pane.scrollTop = 0;
+    const shown = new URL(location);
+    shown.searchParams.set("span", span);
+    history.replaceState(history.state, "", shown);
     return;
   }
   const drawer = find("#drawer");

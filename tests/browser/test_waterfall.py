@@ -75,7 +75,9 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     QueryRun.objects.filter(pk=run.pk).update(trace_id=TRACE, created_at=timezone.now())
     run.refresh_from_db()
     store_spans(run)
+    visit.look("light", 1200)
     page = visit.go(f"/runs/{run.pk}/")
+    page.get_by_role("navigation", name="Query run").get_by_role("link", name="Trace").click()
 
     rows = page.locator(".wf-row")
     expect(rows).to_have_count(5)
@@ -100,12 +102,22 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     expect(page).to_have_url(re.compile(rf"/traces/{TRACE}/spans/chat%20gpt/\?tab=openinference#attributes$"))
     page.keyboard.press("Escape")
     expect(page.locator("#drawer")).not_to_be_visible()
-    expect(page).to_have_url(re.compile(f"/runs/{run.pk}/$"))
+    expect(page).to_have_url(re.compile(f"/runs/{run.pk}/trace/$"))
+
+    visit.look("light", 1360)
+    page.locator(".wf-row a", has_text="chat gpt").click()
+    expect(page.locator("[data-pane] h1")).to_have_text("chat gpt")
+    expect(page.locator(".wf-row.chosen")).to_have_attribute("data-span", "chat gpt")
+    visit.go(page.url.removeprefix(visit.base))
+    expect(page.locator("[data-pane] h1")).to_have_text("chat gpt")
+    expect(page.locator(".wf-row.chosen")).to_have_attribute("data-span", "chat gpt")
+    page.go_back()
+    expect(page.locator(".run-page #results")).to_be_visible()
 
     found = []
     looks: tuple[tuple[str, Literal["light", "dark"], int], ...] = (
-        (f"/runs/{run.pk}/", "light", 1280),
-        (f"/runs/{run.pk}/", "dark", 390),
+        (f"/runs/{run.pk}/trace/?span=chat gpt", "light", 1360),
+        (f"/runs/{run.pk}/trace/", "dark", 390),
         (f"/traces/{TRACE}/spans/chat gpt/", "dark", 390),
         (f"/traces/{TRACE}/spans/rag.retrieve pos/", "light", 390),
     )

@@ -20,7 +20,7 @@ from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.web.pages import has, texts, tones
+from tests.web.pages import attribute, has, texts, tones, tree
 
 __all__ = ["openai_server"]
 QUESTION = "Which animal is the largest?"
@@ -113,7 +113,7 @@ def test_a_typed_filter_reaches_the_plan_and_comes_back(
             {"field": "tags", "op": "eq", "value": "nature"},
         ]
     }
-    field = texts(visitor.get(f"/runs/{run.pk}/"), "dd.mono")
+    field = texts(visitor.get(f"/runs/{run.pk}/ranking/"), "dd.mono")
     assert "metadata.year >= 2024 and tags = 'nature'" in field
     html = text(visitor.get(f"/ask/?run={run.pk}"))
     assert "metadata.year &gt;= 2024 and tags = &#x27;nature&#x27;" in html
@@ -147,7 +147,7 @@ def test_the_seldom_knobs_reach_the_plan_and_come_back(
     assert '<option value="window" selected>' in html
     assert '<option value="builtin" selected>' in html
     assert "compressed" in html
-    page = text(visitor.get(f"/runs/{run.pk}/"))
+    page = text(visitor.get(f"/runs/{run.pk}/ranking/"))
     assert "vector 0.25, keyword 1.0" in page
     assert f"window, {run.compression['tokens_after']} of {run.compression['tokens_before']} words" in page
 
@@ -457,15 +457,33 @@ def test_an_answer_that_was_cut_off_says_so(
         assert has(visitor.get(address), "p.watch")
 
 
-def test_the_page_of_a_run_begins_with_answer_and_sources(
+def test_a_run_is_opened_under_four_tabs_the_answer_first(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
 ) -> None:
     fill()
-    run = ask("What does the blue whale eat?")
-    page = visitor.get(f"/runs/{run.pk}/").content.decode()
-    marks = ('aria-label="Answer"', 'id="results"', 'id="run-score"', 'id="waterfall"')
-    places = [page.index(mark) for mark in marks]
-    assert places == sorted(places) and "data-split" in page[places[2] :] and "data-pane" in page[places[3] :]
+    older, run = ask("What does the blue whale eat?"), ask("What does the blue whale eat?")
+    base = f"/runs/{run.pk}/"
+    marks = {
+        "": ("div.answer", "#results li.source.cited", "details.more-sources li.source"),
+        "ranking/": ("#ranking tbody tr", "#plan-json"),
+        "trace/": ("[data-split] #waterfall", "[data-split] [data-pane]"),
+        "evaluation/": ("#run-score", "#golden-of-run"),
+    }
+    for tab in marks:
+        page = visitor.get(f"{base}{tab}?kind=ask")
+        tabs = tree(page).css("nav.tabs a")
+        assert [node.attributes["href"] for node in tabs] == [f"{base}{name}?kind=ask" for name in marks]
+        assert [node.attributes["href"] for node in tabs if "aria-current" in node.attributes] == [
+            f"{base}{tab}?kind=ask"
+        ]
+        found = {name for name, selectors in marks.items() if all(has(page, selector) for selector in selectors)}
+        assert found == {tab}
+        assert attribute(page, 'a[rel="next"]', "href") == f"/runs/{older.pk}/{tab}?kind=ask"
+        assert attribute(page, 'a[rel="next"]', "data-key") == "j"
+        assert len(tree(page).css(".head .actions > .button")) == 2
+    assert not has(visitor.get(f"{base}?kind=ask"), ".source .ranks .mono"), "ranks stand under Ranking"
+    ranks = [node.attributes["data-rank"] for node in tree(visitor.get(f"{base}ranking/")).css("#ranking tbody tr")]
+    assert ranks == [str(rank) for rank in range(1, len(run.results) + 1)]
 
 
 def test_an_answer_whose_run_could_not_be_stored_is_shown(

@@ -23,8 +23,6 @@ from tests.web.pages import has, texts, tree
 
 pytestmark = pytest.mark.django_db
 
-HTMX = {"HX-Request": "true", "HX-Target": "run-score"}
-
 
 @pytest.fixture
 def ada(client: Client) -> Client:
@@ -59,23 +57,20 @@ def page(client: Client, address: str) -> str:
 
 def test_a_run_is_judged_from_its_page(ada: Client) -> None:
     run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=3), door="page")
-    assert f'hx-get="/runs/{run.pk}/score/"' in page(ada, f"/runs/{run.pk}/")
-    part = ada.get(f"/runs/{run.pk}/score/", headers=HTMX).content.decode()
-    assert 'class="score-strip"' not in part and f'action="/runs/{run.pk}/judge/"' in part and "<html" not in part
+    before = page(ada, f"/runs/{run.pk}/evaluation/")
+    assert 'class="score-strip"' not in before and f'action="/runs/{run.pk}/judge/"' in before
     answer = ada.post(f"/runs/{run.pk}/judge/")
-    assert answer.status_code == 302 and answer["Location"] == f"/runs/{run.pk}/score/"
+    assert answer.status_code == 302 and answer["Location"] == f"/runs/{run.pk}/evaluation/"
     whole = page(ada, answer["Location"])
     assert "Faithfulness" in whole and "Evaluate again" in whole and 'class="said supported"' in whole
     assert (
         'data-mark="both"' in whole and 'href="/collections/house/chunks/0/pump.md/"' in whole
     ) or "pump.md#0" in whole
-    again = ada.post(f"/runs/{run.pk}/judge/", headers=HTMX).content.decode()
-    assert f'href="/runs/{run.pk}/score/"' in again and "<html" not in again
 
 
 def test_a_failed_run_has_no_button(ada: Client) -> None:
     run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="error")
-    assert "/judge/" not in page(ada, f"/runs/{run.pk}/score/") and RunScore.objects.count() == 0
+    assert "/judge/" not in page(ada, f"/runs/{run.pk}/evaluation/") and RunScore.objects.count() == 0
     answer = ada.post(f"/runs/{run.pk}/judge/", follow=True)
     assert "because it failed" in answer.content.decode() and RunScore.objects.count() == 0
     assert ada.get(f"/runs/{run.pk}/judge/").status_code == 405
@@ -147,5 +142,5 @@ def test_the_form_changes_the_sampling(ada: Client, house: Collection) -> None:
 def test_an_estimate_stands_beside_the_score_of_a_run(ada: Client, house: Collection) -> None:
     run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="ok")
     make_score(query_run=run.pk, details={"estimates": {"completeness": {"value": 0.4, "low": 0.2, "high": 0.6}}})
-    whole = ada.get(f"/runs/{run.pk}/score/")
+    whole = ada.get(f"/runs/{run.pk}/evaluation/")
     assert re.findall(r"[\d.]*\d", texts(whole, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]

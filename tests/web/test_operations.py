@@ -151,9 +151,8 @@ def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
 
 def test_a_run_includes_its_waterfall(visitor: Client) -> None:
     run = make_run(0)
-    assert f'hx-get="/runs/{run.pk}/waterfall/"' in text(visitor.get(f"/runs/{run.pk}/"))
     make_span(1, run_id=run.pk)
-    part = text(visitor.get(f"/runs/{run.pk}/waterfall/", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
+    part = text(visitor.get(f"/runs/{run.pk}/trace/", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
     assert part.lstrip().startswith('<div id="waterfall"')
     assert "rag.pipeline nature" in part
 

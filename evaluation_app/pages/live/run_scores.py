@@ -12,8 +12,9 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from collections_app.http.page_requests import PageRequest, RefusalMessages, is_part, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page
 from evaluation_app.analysis.figures import question_bands
+from evaluation_app.golden.suggestions.from_runs import golden_of
 from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, RunScore
@@ -29,8 +30,7 @@ from evaluation_app.scoring.modes.catalogue import Mode, bands_for, failures, mo
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from retrieval_app.models import QueryRun
-
-PARTS = {"run-score": "evaluation/scoring/parts/run_score.html"}
+from retrieval_app.pages.run_page import find_run, frame_of_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def shown_scores(results: RunScore | EvaluationItem) -> list[MeasuredScore]:
 
 
 def describe_score(run: QueryRun) -> dict[str, Any]:
-    """What the part of a run's page and the page of its score show. Of a run that is one of an evaluation, and that
+    """What the part with a run's scores shows. Of a run that is one of an evaluation, and that
     nobody judged by itself, the question's own scores stand there."""
     stored = RunScore.objects.filter(pk=run.pk).first()
     item = EvaluationItem.objects.select_related("run").filter(query_run=run.pk).order_by("-created_at").first()
@@ -111,12 +111,13 @@ def _item_address(item: EvaluationItem) -> str:
 
 @require_GET
 def show_score(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The part of the run's page for htmx, else a page with the marked answer and context."""
-    run = get_object_or_404(QueryRun, pk=run_id)
-    context = describe_score(run)
-    if not is_part(request, PARTS) and context["score"] is not None:
+    """The tab of the run's page with its scores, the marked answer and context, and its golden question."""
+    run = find_run(run_id)
+    context = describe_score(run) | frame_of_run(request, run, "evaluation:run-score")
+    context |= {"questions": golden_of(run), "lives": context["collection_lives"]}
+    if context["score"] is not None:
         context |= describe_marks(context["score"])
-    return render_page(request, "evaluation/scoring/run_score.html", context, parts=PARTS)
+    return render_page(request, "evaluation/scoring/run_score.html", context)
 
 
 @require_POST
@@ -126,6 +127,4 @@ def judge(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     with RefusalMessages(request):
         settings = RunSettings.from_dict({"judge": request.POST.get("judge") or "embedded"})
         judge_run(run, settings, actor=request.user)
-    if is_part(request, PARTS):
-        return render_page(request, "evaluation/scoring/run_score.html", describe_score(run), parts=PARTS)
     return redirect(reverse("evaluation:run-score", args=[run.pk]))

@@ -38,6 +38,7 @@ from evaluation_app.spans.store.span_reads import (
 from ragd.conventions import Report, Violation
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
+from retrieval_app.pages.run_page import find_run, frame_of_run
 
 INGESTS_SHOWN = 5
 TRACES_READ = 20  # more attempts than a job has
@@ -143,7 +144,7 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponse:
         "named": named,
         "runs": QueryRun.objects.filter(of_trace).for_lists()[:RUNS_SHOWN],
         "asked": QueryRun.objects.filter(trace_id__in=asked).for_lists()[:RUNS_LISTED] if asked else (),
-    }
+    } | _chosen_span(request)
     return render_page(
         request, "evaluation/trace.html", context | _waterfall_context(waterfall, requested), parts=PARTS
     )
@@ -161,13 +162,22 @@ def _run_in(trace_id: str, requested: str) -> QueryRun | None:
 
 
 @require_GET
-def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The waterfall alone for the run's page, which includes it; a page of its own otherwise."""
-    run = get_object_or_404(QueryRun, pk=run_id)
+def trace_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The tab of a run's page with its spans. span=: the one that stands open beside them."""
+    run = find_run(run_id)
     flush_pending(run)
     requested = _filter(request)
-    context = {"run": run} | _waterfall_context(run_waterfall(run, **requested), requested)
-    return render_page(request, "evaluation/run_waterfall.html", context, parts=PARTS)
+    context = _waterfall_context(run_waterfall(run, **requested), requested)
+    if not is_part(request, PARTS):
+        context |= frame_of_run(request, run, "evaluation:run-trace") | _chosen_span(request)
+    return render_page(request, "evaluation/run_trace.html", context, parts=PARTS)
+
+
+def _chosen_span(request: PageRequest) -> dict[str, Any]:
+    """What the pane beside the spans shows: the span that the address names, {} where it names none that is stored."""
+    span_id = request.GET.get("span", "").replace("\x00", "")
+    chosen = Span.objects.filter(span_id=span_id).first() if span_id else None
+    return {"chosen": chosen} | (describe_span_page(chosen, request.GET.get("tab", "")) if chosen else {})
 
 
 @require_GET

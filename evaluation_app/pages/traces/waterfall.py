@@ -40,7 +40,6 @@ SPANS_READ = 20_000
 LARGEST_SHOWN = 4
 WAIT_SHARE_MIN = 0.01  # what took less is not worth a word
 MARK_GAP = 0.002  # of the track between two marks that can be told apart
-LABEL_CHAR = 2.0  # percent of the track that a character of a label takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class WaterfallRow:
     """One span as a bar. depth counts from 0; offset_ms from the waterfall's start; left and width in percent.
 
     critical: where the trace waited for this span itself; critical_ms: for how long in sum. label: what was counted on
-    it, label_side: where there is room for it. alike: how many spans of the same name this row stands for besides.
+    it. alike: how many spans of the same name this row stands for besides.
     documents: how many documents it carries. table: which a statement reads or writes first.
     opens: rows below it follow. closes: how many lists of rows end behind it.
     """
@@ -71,18 +70,12 @@ class WaterfallRow:
     critical: Sequence[Mark] = ()
     critical_ms: float = 0.0
     label: str = ""
-    label_side: str = "right"
     alike: int = 0
     alike_ms: float = 0.0
     documents: int = 0
     table: str = ""
     opens: bool = False
     closes: Sequence[int] = ()
-
-    @property
-    def label_x(self) -> float:
-        """Where the label begins or, to the left of its bar, ends."""
-        return self.left + self.width if self.label_side == "right" else self.left
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +288,6 @@ class _Layout:
         end = max(item.ended_at for item in (span, *more))
         mark = self.mark((span.started_at, end))
         width = mark.width if self.share else 100.0
-        label = self._label(span)
         return WaterfallRow(
             span=span,
             depth=depth,
@@ -306,8 +298,7 @@ class _Layout:
             stage=self.stage(span),
             critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
             critical_ms=_length_ms(stretches),
-            label=label,
-            label_side=_side(mark.left, width, label),
+            label=self._label(span),
             alike=len(more),
             documents=count_documents(span),
             table=table_of(span),
@@ -338,14 +329,6 @@ def _joined(stretches: Sequence[Stretch], gap: timedelta) -> list[Stretch]:
         else:
             result.append((begin, end))
     return result
-
-
-def _side(left: float, width: float, label: str) -> str:
-    """Where a label has room: behind the bar, before it, or else on it."""
-    needed = len(label) * LABEL_CHAR
-    if left + width + needed <= 100:
-        return "right"
-    return "left" if left >= needed else "on"
 
 
 def _nest(rows: Sequence[WaterfallRow]) -> list[WaterfallRow]:
