@@ -10,11 +10,14 @@ from celery.signals import worker_process_init, worker_process_shutdown
 from collections_app.models import Operation
 from collections_app.services.collections.invariant_check import run_check
 from collections_app.services.collections.operations import RUN_OPERATION, process_operation
+from collections_app.services.connectors.runs import RUN_CONNECTOR
+from collections_app.services.connectors.sync import process_run
 from collections_app.services.jobs.queue import RUN_JOB
 from collections_app.services.jobs.workers import end_pulse, start_pulse
 from collections_app.services.transfer.import_stage import run_import
 from collections_app.services.worker.dispatch import run_job
 
+run_connector = shared_task(name=RUN_CONNECTOR, ignore_result=True, acks_late=True)(process_run)
 run_ingest_job = shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)(run_job)
 
 

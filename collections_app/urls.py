@@ -22,6 +22,7 @@ from collections_app.views import (
     transfers,
     uploads,
 )
+from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
 from collections_app.views.shell import settings
 
@@ -75,6 +76,14 @@ urlpatterns = [
     path("collections/<str:name>/upload/finish/", uploads.finish, name="upload-finish"),
     path("collections/<str:name>/urls/", sources.fetch_urls, name="urls"),
     path("collections/<str:name>/s3/", sources.fetch_bucket, name="s3"),
+    path("collections/<str:name>/sources/", connectors.list_sources, name="sources"),
+    path("collections/<str:name>/sources/new/", connectors.add, name="source-add"),
+    path("collections/<str:name>/sources/<int:pk>/", connectors.source, name="source"),
+    path("collections/<str:name>/sources/<int:pk>/edit/", connectors.edit, name="source-edit"),
+    path("collections/<str:name>/sources/<int:pk>/sync/", connectors.sync, name="source-sync"),
+    path("collections/<str:name>/sources/<int:pk>/delete/", connectors.delete, name="source-delete"),
+    path("collections/<str:name>/syncs/<uuid:sync_id>/", connectors.source_run, name="source-run"),
+    path("collections/<str:name>/syncs/<uuid:sync_id>/cancel/", connectors.cancel, name="source-run-cancel"),
     path("collections/<str:name>/text/", documents.write_text, name="text"),
     path("collections/<str:name>/change/", curation.change, name="change"),
     path("collections/<str:name>/settings/", collections.settings, name="settings"),

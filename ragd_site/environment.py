@@ -196,6 +196,11 @@ class ServerSettings(BaseSettings):
     RAGD_FETCH_PAUSE_S: Annotated[float, Field(ge=0)] = Field(
         1.0, description="Least time between two requests to one site, seconds"
     )
+    RAGD_SOURCE_FOLDERS: CommaList = Field(
+        [],
+        description="Folders of the server that sources may read, comma-separated; unset: none",
+    )
+    RAGD_SOURCE_MAX_ITEMS: Annotated[int, Field(gt=0)] = Field(20_000, description="Most items of one source")
     RAGD_S3_ENDPOINT: str = Field(
         "", description="S3-compatible server that buckets are read from with the keys below; unset: Amazon's"
     )

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, get_args
 
+from collections_app.connectors.registry import connector_kinds
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, LABEL_MAX_CHARS, NAME_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX
 from collections_app.http.paging import LIMIT_MAX
 from collections_app.models import Operation
 from collections_app.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT
+from collections_app.services.connectors.records import SCHEDULE_MAX
 from collections_app.services.governance.security_policy import SCORE_MAX
 from evaluation_app.scoring.sampling import PER_DAY_MAX
 from evaluation_app.spans.exports.formats import FORMATS
@@ -136,6 +138,10 @@ BODIES: Mapping[str, Schema] = {
 }
 FIELDS: Mapping[tuple[str, str], Schema] = {
     ("CollectionRequest", "name"): NAME,
+    ("ConnectorRequest", "kind"): {"enum": list(connector_kinds())},
+    ("ConnectorRequest", "name"): {"minLength": 1, "maxLength": 100, "pattern": rf"^{EDGE}[^{UNSEEN}]*$"},
+    ("ConnectorRequest", "prefix"): {"pattern": f"^({DOC_CHARS})?$"},
+    ("ConnectorRequest", "schedule"): {"minimum": 0, "maximum": SCHEDULE_MAX},
     ("GoldenSetRequest", "name"): NAME,
     ("GoldenSetChanges", "name"): NAME,
     ("QuestionRequest", "question"): TEXT,

@@ -28,13 +28,13 @@ ORDER: dict[str, str] = {
         " conformance"
     ),
     "collections_app": (
-        "advisory_locks audit_origin domain access_context row_access fetching parsing validation errors stages work"
-        " models model_folders model_endpoints"
+        "advisory_locks audit_origin domain access_context row_access fetching parsing connectors validation errors"
+        " stages work models model_folders model_endpoints"
         " stores policies replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
-        "governance endpoints models jobs indexing documents chunks uploads sources generations history collections"
-        " transfer worker"
+        "governance endpoints models jobs indexing documents chunks uploads sources connectors generations history"
+        " collections transfer worker"
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers counting corrective runs receipts transfer_parts api"

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import chunks, collections, documents, generations, jobs, revisions, sources, transfers
+from collections_app.api import (
+    chunks,
+    collections,
+    connectors,
+    documents,
+    generations,
+    jobs,
+    revisions,
+    sources,
+    transfers,
+)
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 from collections_app.api.governance import audit, document_access, grants, keys
 
@@ -15,6 +25,7 @@ PARTS = (
     audit,
     chunks,
     collections,
+    connectors,
     document_access,
     documents,
     generations,

@@ -27,6 +27,7 @@ READ_AT_ONCE = 65_536
 CONNECT_MAX_S = 10.0
 GZIP_OR_ZLIB = 47  # zlib's window bits that tell the two by their header
 RAW_DEFLATE = -15
+WITH_BODY = (200, 207)
 REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPT = "text/html,application/xhtml+xml,application/pdf;q=0.9,*/*;q=0.8"
 
@@ -36,7 +37,7 @@ Waiting = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said. headers: names in lower case. body: unpacked, and empty unless the status is 200.
+    """What a server said. headers: names in lower case. body: unpacked, and empty unless the status is 200 or 207.
 
     at: the machine that answered.
     """
@@ -188,8 +189,10 @@ def request(
     headers: Mapping[str, str],
     on_bytes: OnBytes | None = None,
     waiting: Waiting = nullcontext,
+    method: str = "GET",
+    body: bytes | None = None,
 ) -> Answer:
-    """GET one address over a pinned connection, without following anything.
+    """Ask one address over a pinned connection, without following anything. body: what is sent.
 
     on_bytes: told (bytes so far, bytes announced or 0) after each part; it may raise to stop. waiting: entered around
     whatever waits for the net, and left in between. Raises FetchError.
@@ -203,16 +206,16 @@ def request(
                 is_connected = True
                 connection.timeout = deadline.left_s()
                 asked = {"Host": address.authority, "Accept": ACCEPT, **headers}
-                connection.request("GET", address.target, headers=asked, preload_content=False)
+                connection.request(method, address.target, body=body, headers=asked, preload_content=False)
                 response = connection.getresponse()
             named = {name.lower(): value for name, value in response.headers.iteritems()}
-            body = b""
-            if response.status == 200:
+            content = b""
+            if response.status in WITH_BODY:
                 parts = _read_parts(response, max_bytes, on_bytes, waiting)
-                body = b"".join(inflate(parts, named.get("content-encoding", ""), max_bytes))
+                content = b"".join(inflate(parts, named.get("content-encoding", ""), max_bytes))
         if deadline.has_passed:  # what was cut off can look like an end
             raise deadline.error()
-        return Answer(address, response.status, response.reason or "", named, body, deadline.machine)
+        return Answer(address, response.status, response.reason or "", named, content, deadline.machine)
     except (OSError, http.client.HTTPException, HTTPError, ValueError) as error:
         raise _explain(error, address.host, deadline, is_connected=is_connected) from None
     finally:

@@ -2,6 +2,7 @@
 
 from collections_app.models.audit import AuditEvent, AuditHead, AuditLink, Erasure
 from collections_app.models.checkpoints import EmbeddedBatch, RecognizedPageCheckpoint
+from collections_app.models.connectors import Connector, ConnectorChange, ConnectorRun
 from collections_app.models.curation import (
     ChunkFindings,
     ChunkOverlay,
@@ -31,6 +32,9 @@ __all__ = [
     "ChunkFindings",
     "ChunkOverlay",
     "Collection",
+    "Connector",
+    "ConnectorChange",
+    "ConnectorRun",
     "Document",
     "DocumentRevision",
     "DuplicateScan",

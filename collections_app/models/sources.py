@@ -14,21 +14,24 @@ from collections_app.models.library import Document
 class FetchedSourceQuerySet(models.QuerySet["FetchedSource"]):
     def pages_of(self, collection_id: int, doc_ids: Iterable[str]) -> models.QuerySet[FetchedSource, tuple[str, str]]:
         """(address, final address) of the web pages that these documents of a collection were fetched from."""
-        own = self.filter(kind="url", document__collection_id=collection_id, document__doc_id__in=list(doc_ids))
+        of_web = self.filter(kind__in=("url", "sync"))
+        own = of_web.filter(document__collection_id=collection_id, document__doc_id__in=list(doc_ids))
         return own.values_list("address", "final_address")
 
 
 class FetchedSource(models.Model):
     """What a document was fetched from, and the state in which it was found there. It goes with its document.
 
-    address: the URL as it was asked for, or s3://bucket/key. endpoint: of the bucket's server; "" for a URL.
-    final_address: where redirects led to. etag, last_modified: the server's words, to ask by whether anything changed;
+    address: the URL as it was asked for, s3://bucket/key, or the item's id of a connector. endpoint: of the bucket's
+    server, or "connector:<id>"; "" for a URL. final_address: where redirects led to, or the item's URL. etag: also the
+    item's version. etag, last_modified: the server's words, to ask by whether anything changed;
     "" when it sent none. sha256: of the bytes that came, size_bytes: how many. checked_at: when it was last asked.
     """
 
     class Kind(models.TextChoices):
         URL = "url", gettext_lazy("Web page")
         S3 = "s3", "S3"
+        SYNC = "sync", gettext_lazy("Sync")
 
     document = models.OneToOneField(
         Document, on_delete=models.CASCADE, db_constraint=False, primary_key=True, related_name="fetched"

@@ -36,6 +36,8 @@ STATES: dict[str, tuple[str, str, str]] = {
     "succeeded": ("good", "check", gettext_noop("Succeeded")),
     "failed": ("bad", "cross", gettext_noop("Failed")),
     "quarantined": ("bad", "alert", gettext_noop("Quarantined")),
+    "new": ("neutral", "clock", gettext_noop("Not synced yet")),
+    "held": ("watch", "alert", gettext_noop("Awaits confirmation")),
     "waiting": ("neutral", "clock", gettext_noop("Pending")),
     "interrupted": ("watch", "alert", gettext_noop("Interrupted")),
     "completed": ("good", "check", gettext_noop("Completed")),

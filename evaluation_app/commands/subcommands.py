@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evaluation_app.commands import collections, ingest, jobs, models, query, receipts, server, spans
+from evaluation_app.commands import collections, connectors, ingest, jobs, models, query, receipts, server, spans
 from evaluation_app.commands.evaluation import bake_off, bisect, calibrate, evaluate, golden_sets
 from evaluation_app.commands.governance import access, audit, erase
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
@@ -55,6 +55,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         ingest.run_sync,
         ingest.show,
         ingest.has_passed,
+    ),
+    "connectors": Subcommand(
+        "list the sources that collections are kept in step with, sync them, or tell what a sync would change",
+        connectors.add_arguments,
+        connectors.run,
+        connectors.show,
+        connectors.has_passed,
     ),
     "jobs": Subcommand("list, watch, cancel and retry jobs", jobs.add_arguments, jobs.run, jobs.show, jobs.has_passed),
     "models": Subcommand(

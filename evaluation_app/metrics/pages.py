@@ -21,6 +21,7 @@ from collections_app.http.auth import bearer_secret
 from collections_app.http.senders import foreign_sender
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
+from collections_app.services.connectors.records import count_states
 from evaluation_app.metrics.instruments import prometheus_name
 from evaluation_app.metrics.quality import quality_scores
 from ragd.store.store import execute
@@ -65,6 +66,7 @@ def _queue_gauges() -> list[GaugeMetricFamily]:
         _family(metrics.QUEUE_DEPTH, (((name,), lanes.get(lane, 0)) for lane, name in LANES.items())),
         _family(metrics.QUEUE_OLDEST, [((), (now - oldest).total_seconds() if oldest else 0)]),
         _family(metrics.WORKERS, [((), workers)]),
+        _family(metrics.SOURCES, (((state,), total) for state, total in count_states().items())),
     ]
 
 

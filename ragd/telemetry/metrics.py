@@ -122,6 +122,7 @@ COUNTED = (
 JOBS = _gauge("ragd.jobs", "{job}", "Jobs by state; ended ones until their rows are deleted", STATE)
 QUEUE_DEPTH = _gauge("ragd.queue.depth", "{job}", "Queued jobs", LANE)
 QUEUE_OLDEST = _gauge("ragd.queue.oldest", "s", "Age of the oldest queued job, in seconds")
+SOURCES = _gauge("ragd.sources", "{source}", "Sources by state of their last sync", STATE)
 WORKERS = _gauge("ragd.workers", "{worker}", "Workers with a recent heartbeat")
 EVALUATION_SCORE = _gauge(
     "ragd.evaluation.score", "1", "Mean of a headline metric in the newest finished evaluation of what serves",

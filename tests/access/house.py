@@ -10,7 +10,16 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.domain.permissions import Role
-from collections_app.models import Collection, IngestBatch, IngestJob, Operation, RoleGrant
+from collections_app.models import (
+    Collection,
+    Connector,
+    ConnectorChange,
+    ConnectorRun,
+    IngestBatch,
+    IngestJob,
+    Operation,
+    RoleGrant,
+)
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.governance.document_access import set_access
@@ -46,6 +55,8 @@ class Place:
     span: Span
     group: Group
     grant: RoleGrant
+    source: Connector
+    sync: ConnectorRun
 
     @property
     def name(self) -> str:
@@ -58,7 +69,7 @@ class Place:
             "batch_id": self.batch.pk, "job_id": self.job.pk, "operation_id": self.operation.pk, "key": "chat",
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
             "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
-            "grant_id": self.grant.pk,
+            "grant_id": self.grant.pk, "sync_id": self.sync.pk,
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
@@ -71,6 +82,7 @@ class Place:
             "models/bake-offs/": self.bake_off.pk,
             "people/groups/": self.group.pk,
             "people/roles/": self.grant.pk,
+            "collections/<str:name>/sources/": self.source.pk,
             "people/<": self.group.user_set.get().pk,
         }.items():
             if route.startswith(start):
@@ -156,6 +168,14 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
     group = Group.objects.create(name=f"keepers {collection.pk}")
     group.user_set.add(User.objects.create_user(f"keeper {collection.pk}"))
     grant = RoleGrant.objects.create(group=group, collection_id=collection.pk, role=Role.VIEWER)
+    source = Connector.objects.create(
+        collection=collection, kind="website", name=f"{word} source", settings={"url": f"https://{word}.example/"},
+        last_error=f"no {word}",
+    )  # fmt: skip
+    sync = ConnectorRun.objects.create(
+        connector=source, collection=collection, state="failed", finished_at=timezone.now(), error=f"no {word}"
+    )
+    ConnectorChange.objects.create(run=sync, collection=collection, doc_id=f"{word}.md", kind="added")
     return Place(
         collection,
         word,
@@ -172,6 +192,8 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         span,
         group,
         grant,
+        source,
+        sync,
     )
 
 
@@ -184,4 +206,7 @@ def build_house() -> House:
             RoleGrant.objects.create(user=user, collection_id=own.collection.pk, role=name)
     ingest_text(own.collection, "secret.md", f"# Secret\n\nThe {house.hidden} lies below.", title=house.hidden)
     set_access(own.collection, ["secret.md"])
+    ConnectorChange.objects.create(
+        run=own.sync, collection=own.collection, doc_id="secret.md", kind="failed", reason=f"the {house.hidden} is torn"
+    )
     return house

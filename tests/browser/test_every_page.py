@@ -50,6 +50,8 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/?q=nothing+matches",
         "/collections/nature/upload/",
         "/collections/nature/urls/",
+        "/collections/nature/sources/",
+        "/collections/nature/sources/new/?kind=website",
         "/collections/nature/s3/",
         "/collections/nature/text/",
         "/collections/nature/jobs/",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from collections_app.errors import ServiceError
+from collections_app.fetching import buckets
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
 from collections_app.services.documents.documents import delete_documents, ingest_text
 from collections_app.services.sources import bucket_client
@@ -291,7 +292,7 @@ def test_a_list_that_has_no_end_is_ended(
             return Page(body, headers={"Content-Type": "application/xml"})
 
     web_server.pages = Everywhere()
-    monkeypatch.setattr(bucket_client, limit, value)
+    monkeypatch.setattr(buckets, limit, value)
     with pytest.raises(ServiceError, match=words) as caught:
         submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
     assert caught.value.status == 502

@@ -47,6 +47,9 @@ PERMISSIONS: dict[str, str | None] = {
     **dict.fromkeys(("audit-list", "audit-verify", "audit-download", "grants-list", "grants-put", "grants-delete"),
         "administer",
     ),
+    **dict.fromkeys(
+        ("connectors-list", "connectors-create", "connectors-sync", "connectors-runs", "connectors-run"), "write"
+    ),
     **dict.fromkeys(("document-access-set", "document-access-delete"), "write"),
     **dict.fromkeys(("api-keys-self", "api-keys-rotate"), ""),
     **dict.fromkeys(

@@ -17,7 +17,7 @@ from collections_app.errors import ServiceError
 from collections_app.fetching.addresses import METADATA_HOSTS
 from collections_app.model_endpoints.endpoints import ModelEndpoint, read_setting, stored
 from collections_app.model_endpoints.secrets import encrypt, renew
-from collections_app.models import Collection, Generation, ModelSetting
+from collections_app.models import Collection, Connector, Generation, ModelSetting
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.stores import LOCAL_MODELS, RESERVED_NAMES
@@ -131,17 +131,21 @@ def delete_setting(row: ModelSetting, *, actor: audit.Actor) -> None:
 
 @transaction.atomic
 def renew_secrets(*, actor: audit.Actor) -> int:
-    """Encrypt every key under the present SECRET_KEY, so that earlier ones can be forgotten; returns how many.
+    """Encrypt every key of models and sources under the present SECRET_KEY, so that earlier ones can be forgotten;
+    returns how many.
 
     Raises UnreadableSecretError, and changes nothing then.
     """
-    rows = list(ModelSetting.objects.select_for_update().exclude(secret=""))
-    for row in rows:
+    settings = list(ModelSetting.objects.select_for_update().exclude(secret=""))
+    connectors = list(Connector.objects.select_for_update().exclude(secret=""))
+    secrets: list[ModelSetting | Connector] = [*settings, *connectors]
+    for row in secrets:
         row.secret = renew(row.secret)
-    ModelSetting.objects.bulk_update(rows, ["secret"])
-    if rows:
-        audit.record(actor, rows, audit.CHANGE, "its key was encrypted again under the present server key")
-    return len(rows)
+    ModelSetting.objects.bulk_update(settings, ["secret"])
+    Connector.objects.bulk_update(connectors, ["secret"])
+    if secrets:
+        audit.record(actor, secrets, audit.CHANGE, "its key was encrypted again under the present server key")
+    return len(secrets)
 
 
 def uses_of(identity: str) -> list[tuple[str, int]]:

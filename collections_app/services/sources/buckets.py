@@ -8,10 +8,11 @@ from typing import Any
 from collections_app.domain.identity import doc_id_from_name
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError
+from collections_app.fetching.buckets import BucketObject
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.governance import audit
 from collections_app.services.governance.document_access import Codes
-from collections_app.services.sources.bucket_client import BucketObject, BucketPrefix, find_place, list_objects
+from collections_app.services.sources.bucket_client import BucketPrefix, find_place, list_objects
 from collections_app.services.sources.source_jobs import (
     Source,
     SourceItem,

@@ -17,7 +17,7 @@ from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.parsing import archive_type
-from collections_app.services.documents.files import find_upload, store_upload
+from collections_app.services.documents.files import find_upload, require_upload, store_upload
 from collections_app.services.jobs.attempts import JobProgress
 from collections_app.services.sources.bucket_client import read_object
 from collections_app.services.sources.web_client import read_page
@@ -30,11 +30,14 @@ TOO_LONG = timedelta(days=1)
 def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) -> Upload:
     """The file that the job's origin names, fetched unless an earlier attempt did so, or nothing changed since.
 
-    Raises FetchError, and LeaseLostError when the job was cancelled meanwhile.
+    What a sync brought is there already: only the sync can read its source. Raises FetchError, and LeaseLostError when
+    the job was cancelled meanwhile.
     """
     if job.upload_id and job.attempts > 1 and (upload := find_upload(collection, job.upload_id)):
         return upload
     progress.enter(IngestJob.Stage.FETCH)
+    if job.origin.get("type") == FetchedSource.Kind.SYNC:
+        return require_upload(collection, job.upload_id)
     if job.started_at and timezone.now() - job.started_at > TOO_LONG:
         raise FetchError(
             "waited_too_long",
@@ -75,7 +78,9 @@ def remember_source(collection: Collection, job: IngestJob, upload: Upload) -> N
 
 
 def address_of(origin: Mapping[str, Any]) -> str:
-    """The address of a job's origin: its URL, or s3://bucket/key."""
+    """The address of a job's origin: its URL, s3://bucket/key, or the item's id of a connector."""
+    if origin.get("type") == FetchedSource.Kind.SYNC:
+        return str(origin["item"])
     if origin.get("type") == FetchedSource.Kind.S3:
         return f"s3://{origin['bucket']}/{origin['key']}"
     return str(origin["url"])

@@ -116,6 +116,7 @@ class UploadOutcome:
 class UploadItem:
     """A file as `enqueue_files` gets it. origin: of its job; a "prefix" there is the folder of an archive's members.
 
+    source: the address that it was fetched from; its job is one of kind FETCH then. title: "": what the file says.
     error: the file is refused with it.
     """
 
@@ -125,6 +126,8 @@ class UploadItem:
     origin: Mapping[str, Any] = field(default_factory=dict)
     error_type: str = ""
     error: str = ""
+    source: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,7 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
     planner.load(names)
     outcomes = [_enqueue_file(collection, each, planner, terms) for each in offered]
     jobs = [outcome.job for outcome in outcomes if outcome.job is not None and outcome.status == "queued"]
-    files = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.FILE]
+    files = [job.doc_id for job in jobs if job.kind != IngestJob.Kind.ARCHIVE]
     archives = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.ARCHIVE]
     supersede_jobs(collection, files, SUPERSEDED)
     older = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.ARCHIVE)
@@ -295,14 +298,16 @@ def _job(
         origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
         origin["on_clash"] = offered.on_clash or terms.on_clash
         origin["unsaid"] = [name for name in ("tags", "metadata") if getattr(terms.asked, name) is None]
+    kind = IngestJob.Kind.FETCH if offered.source else IngestJob.Kind.FILE
     return IngestJob(
         collection=collection,
-        kind=IngestJob.Kind.ARCHIVE if is_archive else IngestJob.Kind.FILE,
+        kind=IngestJob.Kind.ARCHIVE if is_archive else kind,
         doc_id=line.doc_id,
+        title=offered.title,
         tags=labels[0],
         metadata=labels[1],
         policy=terms.asked.policy,
-        source=upload.name,
+        source=offered.source or upload.name,
         origin=origin,
         batch=terms.batch,
         upload=upload,

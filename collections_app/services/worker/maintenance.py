@@ -25,6 +25,7 @@ from collections_app.models import (
 )
 from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
+from collections_app.services.connectors.runs import sweep_connectors
 from collections_app.services.documents.scans import drop_unused_recognition
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.list_weights import submit_due_measurements
@@ -68,6 +69,7 @@ def sweep() -> dict[str, int]:
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
             "operations": sweep_operations(now),
+            "connectors": sweep_connectors(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "weights": submit_due_measurements(),

@@ -1,0 +1,1 @@
+"""Sources that a collection is kept in step with: set up, synced by a worker, on schedule or when asked."""

@@ -1,0 +1,34 @@
+"""Syncs as a worker does them, and what they changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collections_app.models import Connector, ConnectorRun, IngestJob
+from collections_app.services.connectors.runs import request_run
+from collections_app.services.connectors.sync import process_run
+from collections_app.services.worker.dispatch import run_job
+
+
+def sync(connector: Connector, *, ingests: bool = True, **values: Any) -> ConnectorRun:
+    """One run to its end, and then the jobs that it queued."""
+    connector.refresh_from_db()
+    run = request_run(connector, **values)
+    process_run(str(run.pk))
+    run.refresh_from_db()
+    connector.refresh_from_db()
+    for job in IngestJob.objects.active() if ingests else ():
+        run_job(job.pk)
+    return run
+
+
+def changes(run: ConnectorRun) -> dict[str, list[str]]:
+    """Kind of change -> doc_ids."""
+    told: dict[str, list[str]] = {}
+    for row in run.changes.order_by("doc_id"):
+        told.setdefault(row.kind, []).append(row.doc_id)
+    return told
+
+
+def totals(run: ConnectorRun) -> tuple[int, int, int, int, int]:
+    return run.added, run.updated, run.deleted, run.unchanged, run.failed

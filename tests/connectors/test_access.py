@@ -1,0 +1,58 @@
+"""Who sees sources, their syncs and what these changed: whoever may write, without documents kept from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from collections_app.access_context import Access, using_access
+from collections_app.domain.permissions import Role
+from collections_app.models import Collection, Connector, ConnectorChange, ConnectorRun, RoleGrant
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.connectors.records import delete_connector
+from collections_app.services.governance.access import access_of_user
+from collections_app.services.governance.document_access import set_access
+
+pytestmark = pytest.mark.django_db
+
+
+def make_source(collection: Collection) -> Connector:
+    source = Connector.objects.create(collection=collection, kind="website", name="docs", last_error="torn")
+    run = ConnectorRun.objects.create(connector=source, collection=collection, finished_at=timezone.now())
+    for doc_id in ("open.md", "secret.md"):
+        ConnectorChange.objects.create(run=run, collection=collection, doc_id=doc_id, kind="added")
+    return source
+
+
+def as_role(name: str, role: str, collection: Collection) -> Access:
+    user = User.objects.create_user(name)
+    RoleGrant.objects.create(user=user, collection_id=collection.pk, role=role)
+    return access_of_user(user)
+
+
+def test_rows_are_those_of_who_may_write_there(notes: Collection, embeddings: Any) -> None:
+    other = create_collection(name="other")
+    source = make_source(notes)
+    make_source(other)
+    set_access(notes, ["secret.md"])
+    seen = {}
+    for name, role in (("viewer", Role.VIEWER), ("curator", Role.CURATOR), ("administrator", Role.ADMINISTRATOR)):
+        with using_access(as_role(name, role, notes)):
+            changes = sorted(ConnectorChange.objects.values_list("doc_id", flat=True))
+            seen[name] = (list(Connector.objects.all()), ConnectorRun.objects.count(), changes)
+    assert seen == {
+        "viewer": ([], 0, []),
+        "curator": ([source], 1, ["open.md"]),
+        "administrator": ([source], 1, ["open.md", "secret.md"]),
+    }
+
+
+def test_a_curator_deletes_a_source_with_changes_that_they_do_not_see(notes: Collection) -> None:
+    source = make_source(notes)
+    set_access(notes, ["secret.md"])
+    with using_access(as_role("curator", Role.CURATOR, notes)):
+        delete_connector(Connector.objects.select_related("collection").get(pk=source.pk))
+    assert not ConnectorChange.objects.exists()

@@ -1,0 +1,294 @@
+"""Syncs: what they bring, change and delete, what they leave alone, and what happens when they are disturbed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from collections_app.connectors import registry
+from collections_app.connectors.protocol import BaseConnector, Field, File, Item, SourceError
+from collections_app.errors import ServiceError
+from collections_app.models import AuditEvent, Collection, Connector, ConnectorRun, Document, IngestJob
+from collections_app.services.connectors import sync as syncs
+from collections_app.services.connectors.records import (
+    ConnectorValues,
+    delete_connector,
+    list_connectors,
+    save_connector,
+    troubled_connectors,
+)
+from collections_app.services.connectors.runs import cancel_run, request_run, sweep_connectors
+from collections_app.services.documents.documents import ingest_text
+from ragd.errors import InvalidInput
+from tests.connectors.syncing import changes, sync, totals
+
+pytestmark = pytest.mark.django_db
+
+Connect = Callable[..., Connector]
+
+
+class Shelf(BaseConnector):
+    """A source that a test states: id -> (version, text); None as text cannot be read."""
+
+    kind = "shelf"
+    title = "Shelf"
+    fields = (Field("label", "Label"), Field("token", "Token", "secret"))
+    items: dict[str, tuple[str, str | None]] = {}
+    fetched: list[str] = []
+    breaks_after: int | None = None
+    complete = True
+
+    def list_items(self) -> Iterator[Item]:
+        for number, (name, (version, _)) in enumerate(self.items.items()):
+            if number == self.breaks_after:
+                raise SourceError("unreachable", "the shelf fell down", retryable=True)
+            yield Item(name, version, url=f"https://shelf.example/{name}")
+        self.is_complete = self.complete
+
+    def fetch(self, item: Item) -> File:
+        text = self.items[item.id][1]
+        if text is None:
+            raise SourceError("unreadable", "torn")
+        self.fetched.append(item.id)
+        return File(f"{item.id}.txt", text.encode())
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> Connector:
+    kinds = {**registry.connector_kinds(), "shelf": Shelf}
+    monkeypatch.setattr("collections_app.services.connectors.records.connector_kinds", lambda: kinds)
+    monkeypatch.setattr(Shelf, "items", {name: ("1", f"About {name}.") for name in ("a", "b", "c")})
+    monkeypatch.setattr(Shelf, "fetched", [])
+    return connect("shelf", into="shelf")
+
+
+def documents(collection: Collection) -> dict[str, str]:
+    return dict(Document.objects.filter(collection=collection).values_list("doc_id", "text"))
+
+
+def test_new_changed_and_missing_items_reach_the_collection(shelf: Connector, notes: Collection) -> None:
+    run = sync(shelf)
+    assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
+    assert documents(notes) == {f"shelf/{name}": f"About {name}." for name in "abc"}
+    assert Document.objects.get(doc_id="shelf/a").source == "https://shelf.example/a"
+    assert shelf.last_success is not None and shelf.state == "succeeded"
+    assert [row.document_total for row in list_connectors(notes)] == [3]
+    Shelf.fetched.clear()
+    assert totals(sync(shelf)) == (0, 0, 0, 3, 0)
+    assert Shelf.fetched == []
+    Shelf.items = {"a": ("2", "Anew."), "b": ("1", "About b."), "d": ("1", "About d.")}
+    run = sync(shelf)
+    assert totals(run) == (1, 1, 1, 1, 0)
+    assert changes(run) == {"added": ["shelf/d"], "updated": ["shelf/a"], "deleted": ["shelf/c"]}
+    assert documents(notes) == {"shelf/a": "Anew.", "shelf/b": "About b.", "shelf/d": "About d."}
+    assert Shelf.fetched == ["a", "d"]
+
+
+def test_a_preview_tells_and_changes_nothing(shelf: Connector, notes: Collection) -> None:
+    sync(shelf)
+    Shelf.items = {"a": ("2", "Anew."), "b": ("", "About b."), "d": ("", "About d.")}
+    run = sync(shelf, dry_run=True)
+    assert changes(run) == {"added": ["shelf/d"], "updated": ["shelf/a", "shelf/b"], "deleted": ["shelf/c"]}
+    assert documents(notes) == {f"shelf/{name}": f"About {name}." for name in "abc"}
+    assert run.batch is None and not IngestJob.objects.active().exists()
+
+
+def test_without_versions_the_bytes_tell(shelf: Connector) -> None:
+    Shelf.items = {"a": ("", "One."), "b": ("", "Two.")}
+    sync(shelf)
+    Shelf.items = {"a": ("", "One."), "b": ("", "Three.")}
+    assert totals(sync(shelf)) == (0, 1, 0, 1, 0)
+
+
+def test_documents_of_others_are_neither_overwritten_nor_deleted(shelf: Connector, notes: Collection) -> None:
+    ingest_text(notes, doc_id="shelf/a", content="Mine.")
+    run = sync(shelf)
+    assert changes(run) == {"added": ["shelf/b", "shelf/c"], "failed": ["shelf/a"]}
+    ingest_text(notes, doc_id="shelf/b", content="Replaced here.")
+    Shelf.items = {"c": ("1", "About c."), "b": ("2", "From the source.")}
+    run = sync(shelf)
+    assert changes(run) == {"failed": ["shelf/b"]}
+    Shelf.items = {"c": ("1", "About c.")}
+    assert totals(sync(shelf)) == (0, 0, 0, 1, 0)
+    assert documents(notes) == {"shelf/a": "Mine.", "shelf/b": "Replaced here.", "shelf/c": "About c."}
+
+
+def test_a_sync_that_would_delete_more_than_half_asks_first(shelf: Connector, notes: Collection) -> None:
+    sync(shelf)
+    Shelf.items = {"a": ("1", "About a.")}
+    run = sync(shelf)
+    assert (run.state, run.held, run.deleted) == ("succeeded", 2, 0)
+    assert (shelf.state, troubled_connectors(notes)) == ("held", [shelf])
+    assert len(documents(notes)) == 3
+    Shelf.items = {}  # more than was agreed to
+    assert sync(shelf, agreed_run=run).held == 3
+    Shelf.items = {"a": ("1", "About a.")}
+    run = sync(shelf, agreed_run=run)
+    assert changes(run) == {"deleted": ["shelf/b", "shelf/c"]}
+    assert (list(documents(notes)), shelf.state) == (["shelf/a"], "succeeded")
+
+
+@pytest.mark.parametrize("how", ["breaks", "incomplete", "keeps"])
+def test_what_cannot_be_listed_whole_deletes_nothing(shelf: Connector, monkeypatch: Any, how: str) -> None:
+    sync(shelf)
+    Shelf.items = {"a": ("1", "About a."), "b": ("1", "About b."), "d": ("1", "About d.")}
+    if how == "breaks":
+        monkeypatch.setattr(Shelf, "breaks_after", 2)
+    elif how == "incomplete":
+        monkeypatch.setattr(Shelf, "complete", False)
+    else:
+        Connector.objects.update(keep_missing=True)
+    run = sync(shelf)
+    assert (run.state, run.error_type) == (("failed", "unreachable") if how == "breaks" else ("succeeded", ""))
+    assert Document.objects.filter(doc_id="shelf/c").exists()
+
+
+def test_the_alarm_begins_with_a_failure_and_ends_with_a_success(shelf: Connector, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Shelf, "breaks_after", 0)
+    for _ in range(2):
+        assert sync(shelf).state == "failed"
+    assert (shelf.state, troubled_connectors()) == ("failed", [shelf])
+    assert AuditEvent.objects.filter(action="connector.fail").count() == 1
+    monkeypatch.setattr(Shelf, "breaks_after", None)
+    sync(shelf)
+    assert (shelf.last_error, troubled_connectors()) == ("", [])
+
+
+def test_one_item_that_cannot_be_read_holds_up_no_other(shelf: Connector, monkeypatch: Any) -> None:
+    Shelf.items = {"a": ("1", None), "b": ("1", "About b."), "d": ("1", "")}
+    run = sync(shelf)
+    assert (run.state, changes(run)) == (
+        "succeeded",
+        {"added": ["shelf/b"], "failed": ["shelf/a", "shelf/d"]},
+    )
+    Shelf.items = dict.fromkeys("abcdefgh", ("1", None))
+    monkeypatch.setattr(syncs, "FAILURES_IN_ROW_MAX", 5)
+    run = sync(shelf)
+    assert (run.state, run.error_type, run.done) == ("failed", "unreachable", 7)  # b is there already
+
+
+def test_a_file_that_could_not_be_ingested_is_not_read_again(shelf: Connector) -> None:
+    Shelf.items = {"a": ("1", "%PDF-1.4 broken"), "b": ("1", "Good.")}
+    sync(shelf)
+    assert IngestJob.objects.get(doc_id="shelf/a").state == "failed"
+    Shelf.fetched.clear()
+    assert (totals(sync(shelf)), Shelf.fetched) == ((0, 0, 0, 1, 1), [])
+    Shelf.items["a"] = ("2", "Repaired.")
+    assert totals(sync(shelf)) == (0, 0, 0, 1, 0) or Shelf.fetched == ["a"]
+    assert Document.objects.get(doc_id="shelf/a").text == "Repaired."
+
+
+def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Connector, monkeypatch: Any) -> None:
+    run = request_run(shelf)
+    real = Shelf.fetch
+
+    def die(self: Shelf, item: Item) -> File:
+        if item.id == "b":
+            raise KeyboardInterrupt  # as a worker that is stopped
+        return real(self, item)
+
+    monkeypatch.setattr(Shelf, "fetch", die)
+    with pytest.raises(KeyboardInterrupt):
+        syncs.process_run(str(run.pk))
+    monkeypatch.setattr(Shelf, "fetch", real)
+    assert IngestJob.objects.count() == 1
+    ConnectorRun.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert sweep_connectors(timezone.now()) == 1
+    syncs.process_run(str(run.pk))
+    run.refresh_from_db()
+    assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
+    assert IngestJob.objects.count() == 3
+
+
+def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Connector) -> None:
+    run = request_run(shelf)
+    with pytest.raises(ServiceError) as caught:
+        request_run(shelf, dry_run=True)
+    assert caught.value.status == 409
+    assert cancel_run(run)
+    assert not cancel_run(run)
+    syncs.process_run(str(run.pk))
+    assert not IngestJob.objects.exists()
+    assert request_run(shelf).state == "queued"
+
+
+def test_the_schedule_begins_what_is_due(shelf: Connector, notes: Collection) -> None:
+    values = ConnectorValues("shelf", "hourly", {}, schedule=60)
+    hourly = save_connector(notes, values)
+    now = timezone.now()
+    assert sweep_connectors(now) == 0
+    later = now + timedelta(minutes=61)
+    assert sweep_connectors(later) == 1
+    assert ConnectorRun.objects.get().connector == hourly
+    sweep_connectors(later)
+    assert ConnectorRun.objects.count() == 1
+    hourly.refresh_from_db()
+    assert hourly.next_at is not None and hourly.next_at > now + timedelta(minutes=59)
+
+
+def test_limits_of_items_and_bytes(shelf: Connector, settings: Any) -> None:
+    settings.RAGD_SOURCE_MAX_ITEMS = 2
+    run = sync(shelf)
+    assert (run.state, run.error_type, run.done, Document.objects.count()) == ("failed", "too_many_items", 2, 2)
+
+
+def test_settings_and_secrets_are_checked(shelf: Connector, notes: Collection) -> None:
+    def change(row: Connector | None = shelf, **values: Any) -> Connector:
+        return save_connector(notes, ConnectorValues("shelf", **{"name": "n", "settings": {}, **values}), row=row)
+
+    assert change(settings={"label": "x"}, secret="s3cret").secret not in ("", "s3cret")
+    stored = shelf.secret
+    assert change(settings={"label": "x"}).secret == stored
+    for values, field in (
+        ({"settings": {"label": "elsewhere"}}, "token"),
+        ({"settings": {"label": 7}, "secret": "x"}, "label"),
+        ({"settings": {"other": "x"}}, "settings"),
+        ({"name": " ", "settings": {"label": "x"}}, "name"),
+        ({"schedule": -1, "settings": {"label": "x"}}, "schedule"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            change(**values)
+        assert caught.value.field == field
+    assert Connector.objects.get(pk=shelf.pk).settings == {"label": "x"}
+    with pytest.raises(ServiceError) as refused:
+        change(None, name="n")
+    assert (refused.value.status, refused.value.field) == (409, "name")
+    assert "s3cret" not in str(list(AuditEvent.objects.values("before", "after", "message")))
+
+
+def test_deleting_a_source_leaves_or_takes_its_documents(shelf: Connector, notes: Collection) -> None:
+    sync(shelf)
+    ingest_text(notes, doc_id="shelf/b", content="Mine now.")
+    assert delete_connector(shelf, with_documents=True) == 2
+    assert list(documents(notes)) == ["shelf/b"]
+
+
+def test_a_folder_is_read_within_its_bounds(connect: Connect, share: Path, notes: Collection) -> None:
+    (share / "sub").mkdir()
+    (share / "sub" / "b.md").write_text("# B")
+    (share / "a.txt").write_text("First.")
+    (share / ".hidden").write_text("no")
+    with zipfile.ZipFile(share / "all.zip", "w") as archive:
+        archive.writestr("a.txt", "Not to come from here.")
+    (share.parent / "outside.txt").write_text("secret")
+    (share / "link.txt").symlink_to(share.parent / "outside.txt")
+    (share / "away").symlink_to(share.parent)
+    with pytest.raises(InvalidInput) as caught:
+        connect("folder", path="/etc")
+    assert caught.value.field == "path"
+    folder = connect("folder", path=str(share))
+    assert changes(sync(folder)) == {"added": ["a.txt", "sub/b.md"], "failed": ["all.zip"]}
+    assert Document.objects.get(doc_id="sub/b.md").source == "folder://share/sub/b.md"
+    (share / "a.txt").write_text("Second.")
+    os.utime(share / "a.txt", (1, 1))
+    assert totals(sync(folder)) == (0, 1, 0, 1, 1)
+    share.rename(share.parent / "gone")
+    run = sync(folder)
+    assert (run.state, run.error_type, Document.objects.count()) == ("failed", "unreachable", 2)

@@ -1,0 +1,110 @@
+"""The pages of sources that a collection is kept in step with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.connectors.registry import BUILT_IN
+from collections_app.models import Collection, Connector, ConnectorRun, Document
+from collections_app.services.connectors.sync import process_run
+from collections_app.services.worker.dispatch import run_job
+from tests.web.pages import attribute, has, is_empty, numbers, states, texts, wrong_fields
+
+pytestmark = pytest.mark.usefixtures("bound")
+
+SOURCES = "/collections/nature/sources/"
+
+
+@pytest.fixture
+def nature(fill: Callable[..., Collection], tmp_path: Path, settings: Any) -> Collection:
+    settings.RAGD_SOURCE_FOLDERS = [str(tmp_path)]
+    return fill("nature", 1)
+
+
+def own_states(page: Any) -> list[str]:
+    """The states below the collection's own."""
+    return states(page)[1:]
+
+
+def work() -> ConnectorRun:
+    """The newest sync and its jobs, as the worker does them."""
+    run = ConnectorRun.objects.latest("created_at")
+    process_run(str(run.pk))
+    run.refresh_from_db()
+    for job in run.batch.jobs.all() if run.batch else ():
+        run_job(job.pk)
+    return run
+
+
+def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collection, tmp_path: Path) -> None:
+    assert is_empty(visitor.get(SOURCES))
+    assert len(texts(visitor.get(f"{SOURCES}new/"), "tbody th a")) == len(BUILT_IN)
+    form = f"{SOURCES}new/?kind=folder"
+    assert has(visitor.get(form), "input[name=path]")
+    answer = visitor.post(
+        form, {"name": "share", "path": "/etc", "schedule": "60", "enabled": "on", "include": "*.txt"}
+    )
+    assert (answer.status_code, wrong_fields(answer)) == (422, ["path"])
+    assert attribute(answer, "input[name=path]", "value") == "/etc"
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"About {name}.")
+    values = {"name": "share", "path": str(tmp_path), "schedule": "60", "enabled": "on", "do": "preview"}
+    answer = visitor.post(form, values)
+    source = Connector.objects.get()
+    assert (source.schedule, source.enabled, source.created_by) == (60, True, "ada")
+    page = visitor.get(answer["Location"])
+    assert own_states(page) == ["queued"] and has(page, "#source-run[hx-get]")
+    assert visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})["Location"] == f"{SOURCES}{source.pk}/"
+    work()
+    page = visitor.get(answer["Location"])
+    assert numbers(page) == ["3", "0", "0", "0"]
+    assert not Document.objects.filter(doc_id="a.txt").exists()
+    answer = visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    run = work()
+    assert texts(visitor.get(answer["Location"]), "[data-change=added] th a") == ["a.txt", "b.txt", "c.txt"]
+    page = visitor.get(f"{SOURCES}{source.pk}/")
+    assert own_states(page) == ["succeeded"] * 3
+    assert own_states(visitor.get(SOURCES)) == ["succeeded"]
+    for name in "bc":
+        (tmp_path / f"{name}.txt").unlink()
+    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    run = work()
+    at = f"/collections/nature/syncs/{run.pk}/"
+    assert texts(visitor.get(at), "[data-change=held] th") == ["b.txt", "c.txt"]
+    for address in ("/", "/collections/nature/"):
+        assert attribute(visitor.get(address), ".banner[data-source]", "data-source") == str(source.pk)
+    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "agree", "run": str(run.pk)})
+    assert work().deleted == 2
+    assert not has(visitor.get("/collections/nature/"), ".banner[data-source]")
+    visitor.post(f"{SOURCES}{source.pk}/delete/", {"with_documents": "on"})
+    assert not Connector.objects.exists()
+    assert not Document.objects.filter(doc_id__endswith=".txt").exists()
+
+
+def test_a_failing_source_raises_the_alarm_and_can_be_changed(
+    visitor: Client, nature: Collection, tmp_path: Path
+) -> None:
+    visitor.post(
+        f"{SOURCES}new/?kind=folder",
+        {"name": "share", "path": str(tmp_path / "none"), "schedule": "0", "do": "sync"},
+    )
+    source = Connector.objects.get()
+    run = work()
+    assert (run.state, source.enabled) == ("failed", False)
+    Connector.objects.update(enabled=True)
+    assert has(visitor.get("/"), f".banner[data-source='{source.pk}']")
+    assert own_states(visitor.get(SOURCES)) == ["failed"]
+    edit = f"{SOURCES}{source.pk}/edit/"
+    assert attribute(visitor.get(edit), "input[name=path]", "value") == str(tmp_path / "none")
+    answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
+    assert answer["Location"] == f"{SOURCES}{source.pk}/"
+    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    at = ConnectorRun.objects.latest("created_at")
+    visitor.post(f"/collections/nature/syncs/{at.pk}/cancel/")
+    assert own_states(visitor.get(f"/collections/nature/syncs/{at.pk}/")) == ["cancelled"]
+    assert visitor.get(f"{SOURCES}new/?kind=none").status_code == 404
