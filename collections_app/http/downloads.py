@@ -110,8 +110,11 @@ def download_response(
     name: str,
     *,
     reading: Reading | None,
+    inline: bool = False,
 ) -> StreamingHttpResponse:
-    """The answer that downloads a file. It ends when its reader leaves, or takes nothing for a minute.
+    """The answer that downloads a file, or with `inline` shows it.
+
+    It ends when its reader leaves, or takes nothing for a minute.
 
     reading: what the audit log keeps of it, before the first byte leaves; None where it was told already.
     """
@@ -124,7 +127,8 @@ def download_response(
             raise
         if reading.count is not None:
             pieces = _counted(pieces, reading, current_origin())
-    headers = {"Content-Disposition": content_disposition_header(True, name) or "attachment", "X-Accel-Buffering": "no"}
+    disposition = content_disposition_header(not inline, name) or ("inline" if inline else "attachment")
+    headers = {"Content-Disposition": disposition, "X-Accel-Buffering": "no"}
     return StreamingHttpResponse(pieces, content_type=content_type, headers=headers)
 
 

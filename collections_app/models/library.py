@@ -14,7 +14,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
-from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import BigIntegerField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Collate, Length
 from django.utils import timezone
@@ -111,6 +111,12 @@ class DocumentQuerySet(QuerySet["Document"]):
     def listed(self) -> DocumentQuerySet:
         """Without the text and the maps over it: what a list needs."""
         return self.defer("text", "page_map", "cell_map", "segments")
+
+    def with_original(self) -> DocumentQuerySet:
+        """Adds has_original: whether the file that it was made from is stored."""
+        files: Any = apps.get_model("collections_app", "Upload")._default_manager
+        same = {name: OuterRef(name) for name in ("collection", "doc_id")}
+        return self.annotate(has_original=Exists(files.filter(**same, sha256=OuterRef("source_hash"))))
 
     def delete(self) -> tuple[int, dict[str, int]]:
         """Without the texts: Django reads what it deletes where other rows point at it."""

@@ -43,7 +43,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         wrong, document_filter, matching = error.message, filter_of_address(rest), Document.objects.none()
     sort = request.GET.get("sort", "")
     sort = sort if sort in DOCUMENT_SORTS else "-updated"
-    rows = matching.listed().order_by(*DOCUMENT_SORTS[sort])
+    rows = matching.listed().with_original().order_by(*DOCUMENT_SORTS[sort])
     failed = IngestJob.objects.filter(collection=collection).unresolved().matching(document_filter.q).newest()
     failed_only = request.GET.get("state") == FAILED
     page = page_of(request, failed.listed() if failed_only else rows, DOCUMENTS_PER_PAGE)

@@ -9,6 +9,7 @@ from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Substr
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.outliers import DUPLICATE, Limits, flags_of, limits_of
@@ -25,6 +26,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
+from collections_app.services.documents.files import originals
 from collections_app.services.documents.page_pictures import PageView, has_pages, view_page
 from collections_app.services.documents.readers import readers_of
 from collections_app.services.indexing.stored_documents import overlays_of_chunk
@@ -33,6 +35,7 @@ from collections_app.views.revisions import cited_elsewhere, cited_span
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
+VIEWS = (("chunks", gettext_lazy("Chunks")), ("formatted", gettext_lazy("Formatted")), ("page", gettext_lazy("Page")))
 AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 
 
@@ -41,7 +44,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time, or beside a page of its file.
 
     ?start=&end= marks a cited place, in the text and on its page. ?view=page shows the page, ?leaf= which one;
-    ?view=chunks the chunks also for a cited place.
+    ?view=chunks the chunks also for a cited place, ?view=formatted its Markdown as HTML.
     """
     collection, record = find_document(name, doc_id)
     elsewhere, moved_from = cited_elsewhere(request, record)
@@ -54,6 +57,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if flagged:
         chunks = chunks.outlying(limits, _duplicates(record))
     page = None if flagged else _page_beside(request, record, cited)
+    formatted = request.GET.get("view") == "formatted" and not flagged
     reading = _read(request, record, chunks, None if flagged else cited, page, flagged=flagged)
     context = {
         "collection": collection,
@@ -63,7 +67,9 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "flagged": flagged,
         "readers": readers_of(collection, record),
         "page_view": page,
-        "has_pages": has_pages(record),
+        "views": [view for view in VIEWS if view[0] != "page" or has_pages(record)],
+        "shown_view": "page" if page else "formatted" if formatted else "chunks",
+        "original": originals(record).first(),
         "zoom": request.GET.get("zoom") == "1",
         "cited_query": f"&start={cited[0]}&end={cited[1]}" if cited else "",
         "overlays": _count_overlays(record),

@@ -6,6 +6,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.models import Document, Upload
+from collections_app.services.documents.files import store_upload
 from tests.access.house import House, build_house
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +31,28 @@ def test_a_curator_cannot_change_a_hidden_document_by_its_name() -> None:
     assert all(house.hidden not in answer.content.decode() for answer in answers)
     assert Document.objects.values().get(doc_id="secret.md") == before
     assert not Upload.objects.filter(doc_id="secret.md").exists()
+
+
+def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone() -> None:
+    house = build_house()
+    collection = house.own.collection
+    words = f"{house.hidden} in the file".encode()
+    for doc_id in ("secret.md", f"{house.own.word}.md"):
+        upload = store_upload(collection, doc_id, doc_id, words)
+        Document.objects.filter(collection=collection, doc_id=doc_id).update(source_hash=upload.sha256)
+    for name, status in {"administrator": 200, "curator": 404, "viewer": 404, "nobody": 404}.items():
+        answer = house.client(name).get("/collections/nature/original/secret.md/")
+        assert answer.status_code == status, name
+        if status != 200:
+            assert house.hidden not in answer.content.decode()
+    assert (
+        house.hidden in b"".join(house.client("administrator").get("/collections/nature/original/secret.md/")).decode()
+    )
+    assert house.client("viewer").get(f"/collections/nature/original/{house.own.word}.md/").status_code == 200
+    replaced = house.client("curator").post(
+        "/collections/nature/new-version/secret.md/", {"file": SimpleUploadedFile("x.md", b"overwritten")}
+    )
+    assert replaced.status_code == 404
 
 
 def test_the_administrator_of_a_collection_deletes_it() -> None:

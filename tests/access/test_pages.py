@@ -25,6 +25,7 @@ OF_SERVER = {
 }  # fmt: skip
 # what they show was not made, or cannot be made without more than a database
 NOTHING_TO_SHOW = {
+    "collections:original",
     "collections:page-image",
     "collections:rollback",
     "evaluation:bake-off-measured",

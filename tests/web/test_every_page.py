@@ -51,6 +51,8 @@ NATURE = [
     "/collections/nature/change/?doc_id=whales.md",
     "/collections/nature/documents/whales.md/",
     "/collections/nature/edit/whales.md/",
+    "/collections/nature/new-version/whales.md/",
+    "/collections/nature/documents/whales.md/?view=formatted",
     "/collections/nature/history/whales.md/",
     "/collections/nature/revision/1/whales.md/",
     "/collections/nature/difference/1/1/whales.md/",

@@ -12,7 +12,8 @@ from django.conf import settings
 from django.db import connection
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, Upload
+from collections_app.models import Collection, Document, Upload
+from collections_app.models.jobs import UploadQuerySet
 from collections_app.parsing import ParsedDocument, ParseLimits, parse, stop_server
 from collections_app.work.leases import interruptible
 from ragd import telemetry
@@ -85,6 +86,25 @@ def open_content(upload_id: int | None) -> IO[bytes]:
 
 def _gone() -> ServiceError:
     return ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+
+
+def originals(document: Document) -> UploadQuerySet:
+    """The stored file that the document was made from, without its bytes; none for a text or after the file went."""
+    rows: UploadQuerySet = Upload.objects.listed().of_document(document.collection_id, document.doc_id)
+    return rows.filter(sha256=document.source_hash)
+
+
+def find_original(document: Document) -> Upload:
+    """The file that the document was made from; ServiceError 404."""
+    upload = originals(document).order_by("-pk").first()
+    if upload is None:
+        raise ServiceError(
+            "the file of this document is not stored: it came as text, or its file is no longer kept. Upload the file"
+            " as a new version",
+            type="no_original",
+            status=404,
+        )
+    return upload
 
 
 def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:

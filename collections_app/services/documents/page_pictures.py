@@ -10,14 +10,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
-
 from collections_app.errors import ServiceError
-from collections_app.models import Document, DocumentRevision, Upload
+from collections_app.models import Document, DocumentRevision
 from collections_app.parsing import ParseError, Word, is_image
 from collections_app.parsing.recognition import DrawnPage, draw_page
 from collections_app.parsing.scans.packing import UNSURE
-from collections_app.services.documents.files import open_content, parse_limits
+from collections_app.services.documents.files import find_original, open_content, originals, parse_limits
 from collections_app.services.indexing.page_layouts import find_pages
 
 PDF = "application/pdf"
@@ -103,7 +101,7 @@ def view_page(document: Document, number: int | None, cited: tuple[int, int] | N
     return PageView(
         number=number,
         count=count,
-        has_file=_files(document).exists(),
+        has_file=originals(document).exists(),
         width=layout.width if layout else 0.0,
         height=layout.height if layout else 0.0,
         start=begins[0] if begins else document.size_chars,
@@ -139,13 +137,7 @@ def _frame(words: Sequence[Word], margin: float) -> Frame:
 def draw(document: Document, number: int, zoom: int) -> DrawnPage:
     """The page as a picture. zoom: an index of LONG_SIDES. ServiceError 404 where the file is gone or has no such page,
     422 where it cannot be drawn."""
-    upload = _files(document).first() if has_pages(document) else None
-    if upload is None:
-        raise ServiceError(
-            "the file of this document is no longer kept, so its pages cannot be drawn; upload it again",
-            type="no_original",
-            status=404,
-        )
+    upload = find_original(document)
     try:
         with _drawing, open_content(upload.pk) as content:
             return draw_page(content, upload.name, number, long_side=LONG_SIDES[zoom], limits=parse_limits())
@@ -156,11 +148,6 @@ def draw(document: Document, number: int, zoom: int) -> DrawnPage:
 
 def picture_tag(document: Document, number: int, zoom: int) -> str:
     """What a browser's copy of the picture is known by; "" where its file is gone."""
-    if not _files(document).exists():
+    if not originals(document).exists():
         return ""
     return f"{document.source_hash[:32]}-{number}-{zoom}"
-
-
-def _files(document: Document) -> QuerySet[Upload]:
-    rows = Upload.objects.listed().of_document(document.collection_id, document.doc_id)
-    return rows.filter(sha256=document.source_hash)

@@ -1,4 +1,4 @@
-"""Another file for a job that failed, or the same without its password: the job runs again, under the same document ID.
+"""Another file for a document, or for a job that failed: under the same document ID, whatever the file is called.
 
 A password is handed to the parser's child process and kept nowhere; what is stored is the copy without it.
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from collections_app.access_context import current_access, elevated, require
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.models import IngestJob, Upload
+from collections_app.models import Collection, IngestJob, Upload
 from collections_app.models.library import name_actor
 from collections_app.parsing import ParseError, archive_type, unlock
+from collections_app.services.documents.documents import get_document
 from collections_app.services.documents.files import open_content, parse_limits, store_upload
 from collections_app.services.governance import audit
 from collections_app.services.governance.waiting_lists import sender_of
@@ -22,7 +25,7 @@ from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import check_queue, supersede_jobs
 from collections_app.services.jobs.retries import queue_again
 from collections_app.services.uploads.upload_plan import Entry, RefusedError, check_size
-from collections_app.services.uploads.uploads import HeldFile, UploadedFile
+from collections_app.services.uploads.uploads import HeldFile, UploadedFile, UploadOutcome, submit_uploads
 from ragd.errors import InvalidInput
 
 Kind, State = IngestJob.Kind, IngestJob.State
@@ -76,6 +79,27 @@ def dismiss_job(job: IngestJob, *, actor: audit.Actor = None) -> None:
         IngestJob.objects.filter(pk=current.pk).update(state=State.CANCELLED, upload=None)
         _drop(current.upload_id)
         audit.record(actor, [current], audit.CHANGE, f"dismissed by {name_actor(actor)}")
+
+
+def replace_document(
+    collection: Collection, doc_id: str, file: UploadedFile, *, actor: audit.Actor = None
+) -> UploadOutcome:
+    """Queue a file, whatever it is called, as the next revision of a document, which keeps tags, metadata and list.
+
+    The outcome is "queued" or "unchanged". Raises ServiceError 404 for an unknown document, InvalidInput for a file
+    that is not taken.
+    """
+    require(Permission.WRITE, collection.pk)
+    get_document(collection, doc_id)
+    name = file.name or "file"
+    content = file.read() if (file.size or 0) <= settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE else b""
+    if archive_type(content, name):
+        raise InvalidInput(f"{name} is an archive of several files; choose one document", field="file")
+    files: list[UploadedFile] = [HeldFile(name, content)] if content else [file]
+    (outcome,) = submit_uploads(collection, files, doc_ids=[doc_id], tags=None, metadata=None, actor=actor)
+    if outcome.status == "rejected":
+        raise InvalidInput(outcome.error, field="file")
+    return outcome
 
 
 def _run_with(job: IngestJob, file: HeldFile, message: str, actor: audit.Actor) -> IngestJob:
