@@ -9,6 +9,7 @@ from evaluation_app.analysis.sweeps import pages as sweeps
 from evaluation_app.bake_offs import pages as bake_offs
 from evaluation_app.curation import impact_page
 from evaluation_app.curation import pages as curation
+from evaluation_app.gaps import pages as gaps
 from evaluation_app.golden.pages import questions as golden_questions
 from evaluation_app.golden.pages import questions as golden_runs
 from evaluation_app.golden.pages import questions as golden_suggestions
@@ -142,6 +143,7 @@ urlpatterns = [
     path("evaluation/review/<int:pk>/skip/", reviews.skip, name="review-skip"),
     path("evaluation/review/<int:pk>/aside/", reviews.aside, name="review-aside"),
     # what golden questions say of changes to a collection
+    path(f"{COLLECTION}/gaps/", gaps.content_gaps, name="content-gaps"),
     path(f"{COLLECTION}/impact/", impact_page.show_impact, name="impact"),
     path(f"{COLLECTION}/gate/", curation.gate_settings, name="gate"),
     path(f"{COLLECTION}/generations/<int:number>/gate/", curation.gate_report, name="gate-report"),

@@ -4,6 +4,7 @@ from evaluation_app.models.bake_offs import BakeOff
 from evaluation_app.models.bisections import StoredBisection
 from evaluation_app.models.comparisons import RunComparison, TriedFix
 from evaluation_app.models.conformance import ConformanceResult
+from evaluation_app.models.gaps import GapDismissal
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
@@ -15,6 +16,7 @@ __all__ = [
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
+    "GapDismissal",
     "GoldenQuestion",
     "GoldenSet",
     "GoldenSetVersion",

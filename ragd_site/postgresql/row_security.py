@@ -99,6 +99,7 @@ POLICIES: dict[str, Policy] = {
     **dict.fromkeys(
         (
             "ingest_batches",
+            "gap_dismissals",
             "recall_probes",
             "finding_scans",
             "duplicate_scans",
