@@ -75,7 +75,6 @@ urlpatterns = [
     path("collections/<str:name>/upload/begin/", uploads.begin, name="upload-begin"),
     path("collections/<str:name>/upload/finish/", uploads.finish, name="upload-finish"),
     path("collections/<str:name>/urls/", sources.fetch_urls, name="urls"),
-    path("collections/<str:name>/s3/", sources.fetch_bucket, name="s3"),
     path("collections/<str:name>/sources/", connectors.list_sources, name="sources"),
     path("collections/<str:name>/sources/new/", connectors.add, name="source-add"),
     path("collections/<str:name>/sources/<int:pk>/", connectors.source, name="source"),

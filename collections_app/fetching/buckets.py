@@ -197,7 +197,7 @@ def _explain(code: str, at: str, key: str) -> FetchError:
     if code in CLOSED:
         return FetchError(
             "not_allowed",
-            f"{at} does not let this server in ({code}); an administrator sets AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY to a key that may list and read it. They are used at RAGD_S3_ENDPOINT only",
+            f"{at} does not let this server in ({code}); it needs a key that may list and read it. The "
+            "server's own, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, is used at RAGD_S3_ENDPOINT only",
         )
     return FetchError("server_failed", f"{at} answered {code}; it may work later", retryable=code in PASSING)

@@ -69,7 +69,6 @@ RULES: dict[str, Rule] = {
     "collections:upload-plan": Rule(WRITE, WRITE),
     "collections:upload-members": Rule(WRITE, WRITE),
     "collections:urls": Rule(WRITE, WRITE),
-    "collections:s3": Rule(WRITE, WRITE),
     "collections:text": Rule(WRITE, WRITE),
     **dict.fromkeys(
         (

@@ -52,7 +52,6 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/urls/",
         "/collections/nature/sources/",
         "/collections/nature/sources/new/?kind=website",
-        "/collections/nature/s3/",
         "/collections/nature/text/",
         "/collections/nature/jobs/",
         f"/collections/nature/jobs/{job.pk}/",

@@ -34,7 +34,6 @@ NATURE = [
     "/collections/nature/",
     "/collections/nature/upload/",
     "/collections/nature/urls/",
-    "/collections/nature/s3/",
     "/collections/nature/sources/",
     "/collections/nature/sources/new/",
     "/collections/nature/sources/new/?kind=website",

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
-from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
-from tests.web.pages import has, tree, wrong_fields
+from collections_app.models import Collection, IngestBatch, IngestJob
+from tests.web.pages import has, wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")
 
-__all__ = ["running_s3_server", "s3_server"]
-
 URLS = "/collections/nature/urls/"
-S3 = "/collections/nature/s3/"
 
 
 @pytest.fixture
@@ -28,18 +23,10 @@ def nature(fill: Callable[..., Collection]) -> Collection:
     return fill("nature", 1)
 
 
-@pytest.fixture
-def bucket(s3_server: S3Server, settings: Any) -> S3Server:
-    settings.RAGD_S3_ENDPOINT = s3_server.url
-    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
-    s3_server.put("docs", "a/one.txt", b"one")
-    return s3_server
-
-
 def test_every_way_in_leads_to_the_others(visitor: Client, nature: Collection) -> None:
-    for address in (URLS, S3, "/collections/nature/upload/", "/collections/nature/text/"):
+    for address in (URLS, "/collections/nature/upload/", "/collections/nature/text/"):
         page = visitor.get(address).content.decode()
-        for other in (URLS, S3, "/collections/nature/upload/", "/collections/nature/text/"):
+        for other in (URLS, "/collections/nature/upload/", "/collections/nature/text/"):
             assert f'href="{other}"' in page
         assert page.count('aria-current="page" href="/collections/nature/') == 1
 
@@ -95,39 +82,6 @@ def test_what_is_wrong_stands_beside_its_field(
     assert answer.status_code == 422
     assert wrong_fields(answer) == [wrong]
     assert not IngestJob.objects.exists()
-
-
-def test_a_bucket_is_looked_at_and_then_fetched(visitor: Client, nature: Collection, bucket: S3Server) -> None:
-    shown = visitor.post(S3, {"bucket": "docs", "prefix": "a/"})
-    assert has(shown, "button[name=go].primary") and len(tree(shown).css("#source-plan tbody tr")) == 1
-    assert "docs/a/one.txt" in shown.content.decode()
-    assert not IngestBatch.objects.exists()
-    answer = visitor.post(S3, {"bucket": "docs", "prefix": "a/", "go": "1"})
-    assert answer["Location"] == f"/collections/nature/attempts/{IngestBatch.objects.get().pk}/"
-    assert not has(visitor.post(S3, {"bucket": "docs", "prefix": "b/"}), "#source-plan tbody")
-
-
-def test_only_what_was_seen_is_deleted(visitor: Client, nature: Collection, bucket: S3Server) -> None:
-    document = Document.objects.get()
-    FetchedSource.objects.create(
-        document=document, kind="s3", address="s3://docs/a/gone.txt", endpoint=bucket.url, sha256=document.source_hash
-    )
-    typed = {"bucket": "docs", "prefix": "a/", "delete_missing": "on"}
-    shown = visitor.post(S3, {**typed, "go": "1"})
-    assert has(shown, "button[name=go].danger") and has(shown, "input[name=agreed][value='1']")
-    assert Document.objects.count() == 1 and not IngestBatch.objects.exists()
-    visitor.post(S3, {**typed, "go": "1", "agreed": "2"})
-    assert Document.objects.count() == 1
-    answer = visitor.post(S3, {**typed, "go": "1", "agreed": "1"})
-    assert answer.status_code == 302
-    assert not Document.objects.exists()
-    assert IngestBatch.objects.get().deleted == 1
-
-
-def test_a_bucket_that_cannot_be_read_says_so(visitor: Client, nature: Collection, bucket: S3Server) -> None:
-    answer = visitor.post(S3, {"bucket": "nowhere"})
-    assert answer.status_code == 404
-    assert "NoSuchBucket" in answer.content.decode() and 'value="nowhere"' in answer.content.decode()
 
 
 def test_a_job_that_waits_for_its_site_says_so(visitor: Client, nature: Collection) -> None:

@@ -50,22 +50,3 @@ class UrlsForm(AccessFields, IntakeFields):
     def entries(self) -> list[UrlEntry]:
         """The addresses of a valid form, those of the file first."""
         return self._entries
-
-
-class BucketForm(AccessFields, IntakeFields):
-    bucket = forms.CharField(label=gettext_lazy("Bucket"), max_length=255)
-    prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
-        label=gettext_lazy("Prefix"),
-        required=False,
-        max_length=1024,
-        help_text=gettext_lazy("For example reports/2026/."),
-    )
-    endpoint = forms.CharField(
-        label=gettext_lazy("Endpoint"),
-        required=False,
-        max_length=500,
-        help_text=gettext_lazy("For public buckets on another server, such as https://s3.example.org."),
-    )
-    delete_missing = forms.BooleanField(
-        label=gettext_lazy("Delete documents that are missing in the bucket"), required=False
-    )
