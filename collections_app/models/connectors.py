@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
@@ -22,8 +22,9 @@ STATES = ("new", "succeeded", "failed", "held", "disabled")
 class ConnectorQuerySet(QuerySet["Connector"]):
     def due(self, now: Any) -> ConnectorQuerySet:
         """Those whose next sync should have begun, without those that one is under way for."""
+        under_way = ConnectorRun.objects.filter(connector=OuterRef("pk"), finished_at=None)
         waiting = self.filter(enabled=True, next_at__lte=now, collection__deleted_at__isnull=True)
-        return waiting.exclude(runs__finished_at__isnull=True, runs__id__isnull=False)
+        return waiting.exclude(Exists(under_way))
 
     def troubled(self) -> ConnectorQuerySet:
         """Enabled ones whose last sync failed or waits for a decision, by collection and name."""

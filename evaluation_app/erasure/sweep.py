@@ -34,8 +34,10 @@ SKIPPED = frozenset(
     }
 )  # fmt: skip
 # rows that are of no use without their text
-DELETED = frozenset({"spans", "idempotency_records", "kept_judgements", "run_scores", "retrieval_app_queryrun"})
-UNIQUE = frozenset({("golden_questions", "question"), ("board_cards", "question_text")})
+DELETED = frozenset(
+    {"spans", "connector_changes", "idempotency_records", "kept_judgements", "run_scores", "retrieval_app_queryrun"}
+)
+UNIQUE = frozenset({("golden_questions", "question"), ("board_cards", "question_text"), ("connectors", "name")})
 
 READ = "SELECT tableoid::regclass::text, ctid::text, {columns} FROM {table}"
 DELETE = "DELETE FROM {table} WHERE ctid = %(row)s::tid"

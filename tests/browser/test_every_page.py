@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
-    from collections_app.models import IngestBatch, IngestJob
+    from collections_app.models import Connector, ConnectorChange, ConnectorRun, IngestBatch, IngestJob
     from collections_app.services.collections.invariant_check import request_check
     from collections_app.services.documents.edits import edit_document
     from evaluation_app.conformance import run_now
@@ -38,6 +38,15 @@ def addresses_of(nature: Collection) -> list[str]:
         collection=nature, kind="folder", label="field", submitted=4, rejected=1, deleted=2, created_by="ada"
     )
     IngestJob.objects.filter(collection=nature, doc_id__endswith=".pdf").update(batch=batch)
+    source = Connector.objects.create(
+        collection=nature, kind="website", name="docs", settings={"url": "https://docs.example/"}, schedule=60,
+        last_error="docs.example does not answer", waits=True,
+    )  # fmt: skip
+    sync = ConnectorRun.objects.create(
+        connector=source, collection=nature, state="succeeded", held=1, added=1, failed=1, finished_at=job.created_at
+    )
+    for doc_id, kind in (("trees.md", "added"), ("animals/whales.md", "held"), ("torn.md", "failed")):
+        ConnectorChange.objects.create(run=sync, collection=nature, doc_id=doc_id, kind=kind, reason="as it is")
     check = request_check()
     edit_document(nature, "animals/whales.md", {"tags": ["animal", "sea"]})
     start = nature.documents.get(doc_id="animals/whales.md").text.index("song number 57")
@@ -51,7 +60,10 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/upload/",
         "/collections/nature/urls/",
         "/collections/nature/sources/",
+        "/collections/nature/sources/new/",
         "/collections/nature/sources/new/?kind=website",
+        f"/collections/nature/sources/{source.pk}/",
+        f"/collections/nature/syncs/{sync.pk}/",
         "/collections/nature/text/",
         "/collections/nature/jobs/",
         f"/collections/nature/jobs/{job.pk}/",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.connectors.records import delete_connector
 from collections_app.services.governance.access import access_of_user
 from collections_app.services.governance.document_access import set_access
+from tests.connectors.syncing import changes, sync
 
 pytestmark = pytest.mark.django_db
 
@@ -56,3 +58,14 @@ def test_a_curator_deletes_a_source_with_changes_that_they_do_not_see(notes: Col
     with using_access(as_role("curator", Role.CURATOR, notes)):
         delete_connector(Connector.objects.select_related("collection").get(pk=source.pk))
     assert not ConnectorChange.objects.exists()
+
+
+def test_a_sync_that_a_curator_runs_sees_what_it_brought(notes: Collection, share: Path, connect: Any) -> None:
+    (share / "secret.md").write_text("# Secret")
+    source = connect("folder", path=str(share))
+    sync(source)
+    set_access(notes, ["secret.md"])
+    (share / "secret.md").write_text("# Secret, longer")
+    with using_access(as_role("curator", Role.CURATOR, notes)):
+        run = sync(source, ingests=False)
+    assert changes(run) == {"updated": ["secret.md"]}

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.access_context import system_access
 from collections_app.connectors.protocol import BaseConnector, File, Item, SourceError
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, TITLE_MAX_CHARS, clean_line, doc_id_from_name
 from collections_app.errors import ServiceError
@@ -72,7 +73,10 @@ class _Known:
 
 
 def process_run(run_id: str) -> None:
-    """The worker's side of `request_run`. One that somebody has, or that has ended, is left alone."""
+    """The worker's side of `request_run`. One that somebody has, or that has ended, is left alone.
+
+    The sync is the server's own work: who asked for it has been checked.
+    """
     lease = claim(
         ConnectorRun, run_id, worker_name(), "finished_at IS NULL",
         "state = 'running', started_at = coalesce(started_at, %(now)s)",
@@ -80,7 +84,7 @@ def process_run(run_id: str) -> None:
     if lease is None:
         return
     try:
-        with lease.hold(interrupts=True):
+        with system_access(), lease.hold(interrupts=True):
             _run(lease)
     except LeaseLostError:
         log.info("sync %s was cancelled or went on elsewhere", run_id)
