@@ -8,8 +8,11 @@ if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
     from django.core.management import execute_from_command_line
 
+    from ragd_site.runtime.process_end import leave_when_alone
+
     if "ragd" in sys.argv[1:2]:
         from ragd_site.observability import tracing
 
         tracing.set_up("cli")
     execute_from_command_line(sys.argv)
+    leave_when_alone()

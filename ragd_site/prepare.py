@@ -23,6 +23,7 @@ from django.core.management import call_command
 
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
+from ragd_site.runtime.process_end import leave_when_alone
 from ragd_site.sign_on.passwords import first_password_file
 
 
@@ -97,3 +98,4 @@ def load_sample() -> None:
 
 if __name__ == "__main__":
     main()
+    leave_when_alone()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from ragd_site.environment import read_environment
 from ragd_site.observability import tracing
 from ragd_site.runtime.machine import SHARED_MEMORY
+from ragd_site.runtime.process_end import leave
 from ragd_site.runtime.start_warnings import start_warnings
 
 environment = read_environment()
@@ -39,3 +41,10 @@ def on_starting(server: Any) -> None:
 
 def worker_exit(server: Any, worker: Any) -> None:
     tracing.shut_down()
+    if worker.booted:  # else the status tells the server that it cannot start
+        leave()
+
+
+def on_exit(server: Any) -> None:
+    if isinstance(sys.exception(), StopIteration):  # how the server ends when it is told to
+        leave()

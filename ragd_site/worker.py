@@ -25,6 +25,7 @@ from celery.signals import (
     worker_process_init,
     worker_process_shutdown,
     worker_ready,
+    worker_shutdown,
     worker_shutting_down,
 )
 from django.conf import settings
@@ -49,6 +50,7 @@ from evaluation_app.scoring.sampling import send_samples
 from evaluation_app.spans.evidence.kept import refresh_usual
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
+from ragd_site.runtime.process_end import leave
 from ragd_site.runtime.start_warnings import start_warnings
 
 __all__ = ["app"]
@@ -135,6 +137,11 @@ def end_sweeping(**_: Any) -> None:
         forgive_jobs()
     except Exception:
         logger.exception("The jobs that are cut off now lose an attempt.")
+
+
+@worker_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
+def end_quickly(sender: Any, **_: Any) -> None:
+    leave(sender.exitcode or 0)
 
 
 def forgive_jobs(*, but: Sequence[int] = ()) -> None:
