@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from django.contrib.auth.models import AnonymousUser, User
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from django.utils.translation import gettext, gettext_noop
 
 from collections_app.access_context import current_access
@@ -49,6 +50,12 @@ asks, reads = somewhere(Permission.ASK), somewhere(Permission.READ)
 evaluates, administers = somewhere(Permission.EVALUATE), everywhere(Permission.ADMINISTER)
 
 
+@cache
+def _address(view: str, prefix: str) -> str:
+    """That of a view below the prefix, which a proxy may set. Every page asks for all of them, several times."""
+    return reverse(view)
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page that needs no argument.
@@ -70,7 +77,7 @@ class Page:
 
     @property
     def href(self) -> str:
-        return reverse(self.view)
+        return _address(self.view, get_script_prefix())
 
     @property
     def title(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from django.contrib.auth.models import Group, User
@@ -62,6 +63,11 @@ class Place:
     def name(self) -> str:
         return self.collection.name
 
+    @cached_property
+    def keeper_id(self) -> int:
+        """Of the one person in the group."""
+        return self.group.user_set.get().pk
+
     def arguments(self, view_name: str, route: str) -> dict[str, Any] | None:
         """Values for the arguments of an address; None where it has one that this place knows nothing of."""
         known: dict[str, Any] = {
@@ -83,7 +89,7 @@ class Place:
             "people/groups/": self.group.pk,
             "people/roles/": self.grant.pk,
             "collections/<str:name>/sources/": self.source.pk,
-            "people/<": self.group.user_set.get().pk,
+            "people/<": self.keeper_id,
         }.items():
             if route.startswith(start):
                 known["pk"] = pk

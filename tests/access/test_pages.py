@@ -109,7 +109,7 @@ def forbidden_words(house: House, name: str) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", [*PEOPLE, "root"])
 def test_every_page_of_the_own_collection(house: House, name: str) -> None:
-    client, wrong = house.client(name), []
+    client, wrong, access = house.client(name), [], access_of_user(house.people[name])
     client.raise_request_exception = False
     for view_name, route, _arguments, address in addresses_of(house.own):
         response = client.get(address + query_of(view_name, house.own))
@@ -121,7 +121,6 @@ def test_every_page_of_the_own_collection(house: House, name: str) -> None:
             told = [word for word in forbidden_words(house, name) if re.search(rf"\b{word}", body)]
             wrong += [f"{name} {view_name} {address}: tells {word}" for word in told]
         if response.status_code == 200 and response["Content-Type"].startswith("text/html"):
-            access = access_of_user(house.people[name])
             wrong += [
                 f"{name} {view_name} {address}: offers {'POST' if changes else 'GET'} {target}"
                 for changes, target in sorted(set(offers(body_of(response), address)))

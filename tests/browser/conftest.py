@@ -14,6 +14,9 @@ pytest.importorskip("playwright")
 
 from axe_core_python.sync_playwright import Axe
 from django.conf import settings
+from django.contrib.staticfiles.handlers import StaticFilesHandler
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -44,6 +47,21 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def remembered_files() -> Iterator[None]:
+    """The browser keeps scripts and style sheets from page to page of a visit, as those of the real server."""
+    serve = StaticFilesHandler.serve
+
+    def serve_for_an_hour(self: StaticFilesHandler, request: HttpRequest) -> HttpResponseBase:
+        response: HttpResponseBase = serve(self, request)
+        response["Cache-Control"] = "max-age=3600"
+        return response
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StaticFilesHandler, "serve", serve_for_an_hour)
+        yield
 
 
 @dataclass

@@ -129,6 +129,7 @@ def test_titles() -> None:
     assert read_title("## not this") == ""
 
 
+@pytest.mark.timeout(400)  # all of it is embedded
 def test_the_documentation_answers_the_golden_questions() -> None:
     load_sample()
     collection = Collection.objects.get(name=SAMPLE_NAME)
