@@ -6,6 +6,7 @@ from collections_app.models.connectors import Connector, ConnectorChange, Connec
 from collections_app.models.curation import (
     ChunkFindings,
     ChunkOverlay,
+    Contradiction,
     DocumentRevision,
     DuplicateScan,
     FindingScan,
@@ -35,6 +36,7 @@ __all__ = [
     "Connector",
     "ConnectorChange",
     "ConnectorRun",
+    "Contradiction",
     "Document",
     "DocumentRevision",
     "DuplicateScan",

@@ -215,3 +215,42 @@ class NearDuplicate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.doc_id}#{self.chunk_index} is like {self.of_doc_id}#{self.of_chunk_index}"
+
+
+class Contradiction(models.Model):
+    """Two sentences of different documents that disagree, content[start:end] of their chunks when they were scanned.
+
+    said: what each states where they differ. digest: SHA-256 of the kind, both document ids and both sentences; it
+    tells whether the chunks still say so. score: 0 to 1, how much both are about the same. dismissed: a person put it
+    away; it stays so while the digest is the same.
+    """
+
+    class Kind(models.TextChoices):
+        NUMBER = "number", gettext_lazy("Number")
+        DATE = "date", gettext_lazy("Date")
+        NEGATION = "negation", gettext_lazy("Negation")
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(
+        Collection, on_delete=models.CASCADE, db_constraint=False, related_name="contradictions"
+    )
+    kind = models.CharField(max_length=10, choices=Kind)
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    start = models.IntegerField()
+    end = models.IntegerField()
+    of_doc_id = models.TextField(db_collation="C")
+    of_chunk_index = models.IntegerField()
+    of_start = models.IntegerField()
+    of_end = models.IntegerField()
+    said = models.JSONField(default=list)
+    score = models.FloatField()
+    digest = models.CharField(max_length=64)
+    dismissed = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "contradictions"
+        constraints = [models.UniqueConstraint(fields=["collection", "digest"], name="contradictions_key")]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index} against {self.of_doc_id}#{self.of_chunk_index}"
