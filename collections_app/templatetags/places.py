@@ -1,4 +1,4 @@
-"""The main navigation, the tabs of a place and the first step of the breadcrumb, from the list of places."""
+"""The main navigation, the tabs of places and collections and the first step of the breadcrumb, from their lists."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from collections_app.http.collection_tabs import tab_links
 from collections_app.http.places import PLACES, Place, find_place
 
 register = template.Library()
@@ -51,3 +52,10 @@ def place_crumb(context: Context) -> SafeString:
     if not found or not pages:
         return SafeString("")
     return format_html('<li><a href="{}">{}</a></li>', pages[0].href, found[0].title)
+
+
+@register.inclusion_tag("collections/parts/tabs.html", takes_context=True)
+def collection_tabs(context: Context) -> dict[str, Any]:
+    """The tabs of the collection of the page, and the pages below the current one."""
+    tabs, below = tab_links(context["collection"], str(context.get("tab", "")))
+    return {"tabs": tabs, "below": below, "collection": context["collection"]}

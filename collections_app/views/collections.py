@@ -88,10 +88,9 @@ def usual_policy(model: str, dims: int) -> ChunkPolicy:
 
 def settings_form(collection: Collection, data: QueryDict | None) -> CollectionSettingsForm:
     """The form filled in with what the collection states, or with what was sent."""
-    explicit = collection.chunk_policy | collection.retention | collection.security
+    explicit = collection.retention | collection.security
     stated = {"description": collection.description, "access_from": collection.access_from}
     form = CollectionSettingsForm(data, initial=explicit | stated)
-    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     form.suggest_retention()
     return form
 
@@ -103,7 +102,7 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         update_collection(collection, changes=form.changes(), actor=request.user)
-        messages.success(request, gettext("Settings saved. They apply to newly indexed documents."))
+        messages.success(request, gettext("Settings saved."))
         return redirect("collections:settings", name)
 
     response, status = submit_form(request, form, save)

@@ -23,7 +23,6 @@ from collections_app.http.page_requests import (
     submit_form,
 )
 from collections_app.models import Collection, Document
-from collections_app.policies import policy_for
 from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.documents.document_tree import attached_to
 from collections_app.services.documents.edits import edit_document
@@ -217,10 +216,9 @@ def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
-    """Title, tags, metadata and chunk policy of one document."""
+    """Title, tags, language and metadata of one document."""
     collection, document = find_document(name, doc_id)
     form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
-    form.suggest(policy_for(collection))
 
     def save() -> HttpResponse:
         expected = form.cleaned_data["expected_revision"]

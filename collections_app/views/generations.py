@@ -26,7 +26,7 @@ from collections_app.services.generations.generations import (
     resolve_target,
     start_generation,
 )
-from collections_app.views.collections import find_collection, usual_policy
+from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import POLICY_FIELDS, GenerationForm
 from ragd.errors import RagdError
 
@@ -47,7 +47,6 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     tried = {field: request.GET[field] for field in POLICY_FIELDS if field in request.GET}
     form = GenerationForm(request.POST or None, initial=_initial(collection) | tried)
-    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     estimate: Estimate | None = None
     candidate: dict[str, Any] = {}
     status = 200
@@ -65,6 +64,7 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
     states = generation_states(collection)
+    stated = {field: value for field in POLICY_FIELDS if (value := form[field].value())}
     context: dict[str, Any] = {
         "collection": collection,
         "tab": "generations",
@@ -75,6 +75,9 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
         "estimate": estimate,
         "changed": [WORDS[field] for field in estimate.changed] if estimate else [],
         "candidate": urlencode(candidate),
+        "policy_fields": [form[field] for field in POLICY_FIELDS],
+        "policy": policy_for(collection).as_dict() | stated,
+        "policy_query": urlencode(stated),
         "other_policy": count_other_policy(collection),
     }
     parts = {"generations": "collections/parts/generations.html"}

@@ -1,4 +1,4 @@
-"""Another chunk policy tried on a document or on a sample of a collection, before anything is written."""
+"""The one place for chunking: a policy tried on a document or a sample, then applied to it, to new ones or to all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.passages import ChunkSpan, compare_pieces
 from collections_app.errors import ServiceError
@@ -25,6 +25,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Document
 from collections_app.policies import policy_for, policy_of
 from collections_app.services.chunks.chunk_preview import Preview, PreviewChunk, preview_collection, preview_document
+from collections_app.services.collections.collections import update_collection
 from collections_app.services.documents.edits import edit_document
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import POLICY_FIELDS, ChunkPolicyFields
@@ -35,7 +36,7 @@ CHUNKS_PER_PAGE = 40
 
 @require_http_methods(["GET", "POST"])
 def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
-    """A document under a policy that is tried; a POST makes it the document's own."""
+    """A document under a policy that is tried; a POST makes it the document's own, with `reset` the collection's."""
     collection = find_collection(name)
     document = find_or_404(Document.objects.defer("text"), collection=collection, doc_id=doc_id)
     form = _form(request, policy_of(collection, document))
@@ -43,10 +44,14 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if form.is_valid():
         try:
             if request.method == "POST":
-                edit_document(collection, doc_id, {"chunk_policy": form.chunk_policy()}, actor=request.user)
-                messages.success(
-                    request, gettext("%(name)s now has its own chunking policy.") % {"name": document.name}
+                own = {} if "reset" in request.POST else form.chunk_policy()
+                edit_document(collection, doc_id, {"chunk_policy": own}, actor=request.user)
+                said = (
+                    gettext("%(name)s now has its own chunking policy.")
+                    if own
+                    else gettext("%(name)s has the chunking policy of the collection again.")
                 )
+                messages.success(request, said % {"name": document.name})
                 return redirect("collections:document", name, doc_id)
             result = preview_document(collection, document, form.chunk_policy())
         except (ServiceError, RagdError) as error:
@@ -65,14 +70,18 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return render_page(request, "collections/preview.html", context, parts=parts, status=status)
 
 
-@require_GET
+@require_http_methods(["GET", "POST"])
 def preview_sample(request: PageRequest, name: str) -> HttpResponse:
-    """A few documents of a collection under a policy that is tried."""
+    """A few documents of a collection under a policy that is tried; a POST makes it that of new documents."""
     collection = find_collection(name)
     form = _form(request, policy_for(collection))
     sample, status = None, 200
     if form.is_valid():
         try:
+            if request.method == "POST":
+                update_collection(collection, changes={"chunk_policy": form.chunk_policy()}, actor=request.user)
+                messages.success(request, gettext("The chunking policy applies to new documents from now on."))
+                return redirect("collections:preview-sample", name)
             sample = preview_collection(collection, form.chunk_policy())
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)
@@ -82,7 +91,9 @@ def preview_sample(request: PageRequest, name: str) -> HttpResponse:
         "collection": collection,
         "form": form,
         "sample": sample,
-        "tab": "documents",
+        "is_usual": bool(sample) and form.chunk_policy() == policy_for(collection).as_dict(),
+        "own_policies": collection.documents.exclude(chunk_policy_stated={}).count(),
+        "tab": "chunking",
         "query": _stated_query(form) if sample else "",
     }
     parts = {"preview": "collections/parts/preview_sample.html"}

@@ -233,7 +233,7 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
         return response
     context = {
         "collection": collection,
-        "tab": "generations",
+        "tab": "gate",
         "form": form,
         "gate": gate,
         "sets": GoldenSet.objects.filter(collection_name=name).exists(),

@@ -115,8 +115,8 @@ RULES: dict[str, Rule] = {
         ),
         Rule(EVALUATE, EVALUATE),
     ),
-    "collections:preview": Rule(READ, READ),
-    "collections:preview-sample": Rule(READ, READ),
+    "collections:preview": Rule(READ, WRITE),
+    "collections:preview-sample": Rule(READ, WRITE),
     "collections:filter-completions": Rule(READ, READ),
     **dict.fromkeys(("collections:sharing", "collections:sharing-open", "collections:sharing-remove"), OF_SHARING),
     **dict.fromkeys(

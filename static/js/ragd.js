@@ -258,7 +258,7 @@ for (const [type, active] of [["pointerover", true], ["focusin", true], ["pointe
 }
 
 // on a narrow page the tab that is open comes into view
-findAll(".tabs > [aria-current]").forEach((tab) => {
+findAll(".tabs > [aria-current], .subtabs > [aria-current]").forEach((tab) => {
   const bar = tab.parentElement;
   const beyond = tab.getBoundingClientRect().right - bar.getBoundingClientRect().right;
   if (beyond > 0) bar.scrollLeft += beyond + 24;

@@ -62,12 +62,12 @@ def test_a_collection_is_made_with_its_policy_in_fields(admin_client: Client, em
     again = admin_client.post(f"{ADMIN}/collection/add/", form)
     assert (again.status_code, list(again.context["form"].errors)) == (409, ["name"])
     settings = f"{ADMIN}/collection/{made.pk}/settings/"
-    assert 'value="50"' in admin_client.get(settings).content.decode()
-    changed = {"description": "", **POLICY, "target_tokens": "60", "revisions": "3", "runs_days": "", "action": ""}
+    assert "target_tokens" not in admin_client.get(settings).content.decode()
+    changed = {"description": "", "revisions": "3", "runs_days": "", "action": ""}
     assert admin_client.post(settings, changed).status_code == 302
     made.refresh_from_db()
-    assert (made.chunk_policy["target_tokens"], made.retention, made.description) == (60, {"revisions": 3}, "")
-    assert admin_client.post(settings, changed | {"target_tokens": "2"}).status_code == 422
+    assert (made.chunk_policy["target_tokens"], made.retention, made.description) == (50, {"revisions": 3}, "")
+    assert admin_client.post(settings, changed | {"revisions": "-2"}).status_code == 422
 
 
 def test_files_are_uploaded_and_their_page_tells_of_each(admin_client: Client, notes: Collection) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 from django.test import Client
 
-from tests.web.pages import has, toasts
+from tests.web.pages import attribute, has, texts, toasts
 
 
 def text(response: Any) -> str:
@@ -71,14 +72,11 @@ def test_each_wrong_field_says_so_beside_itself(visitor: Client) -> None:
 def test_settings_change_what_comes_next(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill("nature", 1)
     html = text(visitor.get("/collections/nature/settings/"))
-    assert 'placeholder="Default: 160"' in html
-    answer = visitor.post(
-        "/collections/nature/settings/", {"description": "new", "kind": "words", "target_tokens": "40"}
-    )
+    assert 'placeholder="Default: 20"' in html
+    answer = visitor.post("/collections/nature/settings/", {"description": "new"})
     assert answer["Location"] == "/collections/nature/settings/"
     collection.refresh_from_db()
-    assert collection.description == "new"
-    assert collection.chunk_policy.items() >= {"kind": "words", "target_tokens": 40}.items()
+    assert (collection.description, collection.chunk_policy) == ("new", {"target_tokens": 16, "overlap_tokens": 4})
 
 
 def test_settings_state_what_findings_lead_to(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -94,13 +92,33 @@ def test_settings_state_what_findings_lead_to(visitor: Client, fill: Callable[..
     assert collection.security == {"action": "refuse", "min_score": 50.0}
 
 
-def test_an_overlap_as_large_as_the_target_is_refused(visitor: Client, fill: Callable[..., Any]) -> None:
-    collection = fill("nature", 0)
-    response = visitor.post("/collections/nature/settings/", {"target_tokens": "40", "overlap_tokens": "40"})
-    assert response.status_code == 422
-    assert "overlap_tokens_error" in text(response)
+def test_a_policy_that_was_tried_is_that_of_new_documents(visitor: Client, fill: Callable[..., Any]) -> None:
+    collection = fill("nature", 1)
+    chunking = "/collections/nature/preview/"
+    tried = {"kind": "words", "target_tokens": "40", "overlap_tokens": "8", "max_chars": "900"}
+    wrong = visitor.post(chunking, tried | {"overlap_tokens": "40"})
+    assert (wrong.status_code, collection.chunk_policy) == (400, {"target_tokens": 16, "overlap_tokens": 4})
+    before = collection.documents.get().chunk_count
+    assert visitor.post(chunking, tried)["Location"] == chunking
     collection.refresh_from_db()
-    assert collection.chunk_policy == {"target_tokens": 16, "overlap_tokens": 4}
+    assert collection.chunk_policy == {"kind": "words", "target_tokens": 40, "overlap_tokens": 8, "max_chars": 900}
+    assert collection.documents.get().chunk_count == before
+    assert has(visitor.get(chunking), "#preview button.primary[disabled]")
+    rebuild = visitor.get(f"/collections/nature/generations/?{urlencode(tried | {'target_tokens': '60'})}")
+    assert attribute(rebuild, "#change [name=target_tokens]", "value") == "60"
+
+
+def test_the_tabs_of_a_collection_are_those_of_the_reader(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill("nature", 1)
+    statistics = visitor.get("/collections/nature/statistics/")
+    labels = [label.partition(" ")[0] for label in texts(statistics, ".tabs a")]
+    assert labels == ["Documents", "Chunking", "Playground", "Quality", "Settings"]
+    assert texts(statistics, ".tabs [aria-current]") == ["Settings"]
+    assert texts(statistics, ".subtabs [aria-current]") == ["Statistics"]
+    assert not has(visitor.get("/collections/nature/playground/"), ".subtabs")
+    jobs = visitor.get("/collections/nature/jobs/")
+    assert attribute(jobs, ".tabs [aria-current]", "aria-current") == "true"
+    assert attribute(jobs, ".subtabs [aria-current]", "href") == "/collections/nature/jobs/"
 
 
 def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: Callable[..., Any]) -> None:

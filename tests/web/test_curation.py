@@ -181,8 +181,13 @@ def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> Non
     assert (wrong.status_code, "this must be a JSON object" in text(wrong)) == (422, True)
     visitor.post(address, values | {"expected_revision": "2"}, follow=True)
     assert get_document(nature, WHALES).revision == 2
-    visitor.post(address, values | {"expected_revision": "2", "target_tokens": "8", "overlap_tokens": "0"})
+    chunking = f"{TABLE}preview/{WHALES}/"
+    assert attribute(visitor.get(address), "form a[href$='/preview/whales.md/']", "href") == chunking
+    tried = {"kind": "structure", "target_tokens": "8", "overlap_tokens": "0", "max_chars": "900"}
+    visitor.post(chunking, tried)
     assert "own chunking policy" in text(visitor.get(TABLE))
+    visitor.post(chunking, tried | {"reset": "1"})
+    assert get_document(nature, WHALES).chunk_policy_stated == {}
     visitor.post(CHANGE, {"action": "archive", "doc_id": [WHALES]})
     assert not has(visitor.get(address), "#id_title")
 

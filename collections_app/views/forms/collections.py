@@ -128,7 +128,7 @@ class CollectionForm(IndexFields):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
 
-class CollectionSettingsForm(ChunkPolicyFields):
+class CollectionSettingsForm(forms.Form):
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
     revisions = forms.IntegerField(label=gettext_lazy("Revisions kept per document"), min_value=0, required=False)
     runs_days = forms.IntegerField(label=gettext_lazy("Query log retention (days)"), min_value=0, required=False)
@@ -182,7 +182,6 @@ class CollectionSettingsForm(ChunkPolicyFields):
         """What `update_collection` takes."""
         return {
             "description": self.cleaned_data["description"],
-            "chunk_policy": self.chunk_policy(),
             "retention": self.retention(),
             "security": self.security(),
             "access_from": self.cleaned_data["access_from"],

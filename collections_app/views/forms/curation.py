@@ -14,7 +14,7 @@ from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange
 from collections_app.services.documents.readers import Readers
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
-from collections_app.views.forms.collections import AccessFields, ChunkPolicyFields, LanguageFields
+from collections_app.views.forms.collections import AccessFields, LanguageFields
 from collections_app.views.forms.fields import LanguageField, ObjectField, TagsField
 
 DOCUMENT_SORTS = {
@@ -189,7 +189,7 @@ class ReadersForm(AccessFields):
         return data
 
 
-class DocumentForm(LanguageFields, ChunkPolicyFields):
+class DocumentForm(LanguageFields):
     """What can be edited of one document. expected_revision: the one that was looked at."""
 
     title = forms.CharField(
@@ -217,7 +217,6 @@ class DocumentForm(LanguageFields, ChunkPolicyFields):
             "language": document.language_stated,
             "metadata": metadata,
             "expected_revision": document.revision,
-            **document.chunk_policy_stated,
         }
         return cls(initial=values)
 
@@ -227,5 +226,4 @@ class DocumentForm(LanguageFields, ChunkPolicyFields):
         changes = {name: value for name, value in requested.items() if value != getattr(document, name)}
         if self.cleaned_data["language"] != document.language_stated:
             changes["language"] = self.cleaned_data["language"]
-        policy = self.chunk_policy()
-        return changes | ({"chunk_policy": policy} if policy != document.chunk_policy_stated else {})
+        return changes
