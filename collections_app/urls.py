@@ -25,13 +25,15 @@ from collections_app.views import (
 )
 from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import settings
+from collections_app.views.shell import help, settings
 
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
     path("admin-internals/", internals.switch, name="admin-internals"),
     path("settings/", settings.server_settings, name="server-settings"),
+    path("help/", help.show_help, name="help"),
+    path("help/<slug:page>/", help.show_help, name="help-page"),
     path("collections/", collections.list_collections, name="list"),
     path("collections/new/", collections.create, name="create"),
     path("collection-switcher/", collections.switcher, name="switcher"),

@@ -23,7 +23,7 @@ from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import home, model_prices
+from evaluation_app.pages.overview import guide, home, model_prices, palette
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import pages as reviews
@@ -47,7 +47,8 @@ urlpatterns = [
     path("operations/leak-probe/", leak_probe.leak_probe, name="leak-probe"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
-    path("go/", home.palette, name="palette"),
+    path("guide/", guide.change_guide, name="guide"),
+    path("go/", palette.palette, name="palette"),
     path("style/", home.style, name="style"),
     path("models/bake-offs/", bake_offs.bake_offs, name="bake-offs"),
     path("models/bake-offs/measured/<str:name>/", bake_offs.measured, name="bake-off-measured"),

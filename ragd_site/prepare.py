@@ -1,6 +1,8 @@
 """`python -m ragd_site.prepare`: what a database and a folder need before the web server and the worker start.
 
-Schema, static files, first administrator, sample collection. Each step does nothing when it is done already.
+Schema, static files, first administrator, sample collection. Each step does nothing when it is done already, and says
+what it did. With the argument `needed` all but the sample, with `sample` the sample alone: `make run` loads it while
+the pages answer already.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ import hashlib
 import os
 import secrets
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
@@ -26,14 +30,51 @@ from ragd_site.checks import UNREACHABLE, check_database
 from ragd_site.runtime.process_end import leave_when_alone
 from ragd_site.sign_on.passwords import first_password_file
 
+SAMPLE_NICENESS = 10  # the sample is loaded beside the pages: they go first
 
-def main() -> None:
+
+def main(arguments: list[str]) -> None:
     django.setup()
-    check_databases()
-    call_command("migrate", verbosity=0, interactive=False)
-    collect_static()
+    if arguments == ["sample"]:
+        os.nice(SAMPLE_NICENESS)
+        load_sample()
+        return
+    with ThreadPoolExecutor(1) as beside:  # static files need no database, and the schema mostly waits for it
+        statics = beside.submit(collect_static)
+        check_databases()
+        migrate()
+        statics.result()
     ensure_admin()
-    load_sample()
+    if arguments != ["needed"]:
+        load_sample()
+
+
+class MigrationCount:
+    """Counts what the command `migrate` says that it applies, in place of printing it."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+
+    def write(self, text: str) -> int:
+        self.applied += text.count("Applying ")
+        return len(text)
+
+    def flush(self) -> None:
+        return
+
+    def isatty(self) -> bool:
+        return False
+
+
+def migrate() -> None:
+    began, count = time.monotonic(), MigrationCount()
+    call_command("migrate", verbosity=1, interactive=False, stdout=count)
+    if count.applied:
+        say(f"Database schema: {count.applied} migrations applied in {time.monotonic() - began:.1f} s")
+
+
+def say(sentence: str) -> None:
+    print(sentence, flush=True)
 
 
 def check_databases() -> None:
@@ -55,8 +96,10 @@ def collect_static() -> None:
     digest = digest_static()
     if stamp.exists() and stamp.read_text() == digest:
         return
+    began = time.monotonic()
     call_command("collectstatic", verbosity=0, interactive=False, clear=True)
     stamp.write_text(digest)
+    say(f"Static files: collected in {time.monotonic() - began:.1f} s")
 
 
 def digest_static() -> str:
@@ -83,7 +126,7 @@ def ensure_admin() -> None:
     if not settings.RAGD_ADMIN_PASSWORD:
         path = first_password_file()
         embedded.write_private(path, password + "\n")
-        print(f"First administrator: {settings.RAGD_ADMIN_USER}, the password is in {path}", flush=True)
+        say(f"First administrator: {settings.RAGD_ADMIN_USER}, the password is in {path}")
 
 
 def load_sample() -> None:
@@ -91,11 +134,11 @@ def load_sample() -> None:
     if not settings.RAGD_SAMPLE:
         return
     try:
-        call_command("ragd", "load-sample", "--evaluate", verbosity=0)
+        call_command("ragd", "load-sample", "--evaluate", "--progress", verbosity=0)
     except Exception as error:
         print(f"The sample collection was not loaded: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
     leave_when_alone()

@@ -27,6 +27,7 @@ from ragd_site.runtime.supervisor import Child
 READY_TIMEOUT_S = 120.0
 PORT_PATIENCE_S = 15.0
 DATABASE_CHECK_S = 5.0
+PREPARATION = [sys.executable, "-m", "ragd_site.prepare"]
 
 
 class StartError(Exception):
@@ -56,19 +57,25 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
     wait_for_port(environment.RAGD_HOST, environment.PORT)
     variables = child_variables(environment)
     children = make_children(environment, variables)
+    sample = Child("loading of the sample", [*PREPARATION, "sample"], variables)
     try:
         if not environment.DATABASE_URL:
-            embedded.ensure_running(environment.RAGD_VAR)
+            start_database(environment.RAGD_VAR)
         prepare(variables, stopping)
         if stopping.is_set():
             return
-        for child in children:
-            child.start()
-        if wait_until_ready(environment, children, stopping):
+        say("Web server: starting")
+        children[0].start()  # alone at first: the worker would take its time
+        if wait_until_ready(environment, children[:1], stopping):
             announce(environment, time.monotonic() - began)
+            children[1].start()
+            if environment.RAGD_SAMPLE:
+                sample.start()
         watch(environment, children, stopping)
     finally:
+        sample.ask(signal.SIGTERM)  # the next start goes on with it
         stop_everything(environment, children)
+        sample.stop((signal.SIGTERM, 5.0))
 
 
 # Before the children
@@ -145,9 +152,18 @@ def answers_http(host: str, port: int) -> bool:
         return False
 
 
+def start_database(var: Path) -> None:
+    """The embedded PostgreSQL; says so where that takes a while."""
+    began = time.monotonic()
+    if embedded.read_cluster(var) is None:
+        say("PostgreSQL: making a new cluster")
+    embedded.ensure_running(var)
+    say(f"PostgreSQL: ready after {time.monotonic() - began:.1f} s")
+
+
 def prepare(variables: Mapping[str, str], stopping: threading.Event) -> None:
-    """Schema, static files, first administrator, sample: in a process of its own, whose memory is free afterwards."""
-    preparation = Child("preparation", [sys.executable, "-m", "ragd_site.prepare"], variables)
+    """Schema, static files, first administrator: in a process of its own, whose memory is free afterwards."""
+    preparation = Child("preparation", [*PREPARATION, "needed"], variables)
     preparation.start()
     while (status := preparation.poll()) is None:
         if stopping.wait(0.05):

@@ -253,7 +253,7 @@ MIDDLEWARE = [
     "collections_app.http.audit_middleware.AuditMiddleware",
     "ragd_site.sign_on.proxies.ProxyUserMiddleware",
     "ragd_site.access.middleware.AccessMiddleware",
-    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "ragd_site.access.entrance.PageLoginMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "ragd_site.sign_on.sessions.SessionActivityMiddleware",
@@ -302,6 +302,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; nothing is sent by mail
 LOGIN_URL = "login"
+CSRF_FAILURE_VIEW = "ragd_site.access.entrance.refuse_forgery"
 LOGIN_REDIRECT_URL = "evaluation:home"
 LOGOUT_REDIRECT_URL = "login"
 AXES_HANDLER = "ragd_site.sign_on.attempts.AttemptsHandler"

@@ -12,6 +12,7 @@ from django.views.i18n import JavaScriptCatalog, set_language
 from collections_app.admin.audited import audit_admin
 from evaluation_app import mcp_tools as evaluating
 from evaluation_app.metrics.pages import metrics_page
+from ragd_site.access.entrance import page_not_found
 from ragd_site.api import api_urls
 from ragd_site.sign_on.views import admin_logout_page, admin_password_page
 from retrieval_app.api.mcp import curation, reading
@@ -21,6 +22,7 @@ from retrieval_app.api.mcp.server import mcp_view
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 audit_admin(admin.site)
 
+handler404 = page_not_found
 urlpatterns = [
     path("admin/logout/", admin.site.admin_view(admin_logout_page)),
     path("admin/password_change/", admin.site.admin_view(admin_password_page)),

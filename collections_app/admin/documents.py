@@ -33,7 +33,6 @@ from collections_app.domain.access_lists import UNRESTRICTED, StatedAccess
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import find_or_404, whole_number
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, NearDuplicate
-from collections_app.policies import policy_for
 from collections_app.services.chunks.chunk_edits import remove_overlay, set_chunk_enabled
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.documents.edits import edit_document, roll_back
@@ -175,13 +174,12 @@ class DocumentAdmin(CollectionRowsAdmin):
         return upload_page(self, request, DocumentsForm)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Title, tags, language, metadata and policy, as the document's page has them."""
+        """Title, tags, language and metadata, as the document's page has them."""
         if not self.may_change(request):
             raise PermissionDenied
         rows = self.get_queryset(request).select_related("collection")
         document = find_or_404(rows, pk=whole_number(object_id) or 0)
         form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
-        form.suggest(policy_for(document.collection))
 
         def save() -> HttpResponse:
             expected = form.cleaned_data["expected_revision"]

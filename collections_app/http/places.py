@@ -231,6 +231,14 @@ PLACES = (
                 about=gettext_noop("Consistency checks, repairs, and what retention removed."),
             ),
             Page(
+                "collections:help",
+                gettext_noop("Help"),
+                "info",
+                words="documentation docs manual how to",
+                group=gettext_noop("Server"),
+                about=gettext_noop("The documentation of this version."),
+            ),
+            Page(
                 "api:openapi-view", gettext_noop("API reference"), "runs", words="docs openapi rest json",
                 group=gettext_noop("Server"), about=gettext_noop("All operations of the REST API."),
             ),

@@ -10,7 +10,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.http.collection_tabs import tab_links
-from collections_app.http.places import PLACES, Place, find_place
+from collections_app.http.help_pages import help_address
+from collections_app.http.places import HOME, PLACES, Place, find_place
 
 register = template.Library()
 
@@ -29,6 +30,18 @@ def _link(place: Place, here: Place | None, request: Any) -> dict[str, str]:
     href = place.offered(request.user)[0].href
     current = "" if place is not here else "page" if href == request.path else "true"
     return {"href": href, "symbol": place.symbol, "label": place.title, "key": place.key, "current": current}
+
+
+@register.simple_tag(takes_context=True)
+def go_keys(context: Context) -> list[tuple[str, str]]:
+    """(letter after g, where it leads): Home and the places of the reader."""
+    reader = context["request"].user
+    return [("h", HOME.title), *((place.key, place.title) for place in PLACES if place.offered(reader))]
+
+
+@register.simple_tag(takes_context=True, name="help_address")
+def help_address_of_page(context: Context) -> str:
+    return help_address(context["request"])
 
 
 @register.inclusion_tag("components/place_tabs.html", takes_context=True)

@@ -46,12 +46,19 @@ def add_sample_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--evaluate", action="store_true", help="also evaluate its golden questions once, if that was never done"
     )
+    parser.add_argument("--progress", action="store_true", help="print how many documents are loaded meanwhile")
 
 
 def run_load_sample(options: Options) -> Answer:
-    answer = asdict(load_sample())
+    answer = asdict(load_sample(print_progress if options["progress"] else None))
     run = evaluate_sample() if options["evaluate"] else None
     return answer | {"evaluation": str(run.pk) if run else None}
+
+
+def print_progress(done: int, total: int) -> None:
+    """A line for every ten documents, and for the last."""
+    if done % 10 == 0 or done == total:
+        print(f"Sample collection: {done} of {total} documents", flush=True)
 
 
 def show_sample(answer: Answer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,10 @@ class SampleOutcome:
     questions: int
 
 
-def load_sample() -> SampleOutcome:
+def load_sample(progress: Callable[[int, int], None] | None = None) -> SampleOutcome:
     """Bring the sample collection and its golden questions to what stands in the repository.
+
+    progress: is told (documents that are done, all of them) after each that was written anew.
 
     Idempotent. Documents that the sample brought and that are gone from the repository are deleted; a person's own
     documents in the collection are left alone, and so are those of the sample that somebody archived.
@@ -58,7 +61,13 @@ def load_sample() -> SampleOutcome:
     archived = set(
         Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)
     )
-    outcomes = [_ingest_file(collection, doc_id, path) for doc_id, path in files.items() if doc_id not in archived]
+    outcomes: list[bool] = []
+    for doc_id, path in files.items():
+        if doc_id in archived:
+            continue
+        outcomes.append(_ingest_file(collection, doc_id, path))
+        if progress is not None and not outcomes[-1]:
+            progress(len(outcomes), len(files) - len(archived))
     stale = Document.objects.filter(collection=collection, metadata__sample=True).exclude(doc_id__in=files)
     stale_ids = list(stale.values_list("doc_id", flat=True))
     if stale_ids:

@@ -41,10 +41,13 @@ RULES: dict[str, Rule] = {
         (
             "collections:theme",
             "collections:server-settings",
+            "collections:help",
+            "collections:help-page",
             "collections:list",
             "collections:switcher",
             "evaluation:home",
             "evaluation:palette",
+            "evaluation:guide",
             "evaluation:style",
             "evaluation:status",
             "collections:models",

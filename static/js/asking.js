@@ -82,7 +82,7 @@
       const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS });
       const streams = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
       if (streams) await read(ask, response);
-      else {
+      else if (!goToLogin(response)) {
         const html = response.ok ? "" : await response.text();
         setBusy(ask, false);
         if (response.headers.get("Ragd-Part") === "ask") htmx.swap(ask, html, { swapStyle: "outerHTML" });

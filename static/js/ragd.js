@@ -18,6 +18,7 @@ on("click", "[data-theme-form] button", (button, event) => {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   findAll("[data-theme-form] button").forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+  button.closest("dialog")?.close();
 });
 
 // --- times: the server writes UTC, the page shows the time zone of the browser (in the form 2026-01-31 08:00:00)
@@ -155,12 +156,12 @@ find("#palette")?.addEventListener("keydown", (event) => {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   event.preventDefault();
   const input = find("#palette input");
-  const stops = [input, ...findAll("#palette-results a")];
+  const stops = [input, ...findAll("#palette-results :is(a, button)")];
   const next = stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
   stops[(next + stops.length) % stops.length].focus();
 });
 find("#palette form")?.addEventListener("submit", (event) => {
-  const first = find("#palette-results a");
+  const first = find("#palette-results :is(a, button)");
   if (!first) return;
   event.preventDefault();
   first.click();
@@ -185,10 +186,51 @@ function say(text) {
   find("#toasts").append(toast);
 }
 
+// --- a session that has ended: to the log-in and back, with what was typed. The browser keeps it for this tab alone.
+const TYPED = "ragd-typed";
+const here = () => location.pathname + location.search;
+const isLoggingIn = location.pathname.startsWith("/accounts/");
+function keepTyped() {
+  if (isLoggingIn) return;
+  const fields = findAll("main :is(input, textarea, select)[name]").filter((field) =>
+    !["hidden", "password", "file", "submit", "button"].includes(field.type) && !field.closest("#toasts"));
+  const values = fields.map((field) => [field.name, field.value, field.checked ?? null]);
+  if (values.length) sessionStorage.setItem(TYPED, JSON.stringify({ page: here(), values, waits: false }));
+}
+function goToLogin(response) {
+  const login = response.headers?.get("Ragd-Login") ?? response.getResponseHeader?.("Ragd-Login");
+  if (!login) return false;
+  keepTyped();
+  location.assign(`${login}?next=${encodeURIComponent(here())}`);
+  return true;
+}
+function bringBackTyped() {
+  const kept = JSON.parse(sessionStorage.getItem(TYPED) ?? "null");
+  if (!kept) return;
+  if (isLoggingIn) { // it waits until the log-in is done
+    sessionStorage.setItem(TYPED, JSON.stringify({ ...kept, waits: true }));
+    return;
+  }
+  sessionStorage.removeItem(TYPED);
+  if (!kept.waits || kept.page !== here()) return;
+  const fields = findAll("main :is(input, textarea, select)[name]");
+  for (const [name, value, checked] of kept.values) {
+    const at = fields.findIndex((field) => field.name === name && (checked === null || field.type === "text" || field.value === value || !/checkbox|radio/.test(field.type)));
+    if (at < 0) continue;
+    const [field] = fields.splice(at, 1);
+    if (/checkbox|radio/.test(field.type)) field.checked = checked;
+    else field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+}
+document.addEventListener("submit", (event) => { if (event.target.method === "post") keepTyped(); }, true);
+bringBackTyped();
+
 // --- htmx: a part is swapped in whatever its status; anything else that fails is said
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
-  if (xhr.getResponseHeader("Ragd-Part")) event.detail.shouldSwap = true;
+  if (goToLogin(xhr)) event.detail.shouldSwap = false;
+  else if (xhr.getResponseHeader("Ragd-Part")) event.detail.shouldSwap = true;
   else if (xhr.status >= 400) say(filled(gettext("Error %(status)s. Reload the page, or try again in a moment."), { status: xhr.status }));
 });
 document.addEventListener("htmx:sendError", () => say(gettext("The server is not responding. Try again in a moment.")));

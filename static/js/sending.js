@@ -54,6 +54,7 @@ async function sendGroup(group, batch, onBytes) {
       part("state").textContent = "";
       continue;
     }
+    if (xhr.status === 401) throw new Error(LOGGED_OUT);
     if (xhr.status !== 200) throw new Error(filled(gettext("server error %(status)s"), { status: xhr.status }));
     if (!xhr.getResponseHeader("Ragd-Part")) throw new Error(LOGGED_OUT);
     const lines = Object.assign(document.createElement("template"), { innerHTML: xhr.responseText }).content;
@@ -219,8 +220,8 @@ async function followLines(list) {
     if (!open.length) break;
     await pause(LOOK_EVERY_MS);
     const query = new URLSearchParams(open.map((line) => ["job", line.dataset.job]));
-    const response = await fetch(`${list.dataset.lines}?${query}`).catch(() => null);
-    if (response?.status === 404) break; // the collection is gone
+    const response = await fetch(`${list.dataset.lines}?${query}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    if ([401, 404].includes(response?.status)) break; // the session has ended, or the collection is gone
     if (response?.ok) showLines(open, await response.text());
   }
   isFollowing = false;

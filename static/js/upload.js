@@ -39,8 +39,9 @@ const LOGGED_OUT = gettext("your session may have expired; log in in another tab
 
 async function post(address, body, headers = {}) {
   const token = find("[name=csrfmiddlewaretoken]", form).value;
-  const response = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, ...headers } });
+  const response = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, "HX-Request": "true", ...headers } });
   const answer = await response.json().catch(() => null);
+  if (response.status === 401) throw new Refusal(LOGGED_OUT); // the files that were chosen would not survive a way to the log-in
   if (!response.ok) throw new Refusal(answer?.detail ?? filled(gettext("server error %(status)s"), { status: response.status }));
   if (answer === null) throw new Refusal(LOGGED_OUT);
   return answer;

@@ -40,9 +40,11 @@ def test_every_change_needs_more_than_reading() -> None:
     own_check = {name for name in free if rule_of(name).post is None}
     assert free - own_check == ONLY_READING
     assert own_check == {
-        "collections:theme", "collections:server-settings", "collections:list", "collections:switcher",
+        "collections:theme", "collections:server-settings", "collections:help", "collections:help-page",
+        "collections:list", "collections:switcher",
         "collections:admin-internals",
-        "collections:operation", "evaluation:home", "evaluation:palette", "evaluation:style", "evaluation:status",
+        "collections:operation", "evaluation:home", "evaluation:palette", "evaluation:guide", "evaluation:style",
+        "evaluation:status",
         # by the permissions of Django's admin
         "collections:models", "collections:model-add", "collections:model-edit", "collections:model-delete",
         "collections:model-test",

@@ -124,6 +124,8 @@ def addresses_of(nature: Collection) -> list[str]:
         "/traces/spans/?kind=LLM&where=latency_ms+%3E+0",
         "/operations/",
         "/operations/upkeep/",
+        "/settings/",
+        "/help/chunking/",
         "/status/",
         "/go/?q=tree",
         "/style/",

@@ -167,11 +167,13 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("loads", [True, False])
 def test_a_start_loads_the_sample_unless_told_otherwise(
-    small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, loads: bool
+    small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, capsys: pytest.CaptureFixture[str], loads: bool
 ) -> None:
     monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
     settings.RAGD_SAMPLE = loads
     prepare.load_sample()
+    told = re.findall(r"(\d+) of (\d+) documents", capsys.readouterr().out)
+    assert told == ([("2", "2")] if loads else [])
     assert Collection.objects.filter(name=SAMPLE_NAME).exists() == loads
     assert EvaluationRun.objects.exists() == loads
 

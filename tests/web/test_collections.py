@@ -71,8 +71,9 @@ def test_each_wrong_field_says_so_beside_itself(visitor: Client) -> None:
 
 def test_settings_change_what_comes_next(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill("nature", 1)
-    html = text(visitor.get("/collections/nature/settings/"))
-    assert 'placeholder="Default: 20"' in html
+    settings = visitor.get("/collections/nature/settings/")
+    assert attribute(settings, "[name=revisions]", "placeholder") == "Default: 10"
+    assert not has(settings, "[name=target_tokens]")
     answer = visitor.post("/collections/nature/settings/", {"description": "new"})
     assert answer["Location"] == "/collections/nature/settings/"
     collection.refresh_from_db()
@@ -97,7 +98,7 @@ def test_a_policy_that_was_tried_is_that_of_new_documents(visitor: Client, fill:
     chunking = "/collections/nature/preview/"
     tried = {"kind": "words", "target_tokens": "40", "overlap_tokens": "8", "max_chars": "900"}
     wrong = visitor.post(chunking, tried | {"overlap_tokens": "40"})
-    assert (wrong.status_code, collection.chunk_policy) == (400, {"target_tokens": 16, "overlap_tokens": 4})
+    assert (wrong.status_code, collection.chunk_policy) == (422, {"target_tokens": 16, "overlap_tokens": 4})
     before = collection.documents.get().chunk_count
     assert visitor.post(chunking, tried)["Location"] == chunking
     collection.refresh_from_db()

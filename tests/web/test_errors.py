@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.template.loader import render_to_string
@@ -26,6 +27,37 @@ def test_an_unknown_address(visitor: Client) -> None:
     assert response.status_code == 404
     assert len(texts(response, "h1")) == 1
     assert "404" in texts(response, "p.muted")
+
+
+@pytest.mark.parametrize(
+    ("address", "missing"),
+    [
+        ("/collections/none/", "There is no collection none."),
+        ("/collections/nature/documents/none.pdf/", "Document none.pdf is not in collection nature."),
+        ("/collections/nature/chunks/99/whales.md/", "Chunk 99 is not in document whales.md."),
+        ("/collections/nature/revision/7/whales.md/", "It is not in document whales.md."),
+    ],
+)
+def test_what_is_missing_is_named_in_the_frame(
+    visitor: Client, fill: Callable[..., Any], address: str, missing: str
+) -> None:
+    fill(documents=1)
+    response = visitor.get(address)
+    assert (response.status_code, texts(response, ".page-error strong")) == (404, [missing])
+    assert has(response, "nav.rail") and has(response, "#palette")
+
+
+def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(client: Client, db: None) -> None:
+    for headers in ({"HX-Request": "true"}, {"Accept": "text/event-stream"}):
+        response = client.post("/ask/stream/", {"question": "Why?"}, headers=headers)
+        assert (response.status_code, response.headers["Ragd-Login"]) == (401, "/accounts/login/")
+    checked = Client(enforce_csrf_checks=True)
+    assert checked.post("/ask/stream/", headers={"HX-Request": "true"}).status_code == 401
+    page = "/collections/nature/?state=archived"
+    sent = client.post("/collections/nature/change/", headers={"Referer": f"http://testserver{page}"})
+    assert sent["Location"] == f"/accounts/login/?{urlencode({'next': page}, safe='/')}"
+    foreign = client.post("/collections/nature/change/", headers={"Referer": "https://elsewhere.example/x/"})
+    assert foreign["Location"] == "/accounts/login/?next=/collections/nature/change/"
 
 
 def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:

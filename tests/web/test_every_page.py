@@ -27,6 +27,7 @@ ONLY_POST = {
     "collections:job-cancel",
     "collections:check",
     "evaluation:try-rules",
+    "evaluation:guide",
     "evaluation:retry-failed",
     "retrieval:ask-stream",
 }

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from tests.web.pages import has, texts, tones
+from tests.web.pages import attribute, has, texts, tones, tree
 
 
 def text(response: Any) -> str:
@@ -59,21 +59,35 @@ def test_the_four_numbers_of_nothing(db: None) -> None:
     assert (trends.documents.now, trends.runs.now, trends.took_ms.now, trends.answered.now) == (0, 0, None, None)
 
 
-def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any]) -> None:
+def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
     from evaluation_app.models import GoldenQuestion, GoldenSet
-    from evaluation_app.sample.loading import SAMPLE_NAME
+    from evaluation_app.sample.loading import SAMPLE_NAME, SHIPPED
 
-    assert "New collection" in text(visitor.get("/"))
+    def steps() -> list[tuple[str, bool]]:
+        listed = tree(visitor.get("/")).css("[data-step]")
+        return [(node.attributes["data-step"] or "", "data-done" in node.attributes) for node in listed]
+
+    assert steps() == [(key, False) for key in ("model", "files", "ask", "why", "golden")]
     fill(SAMPLE_NAME, 1)
     golden = GoldenSet.objects.create(name=SAMPLE_NAME, collection_name=SAMPLE_NAME)
-    GoldenQuestion.objects.create(golden_set=golden, question="What & why?", expected_doc_ids=["whales.md"])
-    html = text(visitor.get("/"))
-    assert 'class="section welcome"' in html
-    make_run(0, door="worker")
-    assert has(visitor.get("/"), ".welcome")
-    assert f"/ask/?collection={SAMPLE_NAME}&amp;q=What%20%26%20why%3F" in html
-    make_run(0)
-    assert not has(visitor.get("/"), ".welcome")
+    question = {"golden_set": golden, "question": "What & why?", "expected_doc_ids": ["whales.md"]}
+    GoldenQuestion.objects.create(**question, notes=SHIPPED)
+    visitor.post("/guide/", {"do": "without-model"})
+    home = visitor.get("/")
+    assert [key for key, done in steps() if done] == ["model", "files"]
+    assert texts(home, "[aria-current=step] button.plain") == ["What & why?"]
+    answered = visitor.post("/ask/", {"collection": SAMPLE_NAME, "query": "What & why?"}, follow=True)
+    assert has(answered, ".answer, .result") and steps()[2] == ("ask", True)
+    visitor.get(attribute(visitor.get("/"), "[data-step=why] a", "href") or "")
+    assert steps()[3] == ("why", True)
+    visitor.post("/guide/", {"do": "leave"})
+    assert steps() == [] and has(visitor.get("/"), "button[value=resume]")
+    visitor.post("/guide/", {"do": "resume"})
+    assert steps()[4] == ("golden", False)
+    GoldenQuestion.objects.create(**question | {"question": "Mine?"})
+    assert steps() == [] and not has(visitor.get("/"), "button[value=resume]")
+    django_user_model.objects.filter(username="ada").update(is_superuser=False)
+    assert steps() == []
 
 
 def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any]) -> None:

@@ -1,23 +1,19 @@
-"""Home, operations, upkeep, the status of the rules, the command palette and where it leads, the style page."""
+"""Home, operations, upkeep, the status of the rules, the style page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.db.models.functions import Collate
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
-from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from collections_app.http.places import Reader, all_pages
 from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.collections.operations import last_operation
@@ -25,8 +21,8 @@ from collections_app.services.generations.recall_probes import collections_with_
 from collections_app.services.governance.people import name_administrators
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
-from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
-from evaluation_app.pages.dashboard.runs_page import filtered_runs
+from evaluation_app.models import ConformanceResult, GoldenQuestion
+from evaluation_app.pages.overview.guide import read_guide
 from evaluation_app.pages.overview.summaries import (
     home_summary,
     index_builds,
@@ -40,96 +36,10 @@ from evaluation_app.pages.style_examples import style_examples
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.spans.store.span_reads import collector_state
-from retrieval_app.models import QueryRun
-
-FOUND_PER_GROUP = 6
 
 RECENT = 8
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    href: str
-    symbol: str
-    label: str
-    hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    title: str
-    destinations: list[Destination]
-
-
-def find_destinations(words: str, reader: Reader) -> list[Group]:
-    """Groups that are not empty. Without words: the pages and the first collections."""
-    groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
-    if words:
-        groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
-        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words))]
-        groups += [
-            Group(gettext("Test sets"), _golden_sets(words)),
-            Group(gettext("Evaluation runs"), _evaluation_runs(words)),
-        ]
-    return [group for group in groups if group.destinations]
-
-
-def _pages(words: str, reader: Reader) -> list[Destination]:
-    requested = words.lower()
-    named = ((page, f"{page.title} {page.label} {page.words}".lower()) for page in all_pages() if page.offer(reader))
-    return [Destination(page.href, page.symbol, page.title) for page, names in named if requested in names]
-
-
-def _collections(words: str) -> list[Destination]:
-    # the name is collated "C", whose upper() knows ASCII only
-    named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
-    rows = named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP]
-    return [Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in rows]
-
-
-def _playgrounds(words: str) -> list[Destination]:
-    """Of the collections that are found; of the first ones for the word itself."""
-    names_the_page = len(words) > 2 and "playground".startswith(words.lower())
-    destinations = _collections("" if names_the_page else words)
-    return [
-        Destination(
-            reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, gettext("why this ranking")
-        )
-        for item in destinations
-    ]
-
-
-def _documents(words: str) -> list[Destination]:
-    live = Document.objects.listed().filter(collection__deleted_at__isnull=True).select_related("collection")
-    rows = live.matching(words).newest()[:FOUND_PER_GROUP]
-    return [Destination(_address(row), "file", row.name, row.collection.name) for row in rows]
-
-
-def _address(document: Document) -> str:
-    return reverse("collections:document", args=[document.collection.name, document.doc_id])
-
-
-def _runs(words: str) -> list[Destination]:
-    rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
-    return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]
-
-
-def _golden_sets(words: str) -> list[Destination]:
-    """By name, each to its dashboard."""
-    rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
-    index = reverse("evaluation:index")
-    return [
-        Destination(f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, row.collection_name)
-        for row in rows
-    ]
-
-
-def _evaluation_runs(words: str) -> list[Destination]:
-    """By their own name or that of their set, newest first."""
-    rows = [] if "\x00" in words else filtered_runs(text=words, purpose="all")[:FOUND_PER_GROUP]
-    return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +74,7 @@ def home(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {"summary": home_summary(), "active": _active_jobs()}
     if is_part(request, ["running"]):
         return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
-    context |= {"trends": home_trends(), "sample": _sample_questions()}
+    context |= {"trends": home_trends(), "sample": _sample_questions(), "guide": read_guide(request)}
     if not current_access().may_anywhere(Permission.READ):
         context["administrators"] = name_administrators()
     return render_page(request, "evaluation/home.html", context)
@@ -245,15 +155,6 @@ def try_rules(request: PageRequest) -> HttpResponse:
     if result.error:
         messages.error(request, gettext("The check failed: %(error)s.") % {"error": result.error})
     return redirect("evaluation:status")
-
-
-@require_GET
-def palette(request: PageRequest) -> HttpResponse:
-    """Where one can go: pages, collections, documents and runs whose names hold the words."""
-    words = request.GET.get("q", "").replace("\x00", "").strip()
-    context = {"q": words, "groups": find_destinations(words, request.user)}
-    parts = {"palette-results": "evaluation/parts/palette.html"}
-    return render_page(request, "evaluation/palette.html", context, parts=parts)
 
 
 @require_GET

@@ -1,0 +1,174 @@
+"""The command palette: where one can go, and what can be done from every page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.db.models.functions import Collate
+from django.http import HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET
+
+from collections_app.access_context import current_access
+from collections_app.domain.permissions import Permission
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.places import Reader, all_pages
+from collections_app.models import Collection, Document
+from evaluation_app.models import GoldenSet
+from evaluation_app.pages.dashboard.runs_page import filtered_runs
+from retrieval_app.models import QueryRun
+
+FOUND_PER_GROUP = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    href: str
+    symbol: str
+    label: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is done at once: a form with one button. kind: "theme" is done in the browser, "keys" opens their list."""
+
+    href: str
+    symbol: str
+    label: str
+    kind: str = ""
+    field: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    destinations: list[Destination]
+    commands: list[Command] = field(default_factory=list)
+
+
+def find_destinations(words: str, reader: Reader) -> list[Group]:
+    """Groups that are not empty. Without words: the pages and the first collections."""
+    groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
+    if words:
+        groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
+        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words))]
+        groups += [
+            Group(gettext("Test sets"), _golden_sets(words)),
+            Group(gettext("Evaluation runs"), _evaluation_runs(words)),
+        ]
+    groups.append(Group(gettext("Do"), _uploads(words), _commands(words)))
+    return [group for group in groups if group.destinations or group.commands]
+
+
+def _commands(words: str) -> list[Command]:
+    """Theme, language, keys, log out, by their own words and some others."""
+    theme, language = reverse("collections:theme"), reverse("set_language")
+    known = [
+        (Command("", "info", gettext("Show the keys"), "keys"), "help shortcuts keyboard"),
+        (Command(theme, "system", gettext("System theme"), "theme", "theme", "system"), "appearance theme"),
+        (Command(theme, "light", gettext("Light theme"), "theme", "theme", "light"), "appearance theme bright"),
+        (Command(theme, "dark", gettext("Dark theme"), "theme", "theme", "dark"), "appearance theme night"),
+        *(
+            (Command(language, "language", gettext(name), "", "language", code), f"language {name}")
+            for code, name in settings.LANGUAGES
+        ),
+        (Command(reverse("logout"), "leave", gettext("Log out")), "log out sign out leave"),
+    ]
+    requested = words.lower()
+    return [command for command, others in known if requested in f"{command.label} {others}".lower()]
+
+
+def _uploads(words: str) -> list[Destination]:
+    """Uploads to the collections whose names hold the words behind "upload", where the reader may write."""
+    requested = words.lower()
+    asked = "upload to".startswith(requested) or requested.startswith(("upload", "add documents"))
+    if len(requested) < 2 or not asked:
+        return []
+    name = requested.removeprefix("add documents").removeprefix("upload").strip().removeprefix("to").strip()
+    access = current_access()
+    label = gettext("Upload to %(name)s")
+    return [
+        Destination(reverse("collections:upload", args=[row.name]), "upload", label % {"name": row.name})
+        for row in _named(name)
+        if access.may(Permission.WRITE, row.pk)
+    ]
+
+
+def _pages(words: str, reader: Reader) -> list[Destination]:
+    requested = words.lower()
+    named = ((page, f"{page.title} {page.label} {page.words}".lower()) for page in all_pages() if page.offer(reader))
+    return [Destination(page.href, page.symbol, page.title) for page, names in named if requested in names]
+
+
+def _named(words: str) -> list[Collection]:
+    # the name is collated "C", whose upper() knows ASCII only
+    named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
+    return list(named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP])
+
+
+def _collections(words: str) -> list[Destination]:
+    return [
+        Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in _named(words)
+    ]
+
+
+def _playgrounds(words: str) -> list[Destination]:
+    """Of the collections that are found; of the first ones for the word itself."""
+    names_the_page = len(words) > 2 and "playground".startswith(words.lower())
+    destinations = _collections("" if names_the_page else words)
+    return [
+        Destination(
+            reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, gettext("why this ranking")
+        )
+        for item in destinations
+    ]
+
+
+def _documents(words: str) -> list[Destination]:
+    live = Document.objects.listed().filter(collection__deleted_at__isnull=True).select_related("collection")
+    rows = live.matching(words).newest()[:FOUND_PER_GROUP]
+    return [Destination(_address(row), "file", row.name, row.collection.name) for row in rows]
+
+
+def _address(document: Document) -> str:
+    return reverse("collections:document", args=[document.collection.name, document.doc_id])
+
+
+def _runs(words: str) -> list[Destination]:
+    rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]
+
+
+def _golden_sets(words: str) -> list[Destination]:
+    """By name, each to its dashboard."""
+    rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
+    index = reverse("evaluation:index")
+    return [
+        Destination(f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, row.collection_name)
+        for row in rows
+    ]
+
+
+def _evaluation_runs(words: str) -> list[Destination]:
+    """By their own name or that of their set, newest first."""
+    rows = [] if "\x00" in words else filtered_runs(text=words, purpose="all")[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]
+
+
+def _page_below(request: PageRequest) -> str:
+    """The address of the page that the palette lies over, for the forms in it; "/" where it is a page of its own."""
+    return (request.htmx.current_url_abs_path if request.htmx else "") or "/"
+
+
+@require_GET
+def palette(request: PageRequest) -> HttpResponse:
+    """Where one can go: pages, collections, documents and runs whose names hold the words."""
+    words = request.GET.get("q", "").replace("\x00", "").strip()
+    context = {"q": words, "groups": find_destinations(words, request.user), "next": _page_below(request)}
+    parts = {"palette-results": "evaluation/parts/palette.html"}
+    return render_page(request, "evaluation/palette.html", context, parts=parts)

@@ -1,0 +1,78 @@
+// Keys of the pages: what an element's data-key says, g and a letter for the places, j and k through lists, ? for help.
+// An element carries data-key and aria-keyshortcuts alike. A key that another script has dealt with is left alone.
+"use strict";
+
+(() => {
+  const GO_MS = 1500; // how long g waits for its letter
+  const ACTIVE = ":is(a, button, summary, label)[data-key]";
+  const isTyping = (element) => element.closest?.("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
+  const isShown = (element) => element.checkVisibility() && !element.disabled;
+  let goUntil = 0;
+
+  function go(letter) {
+    const target = find(`[data-go="${CSS.escape(letter)}"]`);
+    target?.click();
+    return Boolean(target);
+  }
+
+  // the rows of the list that has the focus, else of the first list of the page
+  function moveFocus(step) {
+    const focused = document.activeElement.closest("[data-row]");
+    const rows = findAll("main [data-row]").filter(isShown);
+    if (!rows.length) return false;
+    const at = focused ? rows.indexOf(focused) + step : step > 0 ? 0 : rows.length - 1;
+    const link = find("[data-row-link]", rows[Math.min(Math.max(at, 0), rows.length - 1)]);
+    link?.focus();
+    link?.scrollIntoView({ block: "nearest" });
+    return Boolean(link);
+  }
+
+  function press(key) {
+    const open = find("dialog[open]");
+    const element = findAll(ACTIVE, open ?? document).filter((each) => each.dataset.key === key).find(isShown);
+    element?.click();
+    return Boolean(element);
+  }
+
+  const nameOf = (element) => element.getAttribute("aria-label") ?? element.title.trim() ?? "";
+
+  function showKeys() {
+    const dialog = find("#keys-dialog");
+    if (!dialog || find("dialog[open]")) return false;
+    const list = find("[data-page-keys]", dialog);
+    const seen = new Map();
+    for (const element of findAll(ACTIVE).filter(isShown)) seen.set(element.dataset.key, nameOf(element) || element.textContent.trim().replace(/\s+/g, " "));
+    list.replaceChildren(...[...seen].flatMap(([key, name]) => {
+      const term = document.createElement("dt");
+      term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
+      return [term, Object.assign(document.createElement("dd"), { textContent: name })];
+    }));
+    find("[data-has-rows]", dialog).hidden = !find("main [data-row]");
+    find("[data-has-page-keys]", dialog).hidden = !seen.size;
+    dialog.showModal();
+    return true;
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    const goes = performance.now() < goUntil;
+    goUntil = 0;
+    let done = false;
+    if (goes) done = go(event.key);
+    else if (event.key === "?") done = showKeys();
+    else if (press(event.key)) done = true;
+    else if (find("dialog[open]")) return;
+    else if (event.key === "g") {
+      goUntil = performance.now() + GO_MS;
+      done = true;
+    } else if (event.key === "j" || event.key === "k") done = moveFocus(event.key === "j" ? 1 : -1);
+    if (done) event.preventDefault();
+  });
+
+  on("click", "[data-keys]", (link, event) => {
+    event.preventDefault();
+    link.closest("details[data-menu]")?.removeAttribute("open");
+    find("dialog[open]")?.close();
+    showKeys();
+  });
+})();

@@ -1,0 +1,59 @@
+"""The documentation inside the product: every file is a page, its links lead to pages, each page has its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.test import Client
+from django.urls import get_resolver
+
+from collections_app.http.help_pages import HELP
+from collections_app.views.shell.help import AT_THE_TOP, REPOSITORY, render_document
+from tests.web.pages import attribute, has, texts, tree
+
+DOCS = {path.stem: path for path in (REPOSITORY / "docs").glob("*.md")} | {
+    page: REPOSITORY / name for page, name in AT_THE_TOP.items()
+}
+
+
+def links_of(html: str) -> set[tuple[str, str]]:
+    """(page, anchor) of each link to another page of the documentation."""
+    hrefs = [part.partition('"')[0] for part in html.split('href="')[1:]]
+    local = [href.removeprefix("/help/").partition("#") for href in hrefs if href.startswith("/help/")]
+    return {(page.strip("/"), anchor) for page, _, anchor in local}
+
+
+def test_every_file_is_a_page_and_its_links_lead_to_places_in_others() -> None:
+    rendered = {name: render_document(path, path.stat().st_mtime_ns)[2] for name, path in DOCS.items()}
+    wrong = [
+        (name, page, anchor)
+        for name, html in rendered.items()
+        for page, anchor in links_of(html)
+        if page not in rendered or (anchor and f'id="{anchor}"' not in rendered[page])
+    ]
+    assert wrong == []
+    assert len(links_of(rendered["index"])) > 50
+
+
+def test_what_is_html_in_a_file_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "x.md"
+    path.write_text("# A <b>title</b>\n\n## One & two\n\n<script>alert(1)</script> [y](javascript:alert(1))\n")
+    title, headings, html = render_document(path, 0)
+    assert (title, headings) == ("A <b>title</b>", (("one--two", "One & two"),))
+    assert "<script" not in html and "href" not in html
+
+
+def test_each_page_opens_its_help(visitor: Client) -> None:
+    names = {
+        f"{namespace}:{pattern.name}"
+        for namespace in ("collections", "retrieval", "evaluation")
+        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns
+    }
+    assert {name for name in HELP if ":" in name} <= names
+    assert set(HELP.values()) <= set(DOCS)
+    assert attribute(visitor.get("/traces/spans/"), "a[href^='/help/']", "href") == "/help/span-store/"
+    assert attribute(visitor.get("/help/"), ".top .tools a[href^='/help/']", "href") == "/help/"
+    page = visitor.get("/help/chunking/")
+    assert texts(page, "h1") == ["Chunking"] and has(page, ".prose h2[id]")
+    assert len(tree(page).css("aside li")) >= 3
+    assert visitor.get("/help/none/").status_code == 404
