@@ -188,7 +188,9 @@ def _show_row(
         path=_path_of(candidate),
         href=view.row_href(row["doc_id"], row["chunk_index"], side),
         off=all(item["key"] != row["key"] for item in explanation["columns"][-1]["rows"]),
-        ranks=list(row["from"].items()) if column == "fused" else [],
+        ranks=[(name, rank) for name, rank in row["from"].items() if rank or name not in HOP_LISTS]
+        if column == "fused"
+        else [],
         formula=_formula(candidate) if column == "final" and "fused" in row["from"] else "",
         gain=gain,
         mark="" if other is None or is_known else "new" if side == "B" else "gone",

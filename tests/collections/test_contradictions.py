@@ -106,8 +106,10 @@ def test_a_scan_is_a_job_and_keeps_what_was_dismissed(house: Collection, client:
     assert {kind: [side.doc_id for side in row.sides] for kind, row in rows.items()} == {
         "number": ["guide.md", "rules.md"], "negation": ["notes.md", "poster.md"],
     }  # fmt: skip
-    marked = [[part.text.strip() for part in side.parts if part.kind != "same"] for side in rows["number"].sides]
-    assert ["14" in " ".join(marked[0]), "30" in " ".join(marked[1])] == [True, True]
+    marked = {kind: [[part.text for part in side.parts if part.kind == "added"] for side in row.sides]
+              for kind, row in rows.items()}  # fmt: skip
+    assert marked == {"number": [["14 days"], ["30 days"]], "negation": [["not"], []]}
+    assert "".join(part.text for part in rows["number"].sides[0].parts) == "Each parking permit is valid for 14 days."
 
     client.force_login(User.objects.create_superuser("root"))
     address = "/collections/house/contradictions/"

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from collections_app.access_context import require
 from collections_app.domain.claims import CLAIMS_MAX, KINDS, Claim, Disagreement, find_disagreements, read_claims
-from collections_app.domain.differences import Part, mark_words
+from collections_app.domain.differences import Part
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Contradiction, Document, Operation
@@ -56,6 +56,10 @@ class Estimate:
     seconds: float
     measured: bool
 
+    @property
+    def took_ms(self) -> float:
+        return self.seconds * 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -83,8 +87,8 @@ def estimate_scan(collection: Collection) -> Estimate:
     last = last_operation(Operation.Kind.CONTRADICTIONS, collection.name)
     report = last.report if last else {}
     if report.get("seconds") and report.get("chunks"):
-        return Estimate(chunks, round(chunks * report["seconds"] / report["chunks"], 1), measured=True)
-    return Estimate(chunks, round(chunks / USUAL_RATE, 1), measured=False)
+        return Estimate(chunks, round(chunks * report["seconds"] / report["chunks"], 2), measured=True)
+    return Estimate(chunks, round(chunks / USUAL_RATE, 2), measured=False)
 
 
 def request_scan(collection: Collection, *, actor: audit.Actor = None) -> Operation:
@@ -200,6 +204,14 @@ def list_contradictions(
     return [_show(row, texts, documents) for row in page]
 
 
+def mark_said(sentence: str, said: str) -> list[Part]:
+    """The sentence in pieces, those of kind "added" to be marked: what it states where the other states something
+    else. One unmarked piece where that is nothing."""
+    before, found, after = sentence.partition(said) if said else (sentence, "", "")
+    pieces = [Part("same", before), Part("added", found), Part("same", after)]
+    return [piece for piece in pieces if piece.text]
+
+
 def _show(row: Contradiction, texts: dict[Any, tuple[str, bool]], documents: dict[str, tuple[str, int]]) -> Shown:
     places = (
         (row.doc_id, row.chunk_index, row.start, row.end),
@@ -208,11 +220,10 @@ def _show(row: Contradiction, texts: dict[Any, tuple[str, bool]], documents: dic
     found = [texts.get((doc_id, index), ("", False)) for doc_id, index, _, _ in places]
     sentences = [content[start:end] for (content, _), (_, _, start, end) in zip(found, places, strict=True)]
     is_same = row.digest == _digest(row.kind, (row.doc_id, sentences[0]), (row.of_doc_id, sentences[1]))
-    parts = mark_words(*sentences) if is_same else []
     sides = []
     for number, (doc_id, index, _, _) in enumerate(places):
         title, revision = documents.get(doc_id, ("", 1))
-        own = [part for part in parts if part.kind in ("same", ("removed", "added")[number])]
+        own = mark_said(sentences[number], row.said[number]) if is_same else []
         sides.append(Side(doc_id, title or doc_id, index, revision, found[number][1], own, row.said[number]))
     return Shown(row, (sides[0], sides[1]))
 
