@@ -120,6 +120,9 @@ class ImapConnector(BaseConnector):
             raise SourceError("unreachable", f"{host} broke the connection off: {error}", retryable=True) from None
         except imaplib.IMAP4.error as error:
             raise SourceError("not_allowed", f"{host} refused: {error}; check username, password and folder") from None
+        except ssl.SSLCertVerificationError as error:
+            raise SourceError("bad_certificate", f"the certificate of {host} is not valid ({error.verify_message})"
+                              ) from None  # fmt: skip
         except OSError as error:
             raise SourceError("unreachable", f"{host} does not answer: {error}; check the server and the port",
                               retryable=True) from None  # fmt: skip

@@ -233,6 +233,13 @@ def test_the_schedule_begins_what_is_due(shelf: Connector, notes: Collection) ->
     assert hourly.next_at is not None and hourly.next_at > now + timedelta(minutes=59)
 
 
+def test_of_scheduled_syncs_that_changed_nothing_the_newest_is_kept(shelf: Connector) -> None:
+    first = sync(shelf)
+    for _ in range(3):
+        last = sync(shelf)
+    assert list(shelf.runs.all()) == [last, first]
+
+
 def test_limits_of_items_and_bytes(shelf: Connector, settings: Any) -> None:
     settings.RAGD_SOURCE_MAX_ITEMS = 2
     run = sync(shelf)

@@ -30,6 +30,7 @@ from collections_app.models import (
     IngestJob,
 )
 from collections_app.models.jobs import TROUBLED_STATES
+from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.connectors.records import make_reach, open_source
 from collections_app.services.connectors.runs import count_changes, fail_run
@@ -340,8 +341,16 @@ class Sync:
                 audit.record_event(
                     None, "connector.sync", f"synced {self.connector.name}", subject=self.connector, after=totals
                 )
-            kept = self.connector.runs.values_list("pk", flat=True)[:RUNS_KEPT]
-            self.connector.runs.filter(finished_at__isnull=False).exclude(pk__in=list(kept)).delete()
+            self._forget_runs(changed_nothing=not any(changes.values()))
+
+    def _forget_runs(self, *, changed_nothing: bool) -> None:
+        """Of syncs by the schedule that changed nothing only the newest is kept, of all the newest 100."""
+        others = self.connector.runs.filter(finished_at__isnull=False).exclude(pk=self.run_row.pk)
+        if changed_nothing and self.run_row.created_by == name_actor(None):
+            by_schedule = others.filter(state=ConnectorRun.State.SUCCEEDED, created_by=name_actor(None), dry_run=False)
+            by_schedule.filter(**dict.fromkeys(Kind.values, 0)).delete()
+        kept = self.connector.runs.values_list("pk", flat=True)[:RUNS_KEPT]
+        others.exclude(pk__in=list(kept)).delete()
 
     @property
     def _endpoint(self) -> str:
