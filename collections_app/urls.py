@@ -25,12 +25,13 @@ from collections_app.views import (
 )
 from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import help, settings
+from collections_app.views.shell import help, list_views, settings
 
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
     path("admin-internals/", internals.switch, name="admin-internals"),
+    path("list-view/", list_views.change, name="list-view"),
     path("settings/", settings.server_settings, name="server-settings"),
     path("help/", help.show_help, name="help"),
     path("help/<slug:page>/", help.show_help, name="help-page"),

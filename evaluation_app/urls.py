@@ -25,6 +25,7 @@ from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
 from evaluation_app.pages.overview import guide, home, model_prices, palette
 from evaluation_app.pages.overview import pages as overview_page
+from evaluation_app.pages.traces import run_pair
 from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import pages as reviews
 from evaluation_app.runs import pages as calibration
@@ -70,6 +71,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
     path("runs/<uuid:run_id>/trace/", trace_views.trace_of_run, name="run-trace"),
+    path("runs/<uuid:run_id>/compare/<uuid:other_id>/", run_pair.compare_query_runs, name="compare-query-runs"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),

@@ -21,6 +21,7 @@ urlpatterns = [
     path("runs/log/", run_list.download_log, name="run-log"),
     path("runs/<uuid:run_id>/", run_page.show_run, name="run"),
     path("runs/<uuid:run_id>/ranking/", run_page.show_ranking, name="run-ranking"),
+    path("runs/<uuid:run_id>/pin/", run_page.pin_run, name="pin-run"),
     path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
     path("runs/<uuid:run_id>/replay/", run_page.replay_run, name="replay"),
     path(

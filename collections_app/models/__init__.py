@@ -20,6 +20,7 @@ from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.model_settings import ModelSetting
 from collections_app.models.operations import IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
+from collections_app.models.personal import PersonalSetting
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
@@ -56,6 +57,7 @@ __all__ = [
     "Operation",
     "OperationFile",
     "PastIndex",
+    "PersonalSetting",
     "Provider",
     "RecognizedPageCheckpoint",
     "Report",

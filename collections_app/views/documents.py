@@ -5,10 +5,11 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
+from collections_app.http.list_views import kept_list
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from collections_app.models import Collection, Document, IngestJob
 from collections_app.policies import policy_for
@@ -24,6 +25,13 @@ from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput
 
 DOCUMENTS_PER_PAGE = 50
+COLUMNS = (
+    ("source", gettext_lazy("Source")),
+    ("tags", gettext_lazy("Tags")),
+    ("chunks", gettext_lazy("Chunks")),
+    ("revision", gettext_lazy("Revision")),
+    ("updated", gettext_lazy("Updated")),
+)
 FAILED = "failed"  # as a state in the address: files that failed, in place of documents
 FAILED_SHOWN = 5  # above the documents
 
@@ -64,6 +72,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         "expression": request.GET.get("filter", ""),
         "present_policy": policy_for(collection).as_dict(),
         "facets": count_facets(collection, document_filter),
+        "personal": kept_list(request, "documents", COLUMNS),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts, status=422 if wrong else 200)

@@ -49,13 +49,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What one step covers. readout: what is shown when it is pointed at."""
+    """What one step covers. readout: what is shown when it is pointed at. texts: the value of each series in words."""
 
     x: float
     width: float
     href: str
     title: str
     readout: str
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,8 @@ def _columns(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> t
         known = [(each.name, each.values[index]) for each in series]
         details = [f"{name} {spell(value)}" for name, value in known if value is not None]
         readout = f"{step.title}: {', '.join(details) or 'nothing'}"
-        columns.append(Column(rounded(index * width), rounded(width), step.href, step.title, readout))
+        texts = tuple("–" if value is None else spell(value) for _, value in known)
+        columns.append(Column(rounded(index * width), rounded(width), step.href, step.title, readout, texts))
     return tuple(columns)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from collections_app.access_context import system_access
 from collections_app.domain.differences import Part, mark_words
@@ -17,6 +17,13 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 from ragd.types import canonical_json
 
+# xmin changes with every write of a row; who may not see a question has a state of their own
+READ_STATE = """
+SELECT md5(coalesce(string_agg(id || ' ' || xmin::text, ',' ORDER BY position, id), '')) FROM golden_questions
+WHERE golden_set_id = %s AND NOT suggested
+"""
+DIGESTS_KEPT = 200  # of sets, in each process
+_DIGESTS: dict[int, tuple[str, str]] = {}  # set -> (the state of its rows, their digest)
 ALIKE = 0.5  # share of words from which a question that went and one that came are one that was reworded
 PAIRS_MAX = 40_000
 Kind = Literal["added", "removed", "changed"]
@@ -26,6 +33,20 @@ def digest_of(questions: Sequence[Golden]) -> str:
     """SHA-256 (hex) of the questions in order: what decides a figure decides the digest."""
     selected = [item.deciding() for item in questions]
     return hashlib.sha256(canonical_json(selected).encode()).hexdigest()
+
+
+def current_digest(golden_set: GoldenSet) -> str:
+    """The digest of what a run would ask now. Computed anew only when a row of them was written since."""
+    with connection.cursor() as cursor:
+        cursor.execute(READ_STATE, [golden_set.pk])
+        (state,) = cursor.fetchone()
+    known = _DIGESTS.get(golden_set.pk)
+    if known is None or known[0] != state:
+        known = state, digest_of([golden for _, golden in asked_questions(golden_set)])
+        if len(_DIGESTS) >= DIGESTS_KEPT:
+            _DIGESTS.clear()
+        _DIGESTS[golden_set.pk] = known
+    return known[1]
 
 
 def asked_questions(golden_set: GoldenSet) -> list[tuple[GoldenQuestion, Golden]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,6 +41,29 @@ class Score:
     def from_dict(cls, data: dict[str, Any]) -> Score:
         """The reverse of `as_dict`. Raises ValueError for what is no score."""
         return cls(data.get("state", ""), data.get("value"), data.get("reason", ""))
+
+
+class StoredScores(Mapping[str, Score]):
+    """Measure -> score, as it is stored: each is read when it is asked for, since pages look at few of many."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: Mapping[str, dict[str, Any]]) -> None:
+        self.stored = stored
+
+    def __getitem__(self, name: str) -> Score:
+        return Score.from_dict(self.stored[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stored)
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def value(self, name: str) -> float | None:
+        """Of one that is scored; None for any other and for one that is not there."""
+        value: float | None = self.stored.get(name, {}).get("value")
+        return value
 
 
 def scored(value: float) -> Score:

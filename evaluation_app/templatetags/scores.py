@@ -344,3 +344,9 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
         x(-margin), f"{width - float(x(-margin)):.1f}", height, x(0), x(0), height,
         x(low), x(high), height / 2, height / 2, x(mean), height / 2,
     )  # fmt: skip
+
+
+@register.filter
+def longest_ranking(sides: Sequence[Any]) -> int:
+    """How many rows the longer of two rankings shows, 1 at least."""
+    return max(1, *(len(side.ranks) for side in sides))

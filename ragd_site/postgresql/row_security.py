@@ -176,6 +176,7 @@ POLICIES: dict[str, Policy] = {
         "(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"
         f" OR (SELECT ragd_access() ->> 'key' IS NULL) AND {OWN_ENTRY}"
     ),
+    "personal_settings": Policy(OWN_ENTRY, OWN_ENTRY),
     "usage_counts": NOBODY,
     "reports": Policy("(SELECT ragd_all('administer'))"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from django.db.models import Count
+from django.forms import ChoiceField
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
-from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, render_page
+from collections_app.http.list_views import kept_list
+from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page
 from collections_app.models import Collection
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -23,6 +26,17 @@ from retrieval_app.runs.run_log import RunLog, send_log
 from retrieval_app.runs.score_filter import offered_measures, scored
 
 RUNS_PER_PAGE = 50
+COUNTED = ("environment", "kind", "status", "door")  # the filters whose choices say how many runs they leave
+COLUMNS = (
+    ("outcome", gettext_lazy("Outcome")),
+    ("collection", gettext_lazy("Collection")),
+    ("mode", gettext_lazy("Mode")),
+    ("channel", gettext_lazy("Channel")),
+    ("results", gettext_lazy("Results")),
+    ("cost", gettext_lazy("Cost")),
+    ("duration", gettext_lazy("Duration")),
+    ("time", gettext_lazy("Time")),
+)
 SCORE_FILTERS = ("measure", "score_below", "score_above")
 SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 
@@ -55,12 +69,27 @@ def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
     ]
 
 
+def _count_choices(form: RunFilterForm, values: Mapping[str, Any]) -> None:
+    """Beside each choice how many runs it would leave with the other filters as they are. One query per filter."""
+    for name in COUNTED:
+        other = {**values, name: ALL if name == "environment" else None}
+        counts = dict(filtered_runs(other).order_by().values_list(name).annotate(Count("pk")))
+        field = field_of(form, name, ChoiceField)
+        whole = ("", ALL)
+        field.choices = [
+            (value, label if value in whole else f"{label} ({counts.get(value, 0):,})")
+            for value, label in cast("list[tuple[str, str]]", field.choices)
+        ]
+
+
 @require_GET
 def list_runs(request: PageRequest) -> HttpResponse:
     form, values = read_filter(request)
     address = address_of_filter(values)
     page = page_of(request, filtered_runs(values).for_lists(), RUNS_PER_PAGE)
+    _count_choices(form, values)
     context = {
+        "personal": kept_list(request, "runs", COLUMNS),
         "form": form,
         "page": page,
         "others": () if page.paginator.count else _other_environments(values),

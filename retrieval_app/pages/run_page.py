@@ -13,6 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError
+from collections_app.http.list_views import keep_setting, read_setting
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
@@ -22,6 +23,7 @@ from retrieval_app.pages.run_list import address_of_filter, filtered_runs, read_
 from retrieval_app.pages.runs import describe_run
 from retrieval_app.runs.replay import Replayed, search_again
 
+BASELINE = "baseline-run"  # of the person
 TABS = (
     ("retrieval:run", gettext_lazy("Answer")),
     ("retrieval:run-ranking", gettext_lazy("Ranking")),
@@ -38,12 +40,13 @@ def frame_of_run(request: PageRequest, run: QueryRun, tab: str) -> dict[str, Any
     """What retrieval/run_layout.html shows around a tab. tab: the name of its view, one of TABS.
 
     newer, older: the addresses of that tab of the runs beside it in the list that the address filters, "" at an end.
-    run_filter: that filter as it stands in addresses.
+    run_filter: that filter as it stands in addresses. baseline_href: the comparison with the run that was pinned.
     """
     _, values = read_filter(request)
     rows = filtered_runs(values | {"environment": values["environment"] or run.environment})
     newer, older = rows.beside(run)
     run_filter = address_of_filter(values)
+    baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
     lives = Collection.objects.live().filter(name=run.collection_name).exists()
     return {
         "run": run,
@@ -55,6 +58,10 @@ def frame_of_run(request: PageRequest, run: QueryRun, tab: str) -> dict[str, Any
         "collection_lives": lives,
         "playground_href": address_of_run(run) if lives else "",
         "run_filter": run_filter,
+        "is_baseline": baseline == run,
+        "baseline_href": reverse("evaluation:compare-query-runs", args=[run.pk, baseline.pk])
+        if baseline is not None and baseline != run
+        else "",
         "newer": newer and (newer.query, address_of_tab(newer, tab) + run_filter),
         "older": older and (older.query, address_of_tab(older, tab) + run_filter),
     }
@@ -94,3 +101,13 @@ def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         messages.error(request, gettext("Replay failed: %(message)s") % {"message": error.message})
         return redirect(run)
     return redirect(again if again.pk else run)
+
+
+@require_POST
+def pin_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The run as the person's baseline, which other runs offer to be compared with; once more: none any longer."""
+    run = find_run(run_id)
+    is_pinned = read_setting(request.user, BASELINE) == str(run.pk)
+    keep_setting(request.user, BASELINE, None if is_pinned else str(run.pk))
+    messages.success(request, gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline."))
+    return redirect(run)

@@ -170,6 +170,7 @@ def pages(world: World) -> dict[str, bool]:
         f"/runs/{world.run.pk}/ranking/": True,
         f"/runs/{world.run.pk}/trace/": False,
         f"/runs/{world.run.pk}/evaluation/": False,
+        f"/runs/{world.run.pk}/compare/{world.looked.pk}/": True,
         "/evaluation/": False,
         "/evaluation/runs/": False,
         f"/evaluation/runs/{first}/": False,

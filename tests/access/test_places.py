@@ -46,6 +46,7 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
             nowhere.add(name)
     assert nowhere == {
         HOME.view, "collections:theme", "collections:admin-internals", "collections:switcher", "collections:check",
+        "collections:list-view",
         "collections:filter-completions", "evaluation:palette", "evaluation:guide", "evaluation:style", None,
     } - {None}  # fmt: skip
 

@@ -17,6 +17,7 @@ ONLY_READING = {
     "evaluation:golden-of-chunk",
     "evaluation:golden-of-document",
     "evaluation:document-traces",
+    "retrieval:pin-run",
     "evaluation:spans-export",
     "retrieval:run-log",
     "retrieval:receipt",
@@ -49,6 +50,7 @@ def test_every_change_needs_more_than_reading() -> None:
         "collections:models", "collections:model-add", "collections:model-edit", "collections:model-delete",
         "collections:model-test",
         # of one's own, by the service
+        "collections:list-view",
         "collections:keys", "collections:key-create", "collections:key-rotate", "collections:key-revoke",
     }  # fmt: skip
 

@@ -160,13 +160,14 @@ def load(client: Any, address: str, loads: int) -> Load:
     client.get(address)  # opens templates and what is kept
     with CaptureQueriesContext(connection) as caught:
         response = client.get(address)
+    statements = len(caught)  # before the next request, which clears the log
     assert response.status_code == 200, (address, response.status_code)
     took = []
     for _ in range(loads):
         began = time.perf_counter()
         client.get(address)
         took.append((time.perf_counter() - began) * 1000)
-    return Load(took, response.content, len(caught))
+    return Load(took, response.content, statements)
 
 
 def static_kb(page: bytes) -> float:
@@ -191,7 +192,7 @@ def make_little(client: Any) -> bool | None:
     for number in range(20):
         parts = [
             " ".join(words[(number * 977 + start * 131 + place) % len(words)] for place in range(150))
-            for start in range(10)
+            for start in range(40)
         ]
         text = "\n\n".join(f"## Part {place}\n\n{part}." for place, part in enumerate(parts))
         ingest_text(
@@ -317,6 +318,8 @@ def addresses() -> list[tuple[str, str]]:
     run = QueryRun.objects.filter(kind="ask", status="ok").exclude(trace_id="").order_by("created_at").first()
     newest = EvaluationRun.objects.order_by("-created_at").first()
     assert run is not None and newest is not None
+    earlier = QueryRun.objects.exclude(pk=run.pk).exclude(trace_id="").order_by("created_at").first()
+    assert earlier is not None
     other = EvaluationRun.objects.filter(set_name=newest.set_name).order_by("created_at").first()
     assert other is not None
     golden = GoldenSet.objects.get(name=newest.set_name)
@@ -342,6 +345,7 @@ def addresses() -> list[tuple[str, str]]:
         "run, ranking": f"/runs/{run.pk}/ranking/",
         "run, trace": f"/runs/{run.pk}/trace/",
         "run, evaluation": f"/runs/{run.pk}/evaluation/",
+        "runs compared": f"/runs/{run.pk}/compare/{earlier.pk}/",
         "run, validity": f"/runs/{run.pk}/validity/",
         "answer": f"/ask/?run={run.pk}",
         "trace": f"/traces/{run.trace_id}/",

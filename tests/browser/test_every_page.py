@@ -113,6 +113,7 @@ def addresses_of(nature: Collection) -> list[str]:
         f"/runs/{answered.pk}/ranking/",
         f"/runs/{answered.pk}/trace/",
         f"/runs/{answered.pk}/evaluation/",
+        f"/runs/{answered.pk}/compare/{abstained.pk}/",
         "/evaluation/",
         "/traces/",
         "/traces/evidence/",

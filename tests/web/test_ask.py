@@ -6,7 +6,7 @@ import html as html_module
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -484,6 +484,36 @@ def test_a_run_is_opened_under_four_tabs_the_answer_first(
     assert not has(visitor.get(f"{base}?kind=ask"), ".source .ranks .mono"), "ranks stand under Ranking"
     ranks = [node.attributes["data-rank"] for node in tree(visitor.get(f"{base}ranking/")).css("#ranking tbody tr")]
     assert ranks == [str(rank) for rank in range(1, len(run.results) + 1)]
+
+
+def test_two_runs_stand_beside_each_other_and_one_is_pinned(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
+) -> None:
+    from evaluation_app.models import Span
+
+    fill()
+    before, after = ask("What does the blue whale eat?", k=2), ask("What does the blue whale eat?")
+    for number, (run, took_ms) in enumerate(((before, 100), (after, 400))):
+        Span.objects.create(
+            trace_id=str(number) * 32, span_id=f"{number:016x}", name="rag.pipeline nature", kind="INTERNAL",
+            type="aitf.rag.pipeline", status_code="OK", run_id=run.pk, started_at=run.created_at,
+            ended_at=run.created_at + timedelta(milliseconds=took_ms), duration_ms=took_ms,
+        )  # fmt: skip
+        QueryRun.objects.filter(pk=run.pk).update(trace_id=str(number) * 32)
+    assert not has(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]')
+    assert visitor.post(f"/runs/{before.pk}/pin/").status_code == 302
+    assert not has(visitor.get(f"/runs/{before.pk}/"), 'a[href*="/compare/"]'), "not with itself"
+    address = attribute(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]', "href")
+    assert address == f"/runs/{after.pk}/compare/{before.pk}/"
+    page = visitor.get(address)
+    assert [len(column.css("ol > li")) for column in tree(page).css("#rankings .stage")] == [2, len(after.results)]
+    assert len(tree(page).css("#rankings .rank-lines path")) == 2
+    bars = [node.attributes["width"] for node in tree(page).css("#traces .wf-row rect.bar")]
+    assert bars == ["25.0%", "100.0%"], "one axis"
+    assert "k" in [text.lower() for text in texts(page, "table th[scope=row]")]
+    assert visitor.get(f"/runs/{after.pk}/compare/00000000-0000-4000-8000-000000000000/").status_code == 404
+    visitor.post(f"/runs/{before.pk}/pin/")
+    assert not has(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]')
 
 
 def test_an_answer_whose_run_could_not_be_stored_is_shown(

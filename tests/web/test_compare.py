@@ -88,7 +88,7 @@ def test_runs_of_other_questions_are_refused_and_the_choice_is_shown(visitor: Cl
 def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
     response = visitor.get("/evaluation/compare/")
     assert response.status_code == 200 and "birds, version 1" in text_of(response)
-    assert visitor.get("/evaluation/compare/?set=no%20such").status_code == 200
+    assert visitor.get("/evaluation/compare/?set=no%20such").status_code == 404
     assert visitor.get("/evaluation/compare/?base=nonsense").status_code == 404
     assert visitor.get(f"/evaluation/compare/?base={runs[0].pk}&other={runs[0].pk}").status_code == 200
 

@@ -23,6 +23,7 @@ ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
     "collections:admin-internals",
     "collections:theme",
+    "collections:list-view",
     "collections:job-retry",
     "collections:job-cancel",
     "collections:check",
@@ -100,6 +101,7 @@ def filled_addresses(run: Any) -> list[str]:
         f"/runs/{run.pk}/ranking/",
         f"/runs/{run.pk}/trace/",
         f"/runs/{run.pk}/evaluation/",
+        f"/runs/{run.pk}/compare/{run.pk}/",
         f"/runs/{run.pk}/validity/",
         "/collections/nature/ingests/whales.md/",
         f"/ask/?run={run.pk}",

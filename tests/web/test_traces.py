@@ -126,7 +126,7 @@ def test_every_number_opens_the_spans_that_it_counts(visitor: Client, spans: Non
     told = re.findall(r'<td class="num"><a href="(/traces/spans/[^"]+)">(\d+)</a></td>', stages[0])
     assert {int(count) for _, count in told} == {10}
     assert [count_of(visitor, link) for link, _ in told] == [10, 10]
-    bars = re.findall(r'<a href="([^"]+)" tabindex="-1">', page.split("<h2>Slowest queries</h2>")[0])
+    bars = re.findall(r'<a href="([^"]+)" tabindex="-1"[^>]*>', page.split("<h2>Slowest queries</h2>")[0])
     assert len(bars) == 30 and sum(count_of(visitor, link) for link in bars[14:]) == 10
     failed = next(link for link in links if "status=error" in link and "pipeline" in link)
     assert count_of(visitor, failed) == 1
@@ -177,7 +177,7 @@ def test_spans_are_found_by_filter(visitor: Client, spans: None) -> None:
 
 def cells_of(page: str, name: str) -> list[str]:
     """The words of the cells of the one row whose span's name begins so."""
-    found = [row for row in re.findall(r"<tr>(<th scope=\"row\".*?)</tr>", page, re.DOTALL) if f">{name}" in row]
+    found = [row for row in re.findall(r"<tr[^>]*>(<th scope=\"row\".*?)</tr>", page, re.DOTALL) if f">{name}" in row]
     assert len(found) == 1, name
     cells = re.split(r"</t[hd]>", found[0])
     return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in cells[:-1]]
@@ -394,4 +394,4 @@ def test_runs_are_found_by_score(visitor: Client) -> None:
     assert f'href="/runs/{runs[0].pk}/?measure=correctness&score_below=0.5"' in page, "the filter goes along"
     with CaptureQueriesContext(connection) as taken:
         visitor.get("/runs/?measure=correctness&score_below=0.5")
-    assert len(taken) <= 10
+    assert len(taken) <= 12

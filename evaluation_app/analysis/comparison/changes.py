@@ -57,11 +57,11 @@ class QuestionChange:
         """Whether asking it failed in the later run alone."""
         return self.after.is_error and not self.before.is_error
 
-    @property
+    @cached_property
     def is_worse(self) -> bool:
         return self.broke or any(item.gain < 0 for item in self.moves)
 
-    @property
+    @cached_property
     def is_better(self) -> bool:
         return any(item.gain > 0 for item in self.moves)
 

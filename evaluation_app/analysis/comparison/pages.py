@@ -9,6 +9,8 @@ from uuid import UUID
 
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, QueryDict
+from django.urls import reverse
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from collections_app.errors import ServiceError
@@ -75,6 +77,8 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     context["previous"], context["next"] = neighbours([item.position for item in rows], position)
     context["change"] = next((item for item in against.questions if item.position == position), None)
     context["query"] = request.GET.urlencode()
+    asked = [side.item.query_run for side in seen.sides]
+    context["traces_href"] = reverse("evaluation:compare-query-runs", args=asked[::-1]) if all(asked) else ""
     return render_page(request, "evaluation/comparison/question.html", context)
 
 
@@ -142,6 +146,7 @@ def _choose(
     newest = EvaluationRun.objects.first()
     requested = base.set_name if base else request.GET.get("set", "")
     set_name = requested if requested in names else newest.set_name if newest else ""
+    unknown = requested if requested not in names else ""
     baseline = GoldenSet.objects.filter(name=set_name).values_list("baseline", flat=True).first()
     runs = EvaluationRun.objects.filter(set_name=set_name).select_related("sweep")
     swept = runs.filter(purpose=EvaluationRun.Purpose.SWEEP)
@@ -157,11 +162,16 @@ def _choose(
         "base": base.pk if base else baseline,
         "baseline": baseline,
         "others": [run.pk for run in others],
-        "problem": error.message if error else "",
+        "problem": error.message if error else _no_such_set(unknown, names) if unknown else "",
         "most": OTHERS_MAX,
     }
-    status = error.status if error else 200
+    status = error.status if error else 404 if unknown else 200
     return render_page(request, "evaluation/comparison/choose.html", context, status=status)
+
+
+def _no_such_set(requested: str, names: Sequence[str]) -> str:
+    known = gettext("Known: %(names)s") % {"names": ", ".join(names) or "–"}
+    return gettext("There is no run of a test set %(name)r. %(known)s") % {"name": requested, "known": known}
 
 
 def _versions(runs: Sequence[EvaluationRun]) -> list[Version]:

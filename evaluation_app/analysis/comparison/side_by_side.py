@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from ragd.insight.ranking_comparison import rank_moves
-from retrieval_app.explanations.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks
+from retrieval_app.explanations.rank_lines import RankLine, join_ranks
 
 SHOWN_RANKS = 50
 
@@ -66,6 +66,10 @@ class Side:
     ranks: tuple[RankRow, ...]
     more: int
 
+    @property
+    def total(self) -> int:
+        return len(self.item.retrieved_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
@@ -77,13 +81,31 @@ class SideBySide:
     lines: tuple[RankLine, ...]
     same_answer: bool
 
-    @property
-    def height(self) -> int:
-        return ROW_PX * max(1, *(len(side.ranks) for side in self.sides))
 
-    @property
-    def width(self) -> int:
-        return GAP_PX
+@dataclass(frozen=True, slots=True)
+class JoinedRankings:
+    """ranks: the first SHOWN_RANKS rows of each. lines: between them, as `join_ranks` gives them."""
+
+    ranks: tuple[tuple[RankRow, ...], tuple[RankRow, ...]]
+    lines: tuple[RankLine, ...]
+
+
+def join_rankings(before: Sequence[str], after: Sequence[str], expected: Set[str] = frozenset()) -> JoinedRankings:
+    """Two rankings of "doc_id#chunk_index" beside each other. expected: documents and chunks that are marked."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys((*before, *after)), 1)}
+    moves = {move.key: move for move in rank_moves(before, after)}
+    columns = []
+    for keys, lone in ((before, "gone"), (after, "new")):
+        rows = []
+        for rank, key in enumerate(keys[:SHOWN_RANKS], 1):
+            move = moves[key]
+            both = move.before is not None and move.after is not None
+            doc_id, _, index = key.rpartition("#")
+            gain = move.gain if lone == "new" else None
+            is_expected = key in expected or doc_id in expected
+            rows.append(RankRow(rank, doc_id, index, numbers[key], is_expected, gain, "" if both else lone))
+        columns.append(tuple(rows))
+    return JoinedRankings((columns[0], columns[1]), tuple(join_ranks(before, after, SHOWN_RANKS, numbers)))
 
 
 def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, letters: str = "AB") -> SideBySide:
@@ -94,28 +116,13 @@ def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, l
         raise Http404(f"question {position} was not asked in both runs")
     before, after = records[base.pk], records[other.pk]
     parts = mark_words(before.answer, after.answer)
-    numbers = {
-        key: number_of_item
-        for number_of_item, key in enumerate(dict.fromkeys((*before.retrieved_ids, *after.retrieved_ids)), 1)
-    }
-    moves = {move.key: move for move in rank_moves(before.retrieved_ids, after.retrieved_ids)}
-    expected = _expected(before)
+    joined = join_rankings(before.retrieved_ids, after.retrieved_ids, _expected(before))
     sides = []
-    for letter, item, kind in zip(letters, (before, after), ("removed", "added"), strict=True):
-        ranks = []
-        for rank, key in enumerate(item.retrieved_ids[:SHOWN_RANKS], 1):
-            move = moves[key]
-            both = move.before is not None and move.after is not None
-            mark = "" if both else "new" if item is after else "gone"
-            doc_id, _, index = key.rpartition("#")
-            is_expected = key in expected or doc_id in expected
-            gain = move.gain if item is after else None
-            ranks.append(RankRow(rank, doc_id, index, numbers[key], is_expected, gain, mark))
+    for letter, item, kind, ranks in zip(letters, (before, after), ("removed", "added"), joined.ranks, strict=True):
         marked = tuple(part for part in parts if part.kind in ("same", kind))
-        sides.append(Side(letter, item, marked, tuple(ranks), max(0, len(item.retrieved_ids) - SHOWN_RANKS)))
-    lines = join_ranks(before.retrieved_ids, after.retrieved_ids, SHOWN_RANKS, numbers)
+        sides.append(Side(letter, item, marked, ranks, max(0, len(item.retrieved_ids) - SHOWN_RANKS)))
     same = before.answer == after.answer
-    return SideBySide(before.golden, _scores(base, other, before, after), (sides[0], sides[1]), tuple(lines), same)
+    return SideBySide(before.golden, _scores(base, other, before, after), (sides[0], sides[1]), joined.lines, same)
 
 
 def _expected(item: EvaluationItem) -> set[str]:

@@ -21,7 +21,7 @@ from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
 from evaluation_app.analysis.comparison.stored_comparisons import forget_comparisons
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.versions import asked_questions, digest_of
+from evaluation_app.golden.versions import current_digest
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet, TriedFix
@@ -237,7 +237,7 @@ def has_changed(run: EvaluationRun) -> bool:
     """Whether the run's set asks other questions now than it did then."""
     if run.golden_set is None:
         return True
-    return digest_of([golden for _, golden in asked_questions(run.golden_set)]) != run.set_digest
+    return current_digest(run.golden_set) != run.set_digest
 
 
 def changed_fields(

@@ -18,6 +18,7 @@ FIELDS = (
     "run", "position", "question_text", "category", "golden", "query_run", "trace_id", "outcome", "answer", "scores",
     "modes", "error",
 )  # fmt: skip
+LIGHT = ("run", "position", "question_text", "category", "outcome", "modes")  # what groups questions; of all of them
 
 
 Left = tuple[EvaluationItem, tuple[Mode, ...], tuple[BoardCard, ...]]
@@ -70,7 +71,7 @@ class QuestionTable:
 
 def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_PER_GROUP) -> QuestionTable:
     """The run's questions that show any mode. filters: as for the cards; `mode` leaves questions that show it."""
-    items = list(run.items.only(*FIELDS).order_by("position"))
+    items = list(run.items.only(*LIGHT).order_by("position"))
     shown = [(item, modes) for item in items if (modes := _ordered(item))]
     questions: dict[str, set[int]] = defaultdict(set)
     for item, modes in shown:
@@ -88,8 +89,14 @@ def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_P
         if _is_left(item, modes, own, filters, is_away=is_away):
             groups[modes[0].key].append((item, modes, own))
     constant = by_construction(run.answerer)
+    listed = [item.pk for lefts in groups.values() for item, _, _ in lefts[:per_group]]
+    whole = run.items.only(*FIELDS).in_bulk(listed)
     made = [
-        Group(mode, tuple(_row(left, bands, constant) for left in groups[key][:per_group]), len(groups[key]))
+        Group(
+            mode,
+            tuple(_row((whole[item.pk], modes, own), bands, constant) for item, modes, own in groups[key][:per_group]),
+            len(groups[key]),
+        )
         for key, mode in stored_table().modes.items()
         if groups.get(key)
     ]

@@ -70,9 +70,15 @@ class EarlierItem:
     is_this: bool
 
 
+def _neighbour(run: EvaluationRun, listed: ItemList, row: ItemRow | None) -> tuple[str, str] | None:
+    """(question, address) of a question in the same list."""
+    address = row and reverse("evaluation:evaluation-item", args=[run.pk, row.position])
+    return (row.question, f"{address}{listed.query}") if row is not None else None
+
+
 @require_GET
 def show_item(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
-    """With the filter of the run's list in the address: before and after are its neighbours there. metrics=all: all."""
+    """With the filter of the run's list in the address: walk: its neighbours there. metrics=all: all."""
     item = get_object_or_404(
         EvaluationItem.objects.select_related("run__golden_set", "question"), run_id=pk, position=position
     )
@@ -101,8 +107,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "row": row,
         "run": run,
         "listed": listed,
-        "before": before,
-        "after": after,
+        "walk": [_neighbour(run, listed, each) for each in (before, after)],
         "place": position,
         "query_run": query_run,
         "lives": addresses is not None,

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from evaluation_app.measures.catalogue import measure_of, order_of
-from evaluation_app.measures.scores import STATES, Score
+from evaluation_app.measures.scores import STATES, StoredScores
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.summaries import Line, Miss, question_misses, summarize
@@ -43,7 +43,7 @@ class ItemRow:
     category: str
     weight: float
     outcome: str
-    scores: Mapping[str, Score]
+    scores: StoredScores
     modes: tuple[str, ...]
     misses: tuple[Miss, ...] | None
     took_ms: float
@@ -68,8 +68,7 @@ class ItemRow:
         return self.outcome == EvaluationItem.Outcome.ERROR or bool(self.failures)
 
     def value(self, measure: str) -> float | None:
-        score = self.scores.get(measure)
-        return score.value if score is not None else None
+        return self.scores.value(measure)
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
         category=values["category"],
         weight=values["weight"],
         outcome=values["outcome"],
-        scores={name: Score.from_dict(score) for name, score in values["scores"].items()},
+        scores=StoredScores(values["scores"]),
         modes=tuple(values["modes"]),
         misses=None if misses is None else tuple(misses),
         took_ms=values["took_ms"],
@@ -127,7 +126,7 @@ def as_far_as_done(run: EvaluationRun, rows: Sequence[ItemRow]) -> EvaluationRun
 
 def _line(row: ItemRow) -> Line:
     return Line(
-        scores={name: score.as_dict() for name, score in row.scores.items()},
+        scores=dict(row.scores.stored),
         category=row.category,
         weight=row.weight,
         outcome=row.outcome,
@@ -274,7 +273,7 @@ class ItemList:
             return True
         if score.value is None:
             return False
-        value = score.value + 1e-9  # as the bars of a distribution count: see `score_charts.bin_of`
+        value = score.value + 1e-9  # as the bars of a distribution count: see `score_charts.draw_distribution`
         return (low is None or value >= low) and (high is None or value < high or high >= 1)
 
 

@@ -140,6 +140,21 @@ def trace_waterfall(trace_id: str, *, words: str = "", shown: str = "") -> Water
     return replace(waterfall, evaluations=_evaluations(runs_of_trace(trace_id), trace_id, words, shown))
 
 
+def on_axis(waterfall: Waterfall, axis_ms: float) -> Waterfall:
+    """The same rows on an axis of so many ms, at least its own total, to stand above another one."""
+    share = waterfall.total_ms / axis_ms if axis_ms > 0 else 1.0
+    rows = [
+        replace(
+            row,
+            left=round(row.left * share, 3),
+            width=round(row.width * share, 3),
+            critical=[Mark(round(mark.left * share, 3), round(mark.width * share, 3)) for mark in row.critical],
+        )
+        for row in waterfall.rows
+    ]
+    return replace(waterfall, rows=rows, total_ms=max(axis_ms, waterfall.total_ms))
+
+
 def _evaluations(runs: Sequence[UUID], trace_id: str, words: str, shown: str) -> list[Waterfall]:
     """Each later evaluation of these runs, a trace of its own with a time of its own, by start."""
     traces: dict[str, list[Span]] = {}

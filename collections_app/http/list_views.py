@@ -1,0 +1,119 @@
+"""What a person keeps of a list: views (a name for a filter) and the columns that are shown. One way for all lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, QueryDict
+from django.utils.functional import Promise
+
+from collections_app.http.page_requests import PageRequest
+from collections_app.models.personal import PersonalSetting
+from ragd.errors import InvalidInput
+
+LISTS = ("runs", "spans", "questions", "documents")
+VIEWS_MAX = 30
+NAME_CHARS_MAX = 60
+QUERY_CHARS_MAX = 2_000
+MOVES = ("page", "cursor", "span", "tab")  # where in the list somebody is: no part of a view
+
+Columns = Sequence[tuple[str, str | Promise]]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedView:
+    """query: as it stands in the address behind "?", "" for the whole list."""
+
+    name: str
+    query: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptList:
+    """name: one of LISTS. columns: (key, label, whether it is shown) of those that may be hidden. query: the filter of
+    the page as a view would keep it."""
+
+    name: str
+    views: tuple[SavedView, ...]
+    columns: tuple[tuple[str, str | Promise, bool], ...]
+    query: str
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        return frozenset(key for key, _, is_shown in self.columns if not is_shown)
+
+
+def read_setting(user: Any, key: str) -> Any:
+    """None where the person kept nothing under the key."""
+    return PersonalSetting.objects.filter(user=user, key=key).values_list("value", flat=True).first()
+
+
+def keep_setting(user: Any, key: str, value: Any) -> None:
+    """None, or an empty list, forgets it."""
+    if value in (None, []):
+        PersonalSetting.objects.filter(user=user, key=key).delete()
+    else:
+        PersonalSetting.objects.update_or_create(user=user, key=key, defaults={"value": value})
+
+
+def kept_list(request: PageRequest, name: str, columns: Columns) -> KeptList:
+    """What the person keeps of the list whose page this is. One query."""
+    keys = f"views:{name}", f"hidden:{name}"
+    kept: Mapping[str, Any] = dict(
+        PersonalSetting.objects.filter(user=request.user, key__in=keys).values_list("key", "value")
+    )
+    query, hidden = own_query(request), kept.get(keys[1], ())
+    views = tuple(SavedView(each["name"], each["query"], each["query"] == query) for each in kept.get(keys[0], ()))
+    return KeptList(name, views, tuple((key, label, key not in hidden) for key, label in columns), query)
+
+
+def own_query(request: HttpRequest) -> str:
+    """The filter and order of the page, parameters by name, without what is empty and without the place in it."""
+    return clean_query(request.GET.urlencode())
+
+
+def clean_query(text: str) -> str:
+    given = QueryDict(text)
+    known = QueryDict(mutable=True)
+    for name in sorted(given):
+        values = [value for value in given.getlist(name) if value]
+        if values and name not in MOVES:
+            known.setlist(name, values)
+    return known.urlencode()
+
+
+def save_view(user: Any, name_of_list: str, name: str, query: str) -> None:
+    """Keep the filter under the name; a view of that name is replaced. Raises InvalidInput (name, query)."""
+    name, query = " ".join(name.split()), clean_query(query)
+    if not 1 <= len(name) <= NAME_CHARS_MAX:
+        raise InvalidInput(f"a view needs a name of 1 to {NAME_CHARS_MAX} characters, not {len(name)}", field="name")
+    if len(query) > QUERY_CHARS_MAX:
+        raise InvalidInput(
+            f"the filter of a view has at most {QUERY_CHARS_MAX:,} characters, not {len(query):,}", field="query"
+        )
+    key = f"views:{_known(name_of_list)}"
+    views = [each for each in read_setting(user, key) or [] if each["name"] != name]
+    if len(views) >= VIEWS_MAX:
+        raise InvalidInput(f"a list has at most {VIEWS_MAX} views: delete one first", field="name")
+    keep_setting(user, key, sorted([*views, {"name": name, "query": query}], key=lambda each: str(each["name"])))
+
+
+def delete_view(user: Any, name_of_list: str, name: str) -> None:
+    """A name that there is none of changes nothing."""
+    key = f"views:{_known(name_of_list)}"
+    keep_setting(user, key, [each for each in read_setting(user, key) or [] if each["name"] != name])
+
+
+def choose_columns(user: Any, name_of_list: str, known: Sequence[str], shown: Sequence[str]) -> None:
+    """known: the columns that were offered; those of them that are not among `shown` are hidden from now on."""
+    hidden = [key[:NAME_CHARS_MAX] for key in known if key not in shown][:VIEWS_MAX]
+    keep_setting(user, f"hidden:{_known(name_of_list)}", hidden)
+
+
+def _known(name: str) -> str:
+    if name not in LISTS:
+        raise InvalidInput(f"list must be one of {', '.join(LISTS)}, not {name!r}", field="list")
+    return name

@@ -1,0 +1,28 @@
+"""The person's own views and columns of a list: kept, deleted, chosen."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext
+from django.views.decorators.http import require_POST
+
+from collections_app.http.list_views import choose_columns, delete_view, save_view
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address
+
+
+@require_POST
+def change(request: PageRequest) -> HttpResponse:
+    """do=save (name, query), delete (name) or columns (known, shown), of list=; back to `next`."""
+    given, name = request.POST, request.POST.get("name", "")
+    name_of_list, action = given.get("list", ""), given.get("do", "")
+    with RefusalMessages(request):
+        if action == "save":
+            save_view(request.user, name_of_list, name, given.get("query", ""))
+            messages.success(request, gettext("View %(name)s saved.") % {"name": name.strip()})
+        elif action == "delete":
+            delete_view(request.user, name_of_list, name)
+            messages.success(request, gettext("View %(name)s deleted.") % {"name": name})
+        elif action == "columns":
+            choose_columns(request.user, name_of_list, given.getlist("known"), given.getlist("shown"))
+    return HttpResponseRedirect(next_address(request, "evaluation:home"))

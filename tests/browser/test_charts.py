@@ -1,0 +1,81 @@
+"""Charts in a browser: values at the pointer and by keys, a zoom by dragging that Back undoes, series switched off."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
+
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visit
+
+
+def make_spans() -> None:
+    from evaluation_app.models import Span
+    from evaluation_app.pages.overview.rollups import roll_up
+
+    begin = timezone.now().replace(minute=0, second=0, microsecond=0)
+    for hour in range(1, 13):
+        for name, type_, kind, attributes in (
+            ("rag.pipeline nature", "aitf.rag.pipeline", "CHAIN", {}),
+            ("chat gpt", "gen_ai.inference", "LLM", {"gen_ai.system": "openai", "gen_ai.request.model": "gpt"}),
+        ):
+            started = begin - timedelta(hours=hour) + timedelta(minutes=5)
+            Span.objects.create(
+                trace_id=f"{hour:032x}", span_id=f"{hour:08x}{kind[:8]:0>8}", name=name, kind="INTERNAL", type=type_,
+                oi_kind=kind, started_at=started, ended_at=started + timedelta(milliseconds=100 * hour),
+                duration_ms=100.0 * hour, status_code="OK", collection="nature", model="gpt" if attributes else "",
+                input_tokens=100 if attributes else None, output_tokens=10 if attributes else None,
+                attributes=attributes,
+            )  # fmt: skip
+    roll_up(everything=True)
+
+
+def test_charts_answer_to_pointer_and_keys(visit: Visit) -> None:
+    make_spans()
+    visit.look("light", 1360)
+    page = visit.go("/traces/")
+    first, tokens = page.locator("#times .chart-plot"), page.locator("#tokens .chart-plot").first
+    readout = first.locator(".chart-readout")
+    first.focus()
+    page.keyboard.press("Home")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    expect(readout.locator("div")).to_have_count(3)
+    expect(readout.locator("div").first).to_have_text(re.compile(r"^p50\d"))
+    at = first.locator(".chart-cross").evaluate("(cross) => cross.offsetLeft / cross.parentElement.clientWidth")
+    expect(tokens.locator(".chart-readout")).to_be_visible()
+    linked = tokens.locator(".chart-cross").evaluate("(cross) => cross.offsetLeft / cross.parentElement.clientWidth")
+    assert abs(at - linked) < 0.02, "one time on all charts"
+    assert visit.violations() == []
+    page.keyboard.press("Escape")
+    expect(readout).to_be_hidden()
+
+    box = first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 40, steps=5)
+    expect(first.locator(".chart-brush")).to_be_visible()
+    page.mouse.up()
+    page.wait_for_url(re.compile("since="))
+    bounds = parse_qs(urlsplit(page.url).query)
+    assert bounds["since"] < bounds["until"] and "period" not in bounds
+    expect(page.locator("#times .chart-plot .pointed")).to_have_count(7)
+    page.go_back()
+    expect(page).to_have_url(re.compile("/traces/$"))
+    first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/traces/spans/\?.*since=.*type=aitf.rag.pipeline"))
+
+    page = visit.go("/style/")
+    figure = page.locator(".chart:has(rect[data-series])")
+    lowest = figure.get_by_role("button").last  # the legend lies as the bars do
+    lowest.click()
+    expect(lowest).to_have_attribute("aria-pressed", "false")
+    expect(figure.locator('.chart-plot rect[data-series="1"]:visible')).to_have_count(0)
+    assert figure.locator('.chart-plot rect[data-series="2"]:visible').count() > 0
+    expect(page.locator(".chart:has(path.line[data-line])").get_by_role("button")).to_have_count(3)
