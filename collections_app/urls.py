@@ -25,7 +25,7 @@ from collections_app.views import (
 )
 from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import help, list_views, settings
+from collections_app.views.shell import help, list_views, personal, settings
 
 app_name = "collections"
 urlpatterns = [
@@ -33,6 +33,8 @@ urlpatterns = [
     path("admin-internals/", internals.switch, name="admin-internals"),
     path("list-view/", list_views.change, name="list-view"),
     path("settings/", settings.server_settings, name="server-settings"),
+    path("settings/appearance/", personal.appearance, name="appearance"),
+    path("settings/connections/", personal.connections, name="connections"),
     path("help/", help.show_help, name="help"),
     path("help/<slug:page>/", help.show_help, name="help-page"),
     path("collections/", collections.list_collections, name="list"),

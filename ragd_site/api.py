@@ -17,6 +17,7 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import etag, require_safe
 from ninja import NinjaAPI, Status
 from ninja.errors import HttpError, ValidationError
+from ninja.openapi.docs import Swagger
 from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
@@ -38,6 +39,7 @@ api = Api(
     title="ragd",
     version="1",
     description="A RAG server: collections, documents, search, answers with checked citations, runs and their spans.",
+    docs=Swagger(settings={"docExpansion": "none", "defaultModelsExpandDepth": -1}),  # drawn open it takes long
     docs_url="/docs",
     openapi_url="/openapi.json",
     urls_namespace="api",

@@ -207,6 +207,14 @@ PLACES = (
                 group=gettext_noop("Access"), about=gettext_noop("Keys for programs: scopes, limits, last use."),
             ),
             Page(
+                "collections:connections",
+                gettext_noop("Connections"),
+                "traces",
+                words="mcp openai base url otlp snippets curl connect clients",
+                group=gettext_noop("Access"),
+                about=gettext_noop("MCP, OpenAI base URL and OTLP, ready to paste."),
+            ),
+            Page(
                 "collections:audit", gettext_noop("Audit log"), "runs", administers, "who did what events history",
                 group=gettext_noop("Compliance"), about=gettext_noop("Who did what, when and from where."),
             ),
@@ -245,6 +253,14 @@ PLACES = (
             Page(
                 "admin:index", gettext_noop("Django admin"), "admin", is_staff, "users tables records",
                 group=gettext_noop("Server"), about=gettext_noop("All records in tables, for emergencies."),
+            ),
+            Page(
+                "collections:appearance",
+                gettext_noop("Appearance"),
+                "light",
+                words="theme dark language time zone",
+                group=gettext_noop("Account"),
+                about=gettext_noop("Theme, language and time zone."),
             ),
             Page(
                 "password_change", gettext_noop("Change password"), "edit", has_password, "account",

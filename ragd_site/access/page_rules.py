@@ -41,6 +41,8 @@ RULES: dict[str, Rule] = {
         (
             "collections:theme",
             "collections:server-settings",
+            "collections:appearance",
+            "collections:connections",
             "collections:help",
             "collections:help-page",
             "collections:list",

@@ -23,14 +23,23 @@ on("click", "[data-theme-form] button", (button, event) => {
 
 // --- times: the server writes UTC, the page shows the time zone of the browser (in the form 2026-01-31 08:00:00)
 const ISO_LOCALE = "sv-SE";
+const TIME_ZONE = chosenTimeZone();
+function chosenTimeZone() { // of the page Appearance; undefined, which is the browser's, for none and for one that it does not know
+  const [, zone] = /(?:^|; )timezone="?([\w/+-]+)/.exec(document.cookie) ?? [];
+  try {
+    return zone && new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
+  } catch {
+    return undefined;
+  }
+}
 function showTimes(root = document) {
   for (const time of findAll("time[datetime]", root)) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.title = moment.toLocaleString(ISO_LOCALE, { timeZoneName: "short" });
+    time.title = moment.toLocaleString(ISO_LOCALE, { timeZoneName: "short", timeZone: TIME_ZONE });
     if (time.dataset.form === "exact") {
-      time.textContent = moment.toLocaleString(ISO_LOCALE, { dateStyle: "short", timeStyle: "short" });
-    } else if (time.dataset.form === "date") time.textContent = moment.toLocaleDateString(ISO_LOCALE);
+      time.textContent = moment.toLocaleString(ISO_LOCALE, { dateStyle: "short", timeStyle: "short", timeZone: TIME_ZONE });
+    } else if (time.dataset.form === "date") time.textContent = moment.toLocaleDateString(ISO_LOCALE, { timeZone: TIME_ZONE });
   }
 }
 document.addEventListener("htmx:load", (event) => showTimes(event.target));

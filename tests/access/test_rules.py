@@ -42,6 +42,7 @@ def test_every_change_needs_more_than_reading() -> None:
     assert free - own_check == ONLY_READING
     assert own_check == {
         "collections:theme", "collections:server-settings", "collections:help", "collections:help-page",
+        "collections:appearance", "collections:connections",
         "collections:list", "collections:switcher",
         "collections:admin-internals",
         "collections:operation", "evaluation:home", "evaluation:palette", "evaluation:guide", "evaluation:style",

@@ -126,6 +126,8 @@ def addresses_of(nature: Collection) -> list[str]:
         "/operations/",
         "/operations/upkeep/",
         "/settings/",
+        "/settings/appearance/",
+        "/settings/connections/",
         "/help/chunking/",
         "/status/",
         "/go/?q=tree",

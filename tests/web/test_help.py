@@ -1,7 +1,8 @@
-"""The documentation inside the product: every file is a page, its links lead to pages, each page has its help."""
+"""Help and settings: every file of the documentation is a page and its links lead to pages; snippets; time zone."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from django.test import Client
@@ -57,3 +58,15 @@ def test_each_page_opens_its_help(visitor: Client) -> None:
     assert texts(page, "h1") == ["Chunking"] and has(page, ".prose h2[id]")
     assert len(tree(page).css("aside li")) >= 3
     assert visitor.get("/help/none/").status_code == 404
+
+
+def test_settings_of_the_reader(visitor: Client) -> None:
+    zone = "Europe/Berlin"
+    assert visitor.post("/settings/appearance/", {"zone": zone}).cookies["timezone"].value == zone
+    assert texts(visitor.get("/settings/appearance/"), "#id_zone option[selected]") == [zone]
+    assert visitor.post("/settings/appearance/", {"zone": "Nowhere/City"}).cookies["timezone"].value == ""
+    connections = visitor.get("/settings/connections/")
+    (mcp,) = texts(connections, "#snippet-mcp")
+    assert json.loads(mcp)["mcpServers"]["ragd"]["url"] == "http://testserver/mcp"
+    assert texts(connections, "#snippet-openai") == ["http://testserver/v1"]
+    assert '"docExpansion": "none"' in visitor.get("/v1/docs").content.decode()
