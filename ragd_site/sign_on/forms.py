@@ -24,5 +24,8 @@ class LoginForm(AuthenticationForm):
             cleaned: dict[str, Any] = super().clean()
         except ValidationError:
             note_failed_login(str(self.cleaned_data.get("username") or ""))
+            if "username" in self.cleaned_data:  # the name stays as it was typed: the password is to be typed again
+                self.fields["username"].widget.attrs.pop("autofocus", None)
+                self.fields["password"].widget.attrs["autofocus"] = True
             raise
         return cleaned

@@ -84,6 +84,7 @@ def test_a_wrong_password_keeps_the_name(client: Client, visitor: Client) -> Non
     html = response.content.decode()
     assert response.status_code == 200
     assert 'value="ada"' in html
+    assert has(response, "[name=password][autofocus]") and not has(response, "[name=username][autofocus]")
     assert 'name="next" value="/runs/"' in html
     assert 'role="alert"' in html
 
