@@ -91,6 +91,7 @@ urlpatterns = [
     path("collections/<str:name>/syncs/<uuid:sync_id>/cancel/", connectors.cancel, name="source-run-cancel"),
     path("collections/<str:name>/text/", documents.write_text, name="text"),
     path("collections/<str:name>/change/", curation.change, name="change"),
+    path("collections/<str:name>/trash/", documents.trash, name="trash"),
     path("collections/<str:name>/settings/", collections.settings, name="settings"),
     path("collections/<str:name>/statistics/", collections.statistics, name="statistics"),
     path("collections/<str:name>/probe/", collections.probe, name="probe"),

@@ -42,6 +42,7 @@ TABS = (
             Entry("documents", "collections:detail", gettext_noop("Documents")),
             Entry("sources", "collections:sources", gettext_noop("Sources"), Permission.WRITE),
             Entry("jobs", "collections:jobs", gettext_noop("Jobs")),
+            Entry("trash", "collections:trash", gettext_noop("Trash"), Permission.WRITE),
         ),
     ),
     Tab(

@@ -33,6 +33,7 @@ HELP = {
     "collections:chunk": "curation",
     "collections:document": "curation",
     "collections:edit": "curation",
+    "collections:trash": "curation",
     "collections:outliers": "curation",
     "collections:findings": "security",
     "collections:generations": "generations",

@@ -24,6 +24,7 @@ from collections_app.models.personal import PersonalSetting
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
+from collections_app.models.trash import TrashedChunk, TrashedDocument, TrashedFile
 
 __all__ = [
     "ApiKey",
@@ -65,6 +66,9 @@ __all__ = [
     "StateChange",
     "StoredPage",
     "StoredProbe",
+    "TrashedChunk",
+    "TrashedDocument",
+    "TrashedFile",
     "Upload",
     "WorkerHeartbeat",
 ]

@@ -9,7 +9,10 @@ from django.contrib import messages
 from django.db.models import Sum
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.template.backends.utils import csrf_input
 from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
@@ -22,7 +25,7 @@ from collections_app.http.page_requests import (
     render_page,
     submit_form,
 )
-from collections_app.models import Collection, Document
+from collections_app.models import Collection, Document, TrashedDocument
 from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.documents.document_tree import attached_to
 from collections_app.services.documents.edits import edit_document
@@ -35,6 +38,8 @@ from collections_app.views.collections import find_collection, find_document
 from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, ReadersForm, Selection
 
 LISTED_MAX = 20
+UNDONE_MAX = 50  # documents whose change has an undo
+OPPOSITE = {"enable": "disable", "disable": "enable", "archive": "unarchive", "unarchive": "archive"}
 REASONS_MAX = 3
 SIMPLE = ("enable", "disable", "archive", "unarchive", "reindex", "delete")
 WORDS = {
@@ -53,7 +58,7 @@ EXPLAINED = {
     "reindex": gettext_lazy(
         "They are parsed and chunked again in the background. The current version stays searchable."
     ),
-    "delete": gettext_lazy("This cannot be undone. To only exclude them from search, disable or archive them."),
+    "delete": gettext_lazy("They go to the trash, where they can be restored, and are deleted for good later."),
 }
 
 
@@ -85,11 +90,43 @@ def change(request: PageRequest, name: str) -> HttpResponse:
             or (action in ("disable", "archive") and is_guarded(collection, chosen))
         ):
             return _confirm(request, collection, selection, chosen, action)
-        _tell(request, action, change_documents(collection, BulkChange(action), chosen, actor=request.user))
+        bulk_change = BulkChange(action, to_trash=action == "delete")
+        _tell(request, action, change_documents(collection, bulk_change, chosen, actor=request.user), collection)
+    if action == "delete" and back != collection_address(collection) and not request.POST.get("all_matching"):
+        back = _away_from(collection, chosen, back)
     return redirect(back)
 
 
-def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
+def _away_from(collection: Collection, gone: Sequence[str], back: str) -> str:
+    """Not back to the page of a document that is gone."""
+    pages = {reverse("collections:document", args=[collection.name, doc_id]) for doc_id in gone[:UNDONE_MAX]}
+    return collection_address(collection) if back.partition("?")[0] in pages else back
+
+
+def _undo(request: PageRequest, collection: Collection, action: str, outcome: BulkOutcome) -> SafeString | str:
+    """A button that takes the change back, while it is of few enough documents; "" where there is none."""
+    done = [result.doc_id for result in outcome.results if result.status in ("changed", "deleted")]
+    if not done or len(done) > UNDONE_MAX:
+        return ""
+    if action == "delete":
+        newest = TrashedDocument.objects.filter(collection=collection, doc_id__in=done).order_by("doc_id", "-pk")
+        fields = [("id", str(pk)) for pk in newest.distinct("doc_id").values_list("pk", flat=True)]
+        address = reverse("collections:trash", args=[collection.name])
+    elif action in OPPOSITE:
+        fields = [("action", OPPOSITE[action]), *(("doc_id", doc_id) for doc_id in done)]
+        address = reverse("collections:change", args=[collection.name])
+    else:
+        return ""
+    fields.append(("next", next_address(request, collection_address(collection))))
+    inputs = format_html_join("", '<input type="hidden" name="{}" value="{}">', fields)
+    return format_html(
+        '<form method="post" action="{}" class="row" data-undo>{}{}<button type="submit" class="button small">{}'
+        "</button></form>",
+        address, csrf_input(request), inputs, gettext("Undo"),
+    ) if len(fields) > 1 else ""  # fmt: skip
+
+
+def _tell(request: PageRequest, action: str, outcome: BulkOutcome, collection: Collection | None = None) -> None:
     done = outcome.count("changed", "queued", "deleted")
     noun = gettext("document,documents")
     statement = WORDS[action][1] if action in WORDS else gettext("%(documents)s updated.")
@@ -103,7 +140,8 @@ def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     if unknown := outcome.count("unknown"):
         message += " " + gettext("%(documents)s not found.") % {"documents": counted(unknown, noun)}
     if not refused:
-        messages.success(request, message)
+        undo = _undo(request, collection, action, outcome) if collection is not None else ""
+        messages.success(request, format_html("{} {}", message, undo) if undo else message)
         return
     reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
     if len(refused) > REASONS_MAX:

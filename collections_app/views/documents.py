@@ -1,22 +1,33 @@
-"""Documents of a collection: the table, and a text that is written by hand."""
+"""Documents of a collection: the table, the trash, and a text that is written by hand."""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
 from collections_app.http.list_views import kept_list
-from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    next_address,
+    page_of,
+    render_page,
+    submit_form,
+    whole_number,
+)
+from collections_app.models import Collection, Document, IngestJob, TrashedDocument
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.filter_completions import complete
 from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import DocumentFilter, count_facets
+from collections_app.services.documents.trash import empty_trash, restore_documents
 from collections_app.services.governance.document_access import resolve
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
@@ -33,6 +44,7 @@ COLUMNS = (
     ("updated", gettext_lazy("Updated")),
 )
 FAILED = "failed"  # as a state in the address: files that failed, in place of documents
+REASONS_MAX = 3  # of refusals that are told
 FAILED_SHOWN = 5  # above the documents
 
 
@@ -76,6 +88,41 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts, status=422 if wrong else 200)
+
+
+@require_http_methods(["GET", "POST"])
+def trash(request: PageRequest, name: str) -> HttpResponse:
+    """What was deleted and can be restored, newest first. A POST restores it, or deletes it for good; all=on: all of
+    it."""
+    collection = find_collection(name)
+    rows = TrashedDocument.objects.filter(collection=collection).listed().newest()
+    if request.method == "GET":
+        context = {
+            "collection": collection,
+            "tab": "trash",
+            "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
+            "kept_days": settings.RAGD_TRASH_DAYS,
+        }
+        return render_page(request, "collections/trash.html", context)
+    chosen = [number for text in request.POST.getlist("id") if (number := whole_number(text)) is not None]
+    ids = list(rows.values_list("pk", flat=True)) if request.POST.get("all") else chosen
+    noun = gettext("document,documents")
+    with RefusalMessages(request):
+        if request.POST.get("action") == "purge" and not request.POST.get("confirmed"):
+            return render_page(request, "collections/empty_trash.html", {"collection": collection, "ids": ids})
+        if request.POST.get("action") == "purge":
+            gone = empty_trash(collection, ids, actor=request.user)
+            messages.success(request, gettext("%(documents)s deleted for good.") % {"documents": counted(gone, noun)})
+        elif ids:
+            restored = restore_documents(collection, ids, actor=request.user)
+            if restored.done:
+                done = counted(len(restored.done), noun)
+                messages.success(request, gettext("%(documents)s restored.") % {"documents": done})
+            for reason in list(restored.refused.values())[:REASONS_MAX]:
+                messages.error(request, reason)
+        else:
+            messages.warning(request, gettext("Select documents first."))
+    return redirect(next_address(request, reverse("collections:trash", args=[name])))
 
 
 @require_GET

@@ -33,12 +33,14 @@ from collections_app.models import (
     RecognizedPageCheckpoint,
     StateChange,
     StoredPage,
+    TrashedDocument,
     Upload,
 )
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.collections.deletion import chunk_tables, record_deletion
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.documents import delete_documents
+from collections_app.services.documents.trash import drop_trashed
 from collections_app.services.generations.swap import spec_of
 from collections_app.services.governance.audit import Actor
 from collections_app.services.governance.audit_erasure import erase_what, find_telling
@@ -108,7 +110,7 @@ def _is_known(collection: Collection, names: Sequence[str]) -> bool:
     scope = {"collection_id": collection.pk, "doc_id__in": names}
     return any(
         model._default_manager.filter(**scope).exists()
-        for model in (Document, DocumentRevision, StateChange, Upload, RetrievedChunk, IngestJob)
+        for model in (Document, DocumentRevision, StateChange, Upload, TrashedDocument, RetrievedChunk, IngestJob)
     )
 
 
@@ -138,6 +140,8 @@ def _texts(collection: Collection, names: Sequence[str]) -> Iterator[str]:
         yield from (overlay.content, overlay.anchor_text)
     for kept in StateChange.objects.filter(**scope).exclude(kept=None).values_list("kept", flat=True):
         yield from _strings(kept)
+    for trashed in TrashedDocument.objects.filter(**scope).values("document", "revisions", "overlays").iterator():
+        yield from _strings(list(trashed.values()))
     for table in chunk_tables(collection.pk):
         for (content,) in fetch_all(connection, CHUNK_TEXTS.format(table=table), {"ids": list(names)}):
             yield str(content)
@@ -176,6 +180,7 @@ def _drop_document(collection: Collection, names: Sequence[str], actor: Actor) -
     archive_ids = set(archives.values_list("upload_id", flat=True))
     job_ids = list(jobs.values_list("pk", flat=True))
     counts = Counter(delete_documents(collection, names, actor=actor))
+    counts["trashed_documents"] = drop_trashed(collection, names)
     counts["archives"] = Upload.objects.filter(pk__in=archive_ids).delete()[0]
     counts["recognized_pages"] = RecognizedPageCheckpoint.objects.filter(
         collection_id=collection.pk, sha256__in=files

@@ -28,6 +28,7 @@ ORDER BY c.relname, a.attnum
 # what other documents say, what is erased by itself, and what nobody's texts are in
 SKIPPED = frozenset(
     {
+        "trashed_documents", "trashed_chunks", "trashed_files",
         "documents", "document_revisions", "uploads", "page_layouts", "recognized_pages", "state_changes",
         "audit_events", "audit_links", "audit_head", "erasures", "api_keys", "model_settings", "model_prices",
         "generation_documents", "fetched_sources", "fetch_hosts", "worker_heartbeats", "providers",

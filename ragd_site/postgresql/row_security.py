@@ -86,6 +86,11 @@ POLICIES: dict[str, Policy] = {
         ),
         OF_DOCUMENT,
     ),
+    # deleted ones, for who may write: nothing but the trash reads them
+    **dict.fromkeys(
+        ("trashed_documents", "trashed_chunks", "trashed_files"),
+        Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}", allowed("write")),
+    ),
     "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
     **dict.fromkeys(("connectors", "connector_runs"), Policy(allowed("write"), "true")),
     "connector_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),

@@ -29,7 +29,7 @@ def shown_text(html: str) -> str:
 
 
 def listed(html: str) -> list[str]:
-    return re.findall(r'name="doc_id" value="([^"]+)"', html)
+    return re.findall(r'name="doc_id" value="([^"]+)" data-select', html)
 
 
 def test_the_table_is_filtered_and_sorted_by_its_address(visitor: Client, fill: Callable[..., Any]) -> None:

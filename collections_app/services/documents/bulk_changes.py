@@ -6,7 +6,7 @@ What one document refuses holds up no other, and what was done before something 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import OperationalError, transaction
@@ -27,6 +27,7 @@ from collections_app.services.documents.documents import (
 from collections_app.services.documents.edits import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.documents.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.documents.readers import change_readers, follows_parent, refuse_attachment
+from collections_app.services.documents.trash import trash_documents
 from collections_app.services.governance import audit
 from collections_app.services.governance.document_access import OPEN, Codes
 from collections_app.services.indexing.revisions import BULK_EDIT
@@ -49,7 +50,7 @@ class BulkChange:
     """What is to be done. tags: for add_tags and remove_tags. key: for set_metadata, with value, and remove_metadata.
 
     only_existing: set_metadata leaves documents alone that do not have the key. language: for set_language, "" to have
-    it found. access: for set_access, as `document_access.resolve` gives it.
+    it found. access: for set_access, as `document_access.resolve` gives it. to_trash: what is deleted can be restored.
     """
 
     action: str
@@ -59,6 +60,7 @@ class BulkChange:
     only_existing: bool = False
     language: str = ""
     access: Codes | None = None
+    to_trash: bool = False
 
     def checked(self) -> BulkChange:
         """The same in the form that is kept. InvalidInput naming the field."""
@@ -73,7 +75,7 @@ class BulkChange:
             if not key.strip():
                 raise InvalidInput(f"{self.action} needs the name of a field in key", field="key")
             ((key, value),) = clean_metadata({key: value}).items()
-        return BulkChange(self.action, tags, key, value, self.only_existing, check_language(self.language), self.access)
+        return replace(self, tags=tags, value=value, language=check_language(self.language))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class _Bulk:
         if action == "reindex":
             return [job.doc_id for job in reindex_documents(collection, names, actor=actor)]
         if action == "delete":
-            gone = delete_documents(collection, names, actor=actor)
+            gone = (trash_documents if self.change.to_trash else delete_documents)(collection, names, actor=actor)
             self.removed = {what: self.removed.get(what, 0) + number for what, number in gone.items()}
             return names
         if action == "set_access":

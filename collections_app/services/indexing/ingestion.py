@@ -137,13 +137,16 @@ def ingest(
     cause: Cause = UNSTATED,
     overlays: DocumentOverlays | None = None,
     checkpoints: EmbeddingCheckpoints | None = None,
+    revision: int = 1,
+    known_in: Sequence[str] = (),
 ) -> IngestOutcome:
     """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is stored.
 
     on_commit: called also then. before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also
     those whose text the document had before. force: write all chunks anew even when nothing changed. cause: what is
     written on the revision that is replaced. overlays: what is laid over the chunks; None: those that are stored.
-    checkpoints: where vectors are kept that another run could take over.
+    checkpoints: where vectors are kept that another run could take over. revision: the number of a document that is
+    not there. known_in: a table with vectors of its texts, besides those that are stored of it.
     Raises ServiceError 409 for an archived document, EmptyContent, GenerationChanged when another generation than
     `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking, embedding, the hooks
     and the database raise; the previous version then stays whole.
@@ -170,7 +173,8 @@ def ingest(
     cut = chunk_draft(draft, text, policy)
     laid = overlays.apply(cut)
     progress.enter("embed", chunks_total=len(laid))
-    known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force or before is None else ("chunks",))
+    tables = known_in if before is None else ("chunks",)
+    known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force else tables)
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))
     require_readable(collection, [draft.doc_id])
@@ -188,6 +192,8 @@ def ingest(
             outcome = _outcome(stored)  # somebody stored the same meanwhile
         else:
             document = _document(collection, draft, text, digest, policy, stored)
+            if stored is None:
+                document.revision = revision
             outcome = _store(document, embedded, store, stored, cause=cause, anew=force, check=progress.check)
             if draft.layout:
                 store_pages(collection.pk, draft.doc_id, hash_text(text), draft.layout)

@@ -27,6 +27,7 @@ from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.connectors.runs import sweep_connectors
 from collections_app.services.documents.scans import drop_unused_recognition
+from collections_app.services.documents.trash import expire_trash
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.list_weights import submit_due_measurements
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
@@ -76,6 +77,7 @@ def sweep() -> dict[str, int]:
             "generations": tidy_generations(now),
             "past_indexes": drop_past_indexes(now),
             "uploads": drop_orphan_uploads(now),
+            "trash": expire_trash(now),
             "batches": close_abandoned_batches(now),
             "kept_vectors": drop_orphaned_checkpoints(now),
             "recognized_pages": drop_unused_recognition(),
