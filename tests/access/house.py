@@ -75,7 +75,7 @@ class Place:
             "batch_id": self.batch.pk, "job_id": self.job.pk, "operation_id": self.operation.pk, "key": "chat",
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
             "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
-            "grant_id": self.grant.pk, "page": "chunking", "sync_id": self.sync.pk,
+            "grant_id": self.grant.pk, "page": "chunking", "other_id": self.query.pk, "sync_id": self.sync.pk,
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
