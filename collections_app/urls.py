@@ -149,6 +149,7 @@ urlpatterns = [
     path("collections/<str:name>/page-image/<int:number>/<path:doc_id>/", originals.page_image, name="page-image"),
     path("collections/<str:name>/original/<path:doc_id>/", originals.original, name="original"),
     path("collections/<str:name>/new-version/<path:doc_id>/", originals.new_version, name="new-version"),
+    path("collections/<str:name>/edit-text/<path:doc_id>/", curation.edit_content, name="edit-text"),
     path("collections/<str:name>/edit/<path:doc_id>/", curation.edit, name="edit"),
     path("collections/<str:name>/readers/<path:doc_id>/", curation.readers, name="readers"),
     path("collections/<str:name>/history/<path:doc_id>/", revisions.history, name="history"),

@@ -39,6 +39,7 @@ INVISIBLE = "\u200b\u2060 "
 TITLES_OF_NOBODY = frozenset(
     {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
 )
+TITLE_OF_PLACE = re.compile(r"(?:page|slide|sheet|document|presentation|book|untitled|new document)[ -]?\d*")
 TITLE_OF_PRINTER = re.compile(r"^Microsoft (?:Office )?(?:Word|PowerPoint|Excel) ?- ")
 METADATA_CHARS = 2000
 # Programs write the first day of their calendar where they know none.
@@ -131,7 +132,8 @@ class Assembly:
     def entitle(self, title: str | None) -> None:
         """Set the title unless there is one."""
         cleaned = TITLE_OF_PRINTER.sub("", " ".join(normalize(title or "").split()))[:TITLE_CHARS]
-        if cleaned and not self.title and cleaned.lower() not in TITLES_OF_NOBODY:
+        said = cleaned.lower()
+        if cleaned and not self.title and said not in TITLES_OF_NOBODY and not TITLE_OF_PLACE.fullmatch(said):
             self.title = cleaned
 
     def describe(self, **values: object) -> None:

@@ -28,14 +28,14 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection, Document, TrashedDocument
 from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.documents.document_tree import attached_to
-from collections_app.services.documents.edits import edit_document
+from collections_app.services.documents.edits import TEXT_TYPES, edit_document, edit_text
 from collections_app.services.documents.readers import change_readers, readers_of
 from collections_app.services.documents.selection import count_facets
 from collections_app.services.governance.delete_guards import is_guarded
 from collections_app.services.governance.document_access import OPEN, resolve
 from collections_app.services.indexing.revisions import count_revisions
 from collections_app.views.collections import find_collection, find_document
-from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, ReadersForm, Selection
+from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, DocumentTextForm, ReadersForm, Selection
 
 LISTED_MAX = 20
 UNDONE_MAX = 50  # documents whose change has an undo
@@ -253,6 +253,32 @@ def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+def edit_content(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """The text of a document of text; what is saved is a new revision."""
+    collection, document = find_document(name, doc_id)
+    if request.method == "POST":
+        form = DocumentTextForm(request.POST)
+    else:
+        form = DocumentTextForm(initial={"content": document.text, "expected_revision": document.revision})
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        text, expected = data["content"].replace("\r\n", "\n"), data["expected_revision"]
+        outcome = edit_text(collection, doc_id, text, expected_revision=expected, actor=request.user)
+        message = (
+            gettext("%(doc_id)s: no changes.")
+            if outcome.unchanged
+            else gettext("%(doc_id)s saved as revision %(revision)s.")
+        )
+        messages.success(request, message % {"doc_id": doc_id, "revision": outcome.revision})
+        return redirect("collections:document", name, doc_id)
+
+    response, status = submit_form(request, form, save)
+    context = {"collection": collection, "document": document, "form": form, "part": "edit-text"}
+    return response or render_page(request, "collections/edit_text.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, language and metadata of one document."""
     collection, document = find_document(name, doc_id)
@@ -270,5 +296,6 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         return redirect("collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)
-    context = {"collection": collection, "document": document, "form": form, "part": "edit"}
+    is_text = document.media_type in TEXT_TYPES and document.size_chars > 0
+    context = {"collection": collection, "document": document, "form": form, "part": "edit", "is_text": is_text}
     return response or render_page(request, "collections/edit_document.html", context, status=status)

@@ -90,6 +90,7 @@ RULES: dict[str, Rule] = {
         Rule(WRITE, WRITE),
     ),
     "collections:edit": Rule(WRITE, WRITE),
+    "collections:edit-text": Rule(WRITE, WRITE),
     "collections:trash": Rule(WRITE, WRITE),
     "collections:new-version": Rule(WRITE, WRITE),
     "collections:change": Rule(WRITE, WRITE),

@@ -52,6 +52,7 @@ NATURE = [
     "/collections/nature/change/?doc_id=whales.md",
     "/collections/nature/documents/whales.md/",
     "/collections/nature/edit/whales.md/",
+    "/collections/nature/edit-text/whales.md/",
     "/collections/nature/trash/",
     "/collections/nature/new-version/whales.md/",
     "/collections/nature/documents/whales.md/?view=formatted",

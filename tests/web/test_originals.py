@@ -89,3 +89,21 @@ def test_rows_without_their_head_are_a_table_and_html_stays_text() -> None:
     html = render_text("| 1 | <b>2</b> |\n| 3 | [x](javascript:y) |\n")
     assert html.count("<td>") == 4 and "<thead>" not in html
     assert "<b>" not in html and "href" not in html
+
+
+def test_the_text_of_a_text_is_edited_as_a_new_revision(visitor: Client, send: Callable[..., Any]) -> None:
+    send("upload/", uploads=[SimpleUploadedFile("notes.md", TABLE.encode()), SimpleUploadedFile("paper.pdf", PDF)])
+    address = "/collections/nature/edit-text/notes.md/"
+    assert has(visitor.get("/collections/nature/edit/notes.md/"), f"a[href='{address}']")
+    assert not has(visitor.get("/collections/nature/edit/paper.pdf/"), "a[href*='edit-text']")
+    assert texts(visitor.get(address), "textarea") == [" ".join(TABLE.split())]
+    edited = TABLE.replace("Rachel", "Bachelor").replace("\n", "\r\n")
+    assert wrong_fields(visitor.post(address, {"content": "", "expected_revision": "1"})) == ["content"]
+    assert visitor.post(address, {"content": edited, "expected_revision": "7"}).status_code == 409
+    assert tones(visitor.post(address, {"content": edited, "expected_revision": "1"}, follow=True)) == ["good"]
+    document = Document.objects.get(doc_id="notes.md")
+    assert (document.revision, document.media_type, document.source_hash) == (2, "text/markdown", "")
+    assert "Bachelor" in document.text and "Rachel" not in document.text and "\r" not in document.text
+    assert visitor.get("/collections/nature/original/notes.md/").status_code == 404
+    refused = visitor.post("/collections/nature/edit-text/paper.pdf/", {"content": "x", "expected_revision": "1"})
+    assert refused.status_code == 409 and Document.objects.get(doc_id="paper.pdf").revision == 1

@@ -17,7 +17,7 @@ from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.models.library import key_label, name_actor
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
-from collections_app.services.documents.documents import draft_of, get_document, set_documents_enabled
+from collections_app.services.documents.documents import draft_of, get_document, set_documents_enabled, state_of
 from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.documents.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
 from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
@@ -31,7 +31,8 @@ from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.types import ChunkPolicy
 
-__all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
+__all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "edit_text", "rewrite_document", "roll_back"]
+TEXT_TYPES = ("text/plain", "text/markdown")  # whose text is the file
 EDITED = {"chunk_policy": "chunk_policy_stated", "language": "language_stated"}  # field -> where it is kept
 
 EDITABLE = ("title", "tags", "metadata", "language", "chunk_policy", "enabled", "archived")
@@ -167,6 +168,51 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         was, is_now = ({name: getattr(row, EDITED.get(name, name)) for name in fields} for row in (document, now))
         message = f"edited {', '.join(sorted(fields))}"
         audit.record(actor, [document], audit.CHANGE, message, before=was, after=is_now)
+    return outcome
+
+
+def edit_text(
+    collection: Collection, doc_id: str, text: str, *, expected_revision: int | None = None, actor: audit.Actor = None
+) -> IngestOutcome:
+    """Make the text of a document of type text or Markdown this one, as a new revision; all else of it stays.
+
+    Its original is dropped, since it says something else. Chunks of equal text keep their vectors. Raises what
+    `edit_document` raises, and ServiceError 409 for a document of another type.
+    """
+    require(Permission.WRITE, collection.pk)
+    document = get_document(collection, doc_id)
+    if expected_revision is not None and expected_revision != document.revision:
+        raise _moved_on(doc_id, expected_revision, document.revision)
+    if document.media_type not in TEXT_TYPES or document.segments:
+        raise ServiceError(
+            f"{doc_id!r} is no plain text or Markdown; upload a new version of its file",
+            type="no_text",
+            status=409,
+            field="content",
+        )
+    _refuse_unwritable(collection, document)
+
+    def work() -> IngestOutcome:
+        before = find_stored(collection, doc_id)
+        draft = replace(draft_of(document), content=text, page_map=(), cell_map=(), source_hash="")
+        return ingest(
+            collection,
+            draft,
+            policy_of(collection, before),
+            on_commit=[
+                require_unchanged(document, any_revision=True),
+                lambda _: drop_stale_uploads(collection.pk, doc_id),
+            ],
+            before=before,
+            cause=Cause(EDIT, name_actor(actor)),
+        )
+
+    asked_by = key_label(name_actor(actor))
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+        outcome = in_current_generation(collection, work)
+    if not outcome.unchanged:
+        before, after = state_of(document), state_of(get_document(collection, doc_id))
+        audit.record(actor, [document], audit.CHANGE, "edited the text", before=before, after=after)
     return outcome
 
 

@@ -189,6 +189,15 @@ class ReadersForm(AccessFields):
         return data
 
 
+class DocumentTextForm(forms.Form):
+    """The text of a document. expected_revision: the one that was looked at."""
+
+    content = forms.CharField(
+        label=gettext_lazy("Text"), strip=False, widget=forms.Textarea(attrs={"rows": 24, "data-send": True})
+    )
+    expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
+
+
 class DocumentForm(LanguageFields):
     """What can be edited of one document. expected_revision: the one that was looked at."""
 
