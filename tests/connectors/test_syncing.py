@@ -15,7 +15,7 @@ from django.utils import timezone
 from collections_app.connectors import registry
 from collections_app.connectors.protocol import BaseConnector, Field, File, Item, SourceError
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, Collection, Connector, ConnectorRun, Document, IngestJob
+from collections_app.models import AuditEvent, Collection, Connector, ConnectorRun, Document, IngestJob, TrashedDocument
 from collections_app.services.connectors import sync as syncs
 from collections_app.services.connectors.records import (
     ConnectorValues,
@@ -89,6 +89,7 @@ def test_new_changed_and_missing_items_reach_the_collection(shelf: Connector, no
     assert changes(run) == {"added": ["shelf/d"], "updated": ["shelf/a"], "deleted": ["shelf/c"]}
     assert documents(notes) == {"shelf/a": "Anew.", "shelf/b": "About b.", "shelf/d": "About d."}
     assert Shelf.fetched == ["a", "d"]
+    assert [row.doc_id for row in TrashedDocument.objects.all()] == ["shelf/c"]
 
 
 def test_a_preview_tells_and_changes_nothing(shelf: Connector, notes: Collection) -> None:

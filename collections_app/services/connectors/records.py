@@ -27,7 +27,7 @@ from collections_app.model_endpoints.secrets import UnreadableSecretError, decry
 from collections_app.models import Collection, Connector, FetchedSource
 from collections_app.models.connectors import STATES
 from collections_app.models.library import name_actor
-from collections_app.services.documents.documents import delete_documents
+from collections_app.services.documents.trash import trash_documents
 from collections_app.services.governance import audit
 from collections_app.services.governance.document_access import Codes
 from collections_app.services.sources.bucket_client import find_place, open_bucket
@@ -178,7 +178,7 @@ def save_connector(
 def delete_connector(connector: Connector, *, with_documents: bool = False, actor: audit.Actor = None) -> int:
     """Forget a connector, its secret and its history; returns how many documents went with it.
 
-    A sync that runs is cancelled. with_documents: also the documents that it brought, as `delete_documents` does.
+    A sync that runs is cancelled. with_documents: also the documents that it brought, as `trash_documents` does.
     """
     collection = connector.collection
     require(Permission.WRITE, collection.pk)
@@ -186,7 +186,7 @@ def delete_connector(connector: Connector, *, with_documents: bool = False, acto
         cancel(connector.runs.filter(finished_at=None), "the source was deleted")
         gone = 0
         if with_documents:
-            gone = delete_documents(collection, brought_documents(connector), actor=actor)["documents"]
+            gone = trash_documents(collection, brought_documents(connector), actor=actor)["documents"]
         audit.record(actor, [connector], audit.DELETION, f"source {connector.name}; {gone} documents deleted")
         with elevated(Permission.WRITE, collection.pk):  # its changes tell of documents that not everybody may read
             connector.delete()

@@ -34,7 +34,7 @@ from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.connectors.records import make_reach, open_source
 from collections_app.services.connectors.runs import count_changes, fail_run
-from collections_app.services.documents.documents import delete_documents
+from collections_app.services.documents.trash import trash_documents
 from collections_app.services.governance import audit
 from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import check_queue
@@ -303,7 +303,7 @@ class Sync:
         busy = set(coming.exclude(kind=IngestJob.Kind.REINDEX).values_list("doc_id", flat=True))
         gone = [doc_id for doc_id, present, sha256 in rows if present == sha256 and doc_id not in busy]
         if gone:
-            delete_documents(self.collection, gone)
+            trash_documents(self.collection, gone)
             if self.run_row.batch is not None:
                 count_outcomes(self.run_row.batch, (), deleted=len(gone))
         return gone
