@@ -138,6 +138,7 @@ class Candidate:
 
     ranks keeps the place in every earlier list by its name ("vector", "lexical", "fused", "reranked").
     unit_score is score brought to 0..1 for telemetry and display (the rule per kind is in docs/retrieval.md).
+    collection: the name of its collection where several were searched, "" for the first.
     """
 
     doc_id: str
@@ -155,6 +156,7 @@ class Candidate:
     chunk_id: int | None = None
     revision: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    collection: str = ""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -1,22 +1,35 @@
 from __future__ import annotations
 
 from django.urls import path
+from django.views.generic import RedirectView
 
 from retrieval_app.pages import (
-    ask_stream,
     calibration,
     collection_panels,
     playground,
     receipts,
     run_list,
     run_page,
-    runs,
 )
+from retrieval_app.pages.chat import assistants, public, streaming, threads
 
 app_name = "retrieval"
 urlpatterns = [
-    path("ask/", runs.ask, name="ask"),
-    path("ask/stream/", ask_stream.stream_answer, name="ask-stream"),
+    # where questions were asked before there were threads
+    path("ask/", RedirectView.as_view(pattern_name="retrieval:chat", query_string=True), name="ask"),
+    path("chat/", threads.chat, name="chat"),
+    path("chat/stream/", streaming.stream_answer, name="chat-stream"),
+    path("chat/assistants/", assistants.list_assistants, name="chat-assistants"),
+    path("chat/assistants/new/", assistants.edit_assistant, name="chat-assistant-new"),
+    path("chat/assistants/<int:pk>/", assistants.edit_assistant, name="chat-assistant"),
+    path("chat/assistants/<int:pk>/delete/", assistants.remove_assistant, name="chat-assistant-delete"),
+    path("chat/<uuid:thread_id>/", threads.thread, name="chat-thread"),
+    path("chat/<uuid:thread_id>/rename/", threads.rename_thread, name="chat-rename"),
+    path("chat/<uuid:thread_id>/share/", threads.share_thread, name="chat-share"),
+    path("chat/<uuid:thread_id>/delete/", threads.delete_thread, name="chat-delete"),
+    path("chat/<uuid:thread_id>/thread.md", threads.export_thread, {"extension": "md"}, name="chat-markdown"),
+    path("chat/<uuid:thread_id>/thread.json", threads.export_thread, {"extension": "json"}, name="chat-json"),
+    path("a/<slug:slug>/", public.public_page, name="public-assistant"),
     path("runs/", run_list.list_runs, name="runs"),
     path("runs/log/", run_list.download_log, name="run-log"),
     path("runs/<uuid:run_id>/", run_page.show_run, name="run"),

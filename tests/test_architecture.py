@@ -37,8 +37,8 @@ ORDER: dict[str, str] = {
         " collections transfer worker"
     ),
     "retrieval_app": (
-        "citations confidence explanations llm models answerers counting corrective runs receipts transfer_parts api"
-        " templatetags pages urls apps admin"
+        "citations confidence explanations llm models answerers counting corrective runs chats receipts transfer_parts"
+        " api templatetags pages urls apps admin"
     ),
     "evaluation_app": (
         "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis"

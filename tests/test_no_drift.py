@@ -162,9 +162,9 @@ def by_page(fields: Json) -> tuple[str, str]:
             form["metadata"] = json.dumps(value)
         else:
             form[name] = ", ".join(value) if isinstance(value, list) else value
-    answer = visitor.post("/ask/", form)
+    answer = visitor.post("/chat/", form)
     assert answer.status_code == 302, answer.content.decode()
-    run_id = answer["Location"].split("run=")[1]
+    run_id = QueryRun.objects.latest("created_at").pk
     pages = [visitor.get(address).content.decode() for address in (answer["Location"], f"/runs/{run_id}/ranking/")]
     return tuple(canonical_json(read_rows(page)) for page in pages)  # type: ignore[return-value]
 

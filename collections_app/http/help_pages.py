@@ -10,7 +10,7 @@ from collections_app.http.places import find_place
 # view -> page of docs/, with an anchor where only a part of it is meant
 HELP = {
     "evaluation:home": "tutorial",
-    "retrieval:ask": "answering",
+    "retrieval:chat": "chat",
     "retrieval:playground": "playground",
     "retrieval:run": "scores",
     "retrieval:runs": "search",

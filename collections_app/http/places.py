@@ -112,7 +112,17 @@ PLACES = (
         gettext_noop("Chat"),
         "ask",
         "c",
-        (Page("retrieval:ask", gettext_noop("Ask"), "ask", asks, "question search answer chat"),),
+        (
+            Page("retrieval:chat", gettext_noop("Chat"), "ask", asks, "ask question search answer thread"),
+            Page(
+                "retrieval:chat-assistants",
+                gettext_noop("Assistants"),
+                "person",
+                asks,
+                "model prompt greeting starter questions widget public",
+                is_tab=False,
+            ),
+        ),
     ),
     Place(
         gettext_noop("Knowledge"),

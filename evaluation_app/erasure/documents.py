@@ -64,7 +64,9 @@ CHUNK_TEXTS = "SELECT content FROM {table} WHERE doc_id = ANY(%(ids)s)"
 DROP_CHUNKS = "DELETE FROM {table} WHERE doc_id = ANY(%(ids)s)"
 # ids of results are "doc_id#chunk_index"
 RUNS_BY_RESULTS = """
-SELECT r.id FROM retrieval_app_queryrun r WHERE r.collection_id = %(collection)s AND EXISTS (
+SELECT r.id FROM retrieval_app_queryrun r
+WHERE (r.collection_id = %(collection)s OR r.elsewhere ? %(collection)s::text)
+  AND EXISTS (
     SELECT FROM jsonb_array_elements_text(
         CASE WHEN jsonb_typeof(r.retrieved_ids) = 'array' THEN r.retrieved_ids ELSE '[]' END) AS found (key)
     WHERE regexp_replace(found.key, '#[0-9]+$', '') = ANY(%(ids)s))
@@ -231,7 +233,11 @@ def erase_collection(collection: Collection, *, actor: Actor = None, dry_run: bo
     with erasing(Erasing(Erasure.Kind.COLLECTION, subject), actor=actor, dry_run=dry_run) as erasure:
         names = list(Document.objects.filter(collection=collection).values_list("doc_id", flat=True))
         fingerprint = Fingerprint(_texts(collection, names))
-        runs = QueryRun.objects.filter(Q(collection_id=collection.pk) | Q(collection_name=collection.name))
+        runs = QueryRun.objects.filter(
+            Q(collection_id=collection.pk)
+            | Q(collection_name=collection.name)
+            | Q(elsewhere__has_key=str(collection.pk))
+        )
         erasure.add(drop_runs(runs.values_list("pk", flat=True)))
         erasure.add(_drop_evaluations(collection.name))
         erasure.add(forget_answers())

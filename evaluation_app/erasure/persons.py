@@ -23,7 +23,7 @@ from evaluation_app.erasure.traces import drop_runs, forget_answers
 from evaluation_app.models import Review, Span
 from ragd import telemetry
 from ragd.store.store import execute, fetch_all
-from retrieval_app.models import QueryRun
+from retrieval_app.models import ChatMessage, ChatThread, QueryRun
 
 # Columns that say who did something.
 NAME_COLUMNS = r"""
@@ -45,7 +45,7 @@ RENAME_KEPT = """
 UPDATE state_changes SET kept = replace(kept::text, to_jsonb(%(old)s::text)::text, to_jsonb(%(new)s::text)::text)::jsonb
 WHERE kept::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
 """
-PERSONAL = ("queryrun", "reviewtask", "review", "runscore", "boardcard", "goldenquestion")
+PERSONAL = ("queryrun", "reviewtask", "review", "runscore", "boardcard", "goldenquestion", "chatthread")
 
 
 def erase_person(user: User, *, actor: Actor = None, dry_run: bool = False, pseudonym: str = "") -> Erasing:
@@ -62,6 +62,7 @@ def erase_person(user: User, *, actor: Actor = None, dry_run: bool = False, pseu
         runs = QueryRun.objects.filter(user=user)
         fingerprint = Fingerprint(_texts_of(user), exact=[name for name in (user.email, user.get_full_name()) if name])
         erasure.add(drop_runs(runs.values_list("pk", flat=True)))
+        erasure.add({"chat_threads": ChatThread.objects.of(user).delete()[0]})
         erasure.add(_drop_log_ins(user))
         own = Q(reviewer=user) | Q(reviewer_name=username) | Q(reviewer_name__startswith=f"{username}, ")
         erasure.add({"reviews": Review.objects.filter(own).update(note="", correction="")})
@@ -100,6 +101,7 @@ def erase_person_again(entry: dict[str, Any], actor: Actor = None) -> Erasing | 
 def _texts_of(user: User) -> list[str]:
     """What they asked and wrote."""
     texts = list(QueryRun.objects.filter(user=user).values_list("query", flat=True))
+    texts += ChatMessage.objects.filter(thread__user=user).values_list("question", flat=True)
     for note, correction in Review.objects.filter(reviewer=user).values_list("note", "correction"):
         texts += [note, correction]
     return texts

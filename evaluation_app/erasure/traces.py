@@ -24,6 +24,7 @@ from evaluation_app.models import (
     StoredBisection,
 )
 from retrieval_app.models import QueryRun, RetrievedChunk
+from retrieval_app.models.chats import forget_runs
 
 BATCH = 500
 NO_TEXT = {"answer": "", "context": [], "answer_sentences": []}
@@ -43,6 +44,7 @@ def drop_runs(ids: Iterable[UUID]) -> Counter[str]:
         counts["run_scores"] += RunScore.objects.filter(pk__in=chosen).delete()[0]
         counts += blank_items(EvaluationItem.objects.filter(query_run__in=chosen).values_list("pk", flat=True))
         counts["review_tasks"] += ReviewTask.objects.filter(query_run__in=chosen, item=None).delete()[0]
+        counts["chat_messages"] += forget_runs(chosen)
         counts["query_runs"] += rows.delete()[0]
     return counts
 

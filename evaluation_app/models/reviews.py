@@ -66,7 +66,15 @@ class Review(models.Model):
     """What one person says of one task. verdicts: measure -> number 0 to 1, or None for "cannot tell".
 
     unsupported: keys of the answer's sentences that nothing supports. correction: the right answer, where they gave it.
+    reason: what is wrong with the answer, of who asked; "" where they did not say.
     """
+
+    class Reason(models.TextChoices):
+        FACTS = "facts", gettext_lazy("Wrong facts")
+        INCOMPLETE = "incomplete", gettext_lazy("Incomplete")
+        SOURCES = "sources", gettext_lazy("Wrong or missing sources")
+        OUTDATED = "outdated", gettext_lazy("Outdated")
+        OTHER_QUESTION = "other_question", gettext_lazy("Answers another question")
 
     id = models.BigAutoField(primary_key=True)
     task = models.ForeignKey(ReviewTask, on_delete=models.CASCADE, related_name="reviews")
@@ -76,6 +84,7 @@ class Review(models.Model):
     unsupported = models.JSONField(default=list, blank=True)
     note = models.TextField(default="", blank=True)
     correction = models.TextField(default="", blank=True)
+    reason = models.CharField(max_length=20, choices=Reason, default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
@@ -51,6 +51,9 @@ class FeedbackIn(Schema):
     correct: StrictBool | None = Field(None, description="Whether the answer is correct")
     comment: str = Field("", max_length=NOTE_CHARS_MAX)
     correction: str = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")
+    reason: Literal["", "facts", "incomplete", "sources", "outdated", "other_question"] = Field(
+        "", description="What is wrong with an answer that is not correct"
+    )
     user: str = Field("", max_length=USER_CHARS_MAX, description="Whom the key speaks for")
 
 
@@ -59,6 +62,7 @@ class FeedbackOut(Schema):
     correct: bool | None
     comment: str = Field(validation_alias="note")
     correction: str
+    reason: str
     given_by: str = Field(validation_alias="reviewer_name")
     given_at: datetime = Field(validation_alias="created_at")
 

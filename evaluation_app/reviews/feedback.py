@@ -36,18 +36,25 @@ def give_feedback(
     correct: bool | None = None,
     comment: str = "",
     correction: str = "",
+    reason: str = "",
     user: str = "",
     actor: audit.Actor,
 ) -> Review:
     """What the actor says of the answer of a run, in place of what they said of it before.
 
-    correction: the right answer, as a person writes it. user: whom a key speaks for, "" for itself. Raises InvalidInput
-    where nothing is said or a text is too long; ServiceError 409 "not_answered" for a search, a failed run, or one that
-    guardrails blocked.
+    correction: the right answer, as a person writes it. reason: of `Review.Reason`, what is wrong.
+    user: whom a key speaks for, "" for itself. Raises InvalidInput where nothing is said or a text is too long;
+    ServiceError 409 "not_answered" for a search, a failed run, or one that guardrails blocked.
     """
     comment, correction, user = (normalize(text).strip() for text in (comment, correction, user))
-    if correct is None and not comment and not correction:
+    if correct is None and not comment and not correction and not reason:
         raise InvalidInput("feedback needs correct, a comment or a correction; nothing was said", field="correct")
+    if reason and (reason not in Review.Reason.values or correct):
+        raise InvalidInput(
+            f"reason must be one of {', '.join(Review.Reason.values)} and goes with an answer that is not correct;"
+            f" it is {reason!r}",
+            field="reason",
+        )
     limits = (("comment", comment, NOTE_CHARS_MAX), ("correction", correction, CORRECTION_CHARS_MAX),
               ("user", user, USER_CHARS_MAX))  # fmt: skip
     for name, text, most in limits:
@@ -66,6 +73,7 @@ def give_feedback(
             "verdicts": {} if correct is None else {"correctness": float(correct)},
             "note": comment,
             "correction": correction,
+            "reason": reason,
         },
     )
     audit.record(actor, [task], audit.CHANGE, "gave feedback on an answer")

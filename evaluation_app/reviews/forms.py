@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
-from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
+from evaluation_app.models import EvaluationItem, EvaluationRun, Review, RunScore
 from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX
 from evaluation_app.reviews.labels import LABEL_REQUESTS, NOTE_CHARS_MAX, LabelRequest
 from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS
@@ -66,6 +66,7 @@ class FeedbackForm(forms.Form):
     correct = forms.ChoiceField(
         required=False, choices=[("yes", gettext_lazy("Correct")), ("no", gettext_lazy("Incorrect")), ("", "")]
     )
+    reason = forms.ChoiceField(required=False, choices=[("", ""), *Review.Reason.choices])
     comment = forms.CharField(
         required=False,
         max_length=NOTE_CHARS_MAX,
@@ -84,7 +85,8 @@ class FeedbackForm(forms.Form):
         """As `give_feedback` takes them."""
         correct = self.cleaned_data["correct"]
         texts = {name: self.cleaned_data[name] for name in ("comment", "correction")}
-        return {"correct": correct == "yes" if correct else None, **texts}
+        reason = self.cleaned_data["reason"] if correct != "yes" else ""
+        return {"correct": correct == "yes" if correct else None, "reason": reason, **texts}
 
 
 def verdict_choices(label: LabelRequest) -> list[tuple[str, str]]:

@@ -199,7 +199,7 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.for_lists(), pk=run_id)
     given = feedback_of(run.pk)
     own = next((each for each in given if each.reviewer_name == request.user.get_username()), None)
-    before = {"comment": own.note, "correction": own.correction} if own else None
+    before = {"comment": own.note, "correction": own.correction, "reason": own.reason} if own else None
     form = FeedbackForm(request.POST if request.method == "POST" else None, initial=before)
 
     def save() -> HttpResponse:

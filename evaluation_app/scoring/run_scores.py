@@ -39,6 +39,12 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audi
             status=422,
             field="judge",
         )
+    if run.elsewhere:  # its scores would be seen by who may see those of one of them
+        raise ServiceError(
+            f"the run {run.pk} searched several collections; ask one of them to have the answer judged",
+            type="nothing_to_judge",
+            status=409,
+        )
     if (outcome := outcome_of(run)) in UNJUDGEABLE:
         why = "it failed" if outcome == "error" else "it was blocked by guardrails"
         raise ServiceError(

@@ -163,7 +163,7 @@ def _candidates(sampling: Sampling, counts: Counter[date]) -> Iterator[QueryRun]
     since = max((sampling.looked_until or began) - LOOK_BACK, began)
     rows = (
         QueryRun.objects.of_production()
-        .filter(collection_name=sampling.collection_name, created_at__gte=since, kind=QueryRun.Kind.ASK)
+        .filter(collection_name=sampling.collection_name, created_at__gte=since, kind=QueryRun.Kind.ASK, elsewhere={})
         .filter(status__in=(QueryRun.Status.OK, QueryRun.Status.ABSTAINED))
         .order_by("created_at", "id")
     )

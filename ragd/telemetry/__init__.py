@@ -78,6 +78,7 @@ from ragd.telemetry.spans import set_attributes as set_attributes
 from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
 from ragd.telemetry.spans import vector_span as vector_span
+from ragd.telemetry.spans import watching_stages as watching_stages
 from ragd.telemetry.threats import rating as rating
 from ragd.telemetry.threats import record_guardrail as record_guardrail
 from ragd.telemetry.threats import record_personal as record_personal

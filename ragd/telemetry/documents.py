@@ -124,7 +124,7 @@ def _document_event(candidate: Candidate, provenance: str, rank: int) -> dict[st
 @contextmanager
 def rerank_span(*, model: str, query: str, candidates: Sequence[Candidate], top_k: int | None = None) -> Iterator[Span]:
     """Reranking: `rag.rerank {model}`. Call `record_reranked` before it closes; an output count of 0 until then."""
-    reach_stage("rerank")
+    reach_stage("rerank", len(candidates))
     attributes: dict[str, Value | None] = {
         names.RERANK_MODEL: model, names.RERANK_INPUT_COUNT: len(candidates), names.RERANK_OUTPUT_COUNT: 0,
         names.RAG_QUERY: query, names.OI_KIND: "RERANKER",

@@ -5,7 +5,7 @@ A block that raises leaves ERROR with a description on its span; Required fields
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -109,6 +109,7 @@ def _has_failed(span: Span) -> bool:
 _NOTHING: Attributes = {}
 _shared: ContextVar[Attributes] = ContextVar("ragd_shared", default=_NOTHING)
 _pipeline: ContextVar[Pipeline | None] = ContextVar("ragd_pipeline", default=None)
+_watch: ContextVar[Callable[[Stage, int | None], object] | None] = ContextVar("ragd_watch", default=None)
 
 
 @contextmanager
@@ -203,9 +204,22 @@ def _apart() -> _Apart:
     }
 
 
-def reach_stage(stage: Stage) -> None:
+def reach_stage(stage: Stage, count: int | None = None) -> None:
+    """count: of what the stage works on, for who watches."""
     if pipeline := _pipeline.get():
         pipeline.reach(stage)
+    if watch := _watch.get():
+        watch(stage, count)
+
+
+@contextmanager
+def watching_stages(watch: Callable[[Stage, int | None], object]) -> Iterator[None]:
+    """Tell of every stage that is reached in the block, when it is: its name, and on how much it works."""
+    token = _watch.set(watch)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
 
 
 @contextmanager

@@ -151,7 +151,26 @@ RULES: dict[str, Rule] = {
     "collections:audit-download": OF_SERVER,
     # questions
     "retrieval:ask": Rule(ASK, ASK),
-    "retrieval:ask-stream": Rule(ASK, ASK),
+    **dict.fromkeys(
+        (
+            "retrieval:chat",
+            "retrieval:chat-stream",
+            "retrieval:chat-rename",
+            "retrieval:chat-share",
+            "retrieval:chat-delete",
+        ),
+        Rule(ASK, ASK),
+    ),
+    "retrieval:public-assistant": ANYBODY,  # its own access, its own limits
+    "retrieval:chat-assistants": Rule(ASK, ASK),
+    **dict.fromkeys(
+        ("retrieval:chat-assistant-new", "retrieval:chat-assistant", "retrieval:chat-assistant-delete"),
+        Rule(WRITE, WRITE),
+    ),
+    # one's own, or shared by somebody
+    "retrieval:chat-thread": Rule(READ, ASK),
+    "retrieval:chat-markdown": Rule(READ, READ),
+    "retrieval:chat-json": Rule(READ, READ),
     "retrieval:runs": Rule(READ, ASK),
     "retrieval:run-log": Rule(READ, READ),
     "retrieval:run": Rule(READ, ASK),

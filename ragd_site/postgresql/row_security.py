@@ -17,6 +17,11 @@ def allowed(permission: str, column: str = "collection_id") -> str:
     return f"((SELECT ragd_all('{permission}')) OR {column} = ANY ((SELECT ragd_allowed('{permission}'))::bigint[]))"
 
 
+def everywhere_of(permission: str) -> str:
+    """All the collections of the array `collection_ids` give whoever asks the permission."""
+    return f"((SELECT ragd_all('{permission}')) OR collection_ids <@ (SELECT ragd_allowed('{permission}'))::bigint[])"
+
+
 def named(permission: str, column: str = "collection_name", moment: str = "") -> str:
     """The same by the name of a live collection; what came before it was made belongs to another of its name.
 
@@ -64,6 +69,15 @@ EVALUATED = Policy(named("read"), named("evaluate"))
 DOCUMENT_ROWS = f"{allowed('administer')} OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
 RUN_DOCUMENTS = "documents_of_run(retrieved_ids, lists)"
 OWN_ENTRY = "user_id = (SELECT (ragd_access() ->> 'user')::integer)"
+# of a run that searched more than one collection, the others
+OTHER_KEYS = "documents_of_keys(o.value -> 'keys')"
+ELSEWHERE = (
+    "(elsewhere = '{}'::jsonb OR NOT EXISTS (SELECT FROM jsonb_each(elsewhere) o WHERE NOT "
+    f"({allowed('read', 'o.key::bigint')} AND {shows(OTHER_KEYS, 'o.key::bigint')})))"
+)
+SHARED_RUNS = (
+    "SELECT m.run FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id WHERE t.shared"  # as far as both show
+)
 ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jsonb_build_array(golden))"
 EXPECTED = "documents_of_list(expected_doc_ids) || documents_of_keys(expected_chunks)"
 
@@ -118,7 +132,18 @@ POLICIES: dict[str, Policy] = {
     ),
     # queries
     "retrieval_app_queryrun": Policy(
-        f"{allowed('read')} AND ({OWN_ENTRY} OR {allowed('runs')}) AND {shows(RUN_DOCUMENTS)}", allowed("ask")
+        f"{allowed('read')} AND ({OWN_ENTRY} OR {allowed('runs')} OR id IN ({SHARED_RUNS})) AND {shows(RUN_DOCUMENTS)}"
+        f" AND {ELSEWHERE}",
+        allowed("ask"),
+    ),
+    # chat
+    "chat_threads": Policy(
+        f"{OWN_ENTRY} OR shared AND {everywhere_of('read')}",
+        OWN_ENTRY,
+    ),
+    "chat_assistants": Policy(everywhere_of("read"), everywhere_of("write")),
+    "chat_messages": Policy(
+        parent("chat_threads", "id", "thread_id"), within("chat_threads", "thread_id", f"p.{OWN_ENTRY}")
     ),
     "retrieval_app_retrievedchunk": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("ask")),
     "run_scores": Policy(

@@ -35,10 +35,10 @@ class Draft:
 
 
 class AnswerListener(Protocol):
-    """Told of an answer while it is written. What it is told must neither raise nor wait: the model does not stop."""
+    """Told of an answer while it is written. What it is told must not wait: the model does not."""
 
     def tell(self, text: str) -> None:
-        """The next piece of the checked answer."""
+        """The next piece of the checked answer. May raise AnswerStopped once: a model that is writing then stops."""
 
     def cite(self, citation: Citation) -> None:
         """A valid citation whose marker was told just before; its `sentence` means nothing yet."""

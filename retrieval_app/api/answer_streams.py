@@ -31,7 +31,7 @@ from retrieval_app.runs.query_pipeline import RunListener
 
 log = logging.getLogger(__name__)
 
-EventName = Literal["search_results", "token", "citation", "final", "error"]
+EventName = Literal["stage", "search_results", "answer", "token", "citation", "final", "error"]
 
 HEARTBEAT_S = 15.0
 HEARTBEAT = b": waiting\n\n"
@@ -44,7 +44,10 @@ TOO_MANY = "too_many_streams"  # the type of the error; asked without streaming,
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: search_results, then tokens and citations in the order of the answer, then final or error."""
+    """One event: search_results, then tokens and citations in the order of the answer, then final or error.
+
+    The Chat page is told stages before, and the answer so far in place of tokens and citations.
+    """
 
     name: EventName
     data: dict[str, Any]
@@ -97,6 +100,7 @@ class AnswerStream(RunListener):
         self._seen: set[str] = set()
         self._failure: Exception | None = None
         self._has_ended = self._has_left = False
+        self.heartbeat_s = HEARTBEAT_S
         self.run_id: str | None = None
 
     # --- the thread that makes the answer
@@ -114,6 +118,9 @@ class AnswerStream(RunListener):
 
     def cite(self, citation: Citation) -> None:
         self.put(Event("citation", body_of(CitationEvent.from_orm(citation))))
+
+    def restarted(self) -> None:
+        """Never here: whoever asks on this channel is told that the model failed."""
 
     def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
         """Do the work and tell how it ended. Never raises."""
@@ -135,10 +142,17 @@ class AnswerStream(RunListener):
             self._seen.add(event.name)
             if self._has_left:
                 return
+            if event.name == "answer" and self._events and self._events[-1].name == "answer":
+                self._events.pop()  # the newer one holds it
             if event.name == "token" and len(self._events) >= WAITING_MAX and self._events[-1].name == "token":
                 event = Event("token", {"text": self._events.pop().data["text"] + event.data["text"]})
             self._events.append(event)
             self._changed.notify_all()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether nobody reads any more."""
+        return self._has_left
 
     # --- the thread that sends it
     def start(self, names: Collection[str] = ("search_results",), patience_s: float | None = None) -> None:
@@ -218,10 +232,9 @@ class EventBody(Iterator[bytes]):
     def __init__(self, stream: AnswerStream, frame: Callable[[Event], bytes]) -> None:
         self.stream = stream
         self.frame = frame
-        self.heartbeat_s = HEARTBEAT_S
 
     def __next__(self) -> bytes:
-        due = time.monotonic() + self.heartbeat_s
+        due = time.monotonic() + self.stream.heartbeat_s
         while True:
             event = self.stream.take(max(0.0, due - time.monotonic()))
             if event is None:

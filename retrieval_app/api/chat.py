@@ -38,11 +38,11 @@ from retrieval_app.api.chat_schemas import (
 from retrieval_app.api.handlers import run_ask, stream_ask
 from retrieval_app.api.responses import body_of, encode, json_response
 from retrieval_app.api.schemas import AskRequest, ModelFields
+from retrieval_app.chats.history import fit_history
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.plans import PLAN_FIELDS
 
 PREFIX = "ragd/"
-HISTORY_CHARS_MAX = 20_000
 PATHS = re.compile(r"/v1/(?:chat/completions|models(?:/.*)?)\Z")
 ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 500, 502, 503, 504}): OpenAIErrorAnswer}
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -103,18 +103,6 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[str, list[dict[str, 
         if role in ("user", "assistant") and text
     ]
     return system, turns, texts[positions[-1]][1]
-
-
-def fit_history(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The latest turns that have at most HISTORY_CHARS_MAX characters together, in their order."""
-    selected: list[dict[str, str]] = []
-    chars = 0
-    for turn in reversed(history):
-        chars += len(turn["content"])
-        if chars > HISTORY_CHARS_MAX:
-            break
-        selected.append(turn)
-    return selected[::-1]
 
 
 def completion(model: str, answer: Mapping[str, Any]) -> dict[str, Any]:

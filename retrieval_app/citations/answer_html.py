@@ -23,6 +23,13 @@ PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
 PLACEHOLDER_CHARS = str.maketrans({OPEN: None, CLOSE: None})
 HEADING = re.compile(r"^#{1,6}\s+[^\n]*\n+")
 SPACES = re.compile(r"\s+")
+FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+LAST_BLOCK = re.compile(r"(?:\A|\n[ \t]*\n)(?!.*\n[ \t]*\n)", re.DOTALL)
+ROW = re.compile(r"\s*\|")
+OPEN_MARKS = re.compile(r"(?<!\S)(?:\*{1,3}|_{1,3}|`+|\[)\Z")
+CODE_SPAN = re.compile(r"`[^`]*`")
+LONE_STAR = re.compile(r"(?<!\*)\*\Z")
+BULLET = re.compile(r"(?m)^\s*[*+-]\s")
 ABSOLUTE = re.compile(r"https?:|mailto:", re.IGNORECASE)
 
 
@@ -52,24 +59,61 @@ def cut_answer(answer: str, citations: Sequence[Mapping[str, Any]]) -> list[Answ
 
 
 def render_answer(
-    answer: str, citations: Sequence[Mapping[str, Any]], draw: Callable[[Mapping[str, Any]], SafeString]
+    answer: str,
+    citations: Sequence[Mapping[str, Any]],
+    draw: Callable[[Mapping[str, Any]], SafeString],
+    marks: Sequence[tuple[int, SafeString]] = (),
 ) -> SafeString:
-    """The answer's Markdown as HTML with `draw(citation)` at every citation.
+    """The answer's Markdown as HTML with `draw(citation)` at every citation. marks: (position, HTML to stand there), in
+    order; what stands within a citation comes after it.
 
     HTML in the answer is shown as text; headings and images stay text too. A link with a relative address is its text:
     it leads on from the document that the answer quotes, not from this page.
     """
     pieces = cut_answer(answer, citations)
-    cited = [piece.citation for piece in pieces if piece.citation is not None]
-    source, number = "", 0
+    drawn: list[SafeString] = []
+    source, position, waiting = "", 0, list(marks)
+
+    def place(html: SafeString) -> str:
+        drawn.append(html)
+        return f"{OPEN}{len(drawn) - 1}{CLOSE}"
+
     for piece in pieces:
-        if piece.citation is None:
-            source += piece.text.translate(PLACEHOLDER_CHARS)
-        else:
-            source += f"{OPEN}{number}{CLOSE}"
-            number += 1
-    html: str = _markdown().render(source, {"citations": [draw(citation) for citation in cited]})
+        text, end = piece.text, position + len(piece.text)
+        if piece.citation is not None:
+            source += place(draw(piece.citation))
+            text = ""
+        while waiting and waiting[0][0] <= end:
+            at, mark = waiting.pop(0)
+            cut = max(0, min(len(text), at - position))
+            source += text[:cut].translate(PLACEHOLDER_CHARS) + place(mark)
+            text, position = text[cut:], position + cut
+        source += text.translate(PLACEHOLDER_CHARS)
+        position = end
+    html: str = _markdown().render(source, {"citations": drawn})
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+def close_marks(text: str) -> str:
+    """The text of an answer that is still written, so that its Markdown can be rendered: marks that are open at its end
+    are closed or left out, and the first line of a table waits until it is one. A longer text only adds to it."""
+    if len(FENCE.findall(text)) % 2:
+        return text  # in a code block
+    start = max((match.end() for match in LAST_BLOCK.finditer(text)), default=0)
+    head, block = text[:start], text[start:]
+    lines = block.rstrip("\n").split("\n")
+    if ROW.match(lines[-1]) and sum(bool(ROW.match(line)) for line in lines) < 3:
+        first = next(number for number, line in enumerate(lines) if ROW.match(line))
+        lines = lines[:first]
+    block = OPEN_MARKS.sub("", "\n".join(lines).rstrip())
+    if block.count("`") % 2:
+        return f"{head}{block}`"
+    outside = BULLET.sub("", CODE_SPAN.sub("", block))
+    if LONE_STAR.search(outside) and outside.count("**") % 2:  # the first half of the mark that closes it
+        block, outside = block[:-1], outside[:-1]
+    strong = outside.count("**") % 2
+    emphasis = (outside.count("*") - 2 * outside.count("**")) % 2
+    return head + block + "*" * emphasis + "**" * strong
 
 
 def render_sentence(text: str) -> SafeString:
@@ -127,7 +171,7 @@ def _drop_relative_links(state: StateCore) -> None:
 
 @cache
 def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=CitationRenderer)
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=CitationRenderer).enable("table")
     markdown.disable(["heading", "lheading", "image", "html_block", "hr"])
     markdown.inline.add_terminator_char(OPEN)
     markdown.inline.ruler.before("escape", "citation", _read_citation)

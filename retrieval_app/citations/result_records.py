@@ -46,7 +46,12 @@ def result_dict(candidate: Candidate, rank: int, link: Link | None = None) -> di
         "tags": list(candidate.tags),
         "revision": candidate.revision,
     }
-    return result | {"link": asdict(link)} if link else result
+    return result | ({"link": asdict(link)} if link else {}) | _elsewhere(candidate)
+
+
+def _elsewhere(candidate: Candidate) -> dict[str, str]:
+    """Only of a chunk of another collection than the run's."""
+    return {"collection": candidate.collection} if candidate.collection else {}
 
 
 def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -94,7 +99,7 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
         "cited": bool(own),
     }
     times = {name: candidate.metadata.get(name) for name in ("t_start", "t_end")}
-    return source | {name: value for name, value in times.items() if value is not None}
+    return source | {name: value for name, value in times.items() if value is not None} | _elsewhere(candidate)
 
 
 def title_of(candidate: Candidate) -> str:

@@ -14,6 +14,11 @@ from ragd.models.openai_client import EndpointError
 from ragd.telemetry.providers import read_timings
 
 OnText = Callable[[str], object]
+STOPPED = "stopped"  # the finish reason of an answer that its reader ended
+
+
+class AnswerStopped(Exception):
+    """Raised by who is told of an answer's pieces: no more is wanted. The answer ends with the piece before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,15 @@ class AnswerReader:
     _about: dict[str, Any] = field(default_factory=dict)
 
     def read(self, chunks: Iterable[dict[str, Any]], headers: Mapping[str, str]) -> Completion:
-        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end."""
-        for chunk in chunks:
-            self._take(chunk)
+        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end.
+
+        The rest of the chunks is not read once the reader wants no more.
+        """
+        try:
+            for chunk in chunks:
+                self._take(chunk)
+        except AnswerStopped:
+            self._about["finish_reason"] = STOPPED
         if self.began and "finish_reason" not in self._about:
             raise EndpointError("broken", "broke off in the middle of its answer")
         return self._completion(headers)

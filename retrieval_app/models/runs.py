@@ -126,6 +126,8 @@ class QueryRun(models.Model):
     collection's security action turned the question or the answer away (see `retrieval_app.runs.inspection`).
     store_state: see `query_pipeline.read_store_state`; of a search as of an earlier time with "as_of" and
     "as_of_notes".
+    elsewhere: what came from other collections that were searched beside it, {"collection id": {"name", "keys":
+    "doc_id#chunk_index" of the results}}; {} for most. Results and sources of those have "collection", its name.
     environment: of production is what people and programs ask; evaluation asks golden questions, the playground and
     replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
     sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
@@ -182,6 +184,7 @@ class QueryRun(models.Model):
     exact_used = models.BooleanField(null=True, blank=True)
     compression = models.JSONField(null=True, blank=True)
     store_state = models.JSONField(default=dict, blank=True)
+    elsewhere = models.JSONField(default=dict, blank=True)
     replay_of = models.UUIDField(null=True, blank=True)
 
     answer = models.TextField(null=True, blank=True)  # null: no answer was asked for
@@ -245,6 +248,11 @@ class QueryRun(models.Model):
         return list(dict.fromkeys(citation["doc_id"] for citation in self.citations))
 
     @property
+    def collection_names(self) -> list[str]:
+        """Of all collections that were searched, the run's own first."""
+        return [self.collection_name, *(other["name"] for other in self.elsewhere.values())]
+
+    @property
     def as_of(self) -> str | None:
         """The time as of which the collection was searched, ISO 8601; None: as it was when it was asked."""
         moment: str | None = self.store_state.get("as_of")
@@ -254,6 +262,12 @@ class QueryRun(models.Model):
     def as_of_notes(self) -> list[str]:
         """What of that time is not surely as it was."""
         return list(self.store_state.get("as_of_notes", ()))
+
+    @property
+    def confidence(self) -> float | None:
+        """0 to 1, one figure: of the retrieval where the collection is calibrated, else of the answer's best sentence
+        where the answerer measures it, else None."""
+        return self.evidence if self.retrieval_confidence is None else self.retrieval_confidence
 
     @property
     def took_ms(self) -> float:

@@ -20,6 +20,7 @@ from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 from retrieval_app.runs.score_filter import scored
+from retrieval_app.runs.several import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))
 PLANS_LISTED = 500
@@ -46,10 +47,14 @@ SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", 
 
 
 class AskForm(AsOfForm, PlanFields):
-    """A question to one collection and the plan to answer it by; what stays empty is as in the plan it begins from."""
+    """A question to collections and the plan to answer it by; what stays empty is as in the plan it begins from."""
 
-    collection = forms.ModelChoiceField(
-        label=gettext_lazy("Collection"), queryset=Collection.objects.none(), to_field_name="name", empty_label=None
+    collection = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Collections"),
+        queryset=Collection.objects.none(),
+        to_field_name="name",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": gettext_lazy("Choose a collection.")},
     )
     query = forms.CharField(
         label=gettext_lazy("Question"),
@@ -61,7 +66,7 @@ class AskForm(AsOfForm, PlanFields):
 
     def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        collection = field_of(self, "collection", forms.ModelChoiceField)
+        collection = field_of(self, "collection", forms.ModelMultipleChoiceField)
         collection.queryset = Collection.objects.live().by_name()
         collection.choices = [(item.name, item.name) for item in collections]
         rerankers = [(OFF, gettext_lazy("Off")), *((name, name) for name in sorted(open_rerankers()))]
@@ -74,14 +79,27 @@ class AskForm(AsOfForm, PlanFields):
         for name, default in DEFAULTS.items():
             self.fields[name].widget.attrs["placeholder"] = str(default)
 
-    def chosen(self) -> ChosenPlan:
-        """The plan. Raises what `plans.choose_plan` raises."""
+    def asked(self) -> tuple[Collection, ChosenPlan, list[Beside]]:
+        """The collection whose run it will be, the plan for it, and the others with theirs; a preset is of the first.
+
+        Raises what `plans.choose_plan` and `several.lead_first` raise.
+        """
+        data = self.cleaned_data
+        first, *others = lead_first(list(data["collection"]))
+        explicit = self._explicit()
+        chosen = choose_plan(first, data["plan"] or None, explicit)
+        return first, chosen, [Beside(each, choose_plan(each, None, explicit).plan) for each in others]
+
+    def _explicit(self) -> dict[str, Any]:
         data = self.cleaned_data
         explicit = {name: data[name] for name in PLAN_FIELDS if name in data and data[name] not in (None, "", [], {})}
         weights = {list_name: data[name] for name, list_name in WEIGHTS.items() if data[name] is not None}
-        return choose_plan(
-            data["collection"], data["plan"] or None, explicit | ({"weights": weights} if weights else {})
-        )
+        return explicit | ({"weights": weights} if weights else {})
+
+    @property
+    def collection_names(self) -> list[str]:
+        """Those that are chosen, by name."""
+        return [str(name) for name in self["collection"].value() or ()]
 
     @property
     def has_plan_errors(self) -> bool:
@@ -108,7 +126,7 @@ def _plan_choices() -> list[Any]:
 
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
-    values: dict[str, Any] = {"collection": run.collection_name, "query": run.query}
+    values: dict[str, Any] = {"collection": run.collection_names, "query": run.query}
     if run.as_of:
         values["as_of"] = datetime.fromisoformat(run.as_of)
     saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()

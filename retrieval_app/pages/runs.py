@@ -1,109 +1,30 @@
-"""Ask a question, and what the pages of a run show of it."""
+"""What the pages show of a run."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_http_methods
-from django_htmx.http import push_url
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
-from ragd.errors import RagdError
 from ragd.search.codes import list_weights
 from ragd.types import HOP_LISTS
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.citations.places import path_of
+from retrieval_app.citations.support import count_support, mark_support
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.calibration import describe_correction
-from retrieval_app.pages.forms import AskForm, initial_of
+from retrieval_app.pages.excerpts import mark_words
 from retrieval_app.pages.playground import address_of_run
-from retrieval_app.runs import query_pipeline
 
-RECENT_QUESTIONS = 6
+UNCITED_SHOWN = 3
 STAGES = ("embed_query", "vector", "lexical", "fuse", "hops", "rerank", "compress", "first_token", "answer", "total")
-ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
-
-
-@require_http_methods(["GET", "POST"])
-def ask(request: PageRequest) -> HttpResponse:
-    """The question and, with ?run=, what came of it. A POST makes a run and leads to its address."""
-    collections = list(Collection.objects.live().by_name())
-    if request.method == "POST":
-        return _make_run(request, collections)
-    run = _run_of(request)
-    initial = initial_of(run) if run else _initial(request, collections)
-    form = AskForm(initial=initial, collections=collections)
-    context = {"form": form, "collections": collections} | (
-        describe_run(run) if run else {"recent": _recent_questions(request)}
-    )
-    response = render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS)
-    return push_url(response, address_of_answer(run)) if run and request.htmx else response
-
-
-def _recent_questions(request: PageRequest) -> list[QueryRun]:
-    """What this person asked last, to be opened again without being asked again."""
-    runs = QueryRun.objects.filter(user=request.user, kind=QueryRun.Kind.ASK).exclude(status=QueryRun.Status.ERROR)
-    return list(runs.for_lists()[:RECENT_QUESTIONS])
-
-
-def _make_run(request: PageRequest, collections: list[Collection]) -> HttpResponse:
-    form = AskForm(request.POST, collections=collections)
-    run, status, failed = None, 422, None
-    if form.is_valid():
-        data = form.cleaned_data
-        act = query_pipeline.search if request.POST.get("do") == "search" else query_pipeline.ask
-        try:
-            chosen = form.chosen()
-            run = act(
-                data["collection"],
-                data["query"],
-                chosen.plan,
-                door=QueryRun.Door.PAGE,
-                plan_name=chosen.name,
-                user=request.user,
-                as_of=data["as_of"],
-            )
-            status = 200
-        except (ServiceError, RagdError) as error:
-            status, failed = refuse(form, error), describe(error)[1].get("run_id")
-    if run is not None and run.pk and not request.htmx:
-        return redirect(address_of_answer(run))
-    context = {"form": form, "collections": collections, "failed_run": failed} | (describe_run(run) if run else {})
-    response = render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS, status=status)
-    return push_url(response, address_of_answer(run)) if run is not None and run.pk else response
-
-
-def address_of_answer(run: QueryRun) -> str:
-    return f"{reverse('retrieval:ask')}?run={run.pk}"
-
-
-def _run_of(request: PageRequest) -> QueryRun | None:
-    try:
-        requested = uuid.UUID(request.GET.get("run", ""))
-    except ValueError:
-        return None
-    return get_object_or_404(QueryRun, pk=requested)
-
-
-def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, Any]:
-    """The collection that the address names, else the one that this person used last, else the first."""
-    names = [collection.name for collection in collections]
-    chosen = request.GET.get("collection", "")
-    if chosen not in names:
-        last = QueryRun.objects.filter(user=request.user, collection_name__in=names).newest_first()
-        chosen = last.values_list("collection_name", flat=True).first() or next(iter(names), "")
-    return {"collection": chosen, "query": request.GET.get("q", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +46,56 @@ class SourceRow:
     place: str | None
     marker: int | None = None
     before: int | None = None
+    question: str = ""
+
+    @property
+    def excerpt_html(self) -> SafeString:
+        """The excerpt in short, with the words of the question marked."""
+        return mark_words(self.excerpt, self.question)
 
     @property
     def gain(self) -> int | None:
         return None if self.before is None else self.before - int(self.result["rank"])
 
 
-def describe_run(run: QueryRun) -> dict[str, Any]:
-    """What the parts of a run's page show. A run outlives its collection; then nothing links into it."""
+def describe_run(run: QueryRun, *, lives: bool | None = None) -> dict[str, Any]:
+    """What the parts of a run's page show. A run outlives its collection; then nothing links into it.
+
+    lives: whether its collection is there; None: that is looked up.
+    """
     sentences = [sentence for sentence in run.sentences if sentence["text"].strip()]
-    lives = Collection.objects.live().filter(name=run.collection_name).exists()
+    if lives is None:
+        lives = Collection.objects.live().filter(name=run.collection_name).exists()
+    rows = _source_rows(run)
+    contents = {_chunk_of(result): f"{result['context']} {result['content']}" for result in run.results}
+    marks = mark_support(run.sentences, {each["marker"]: contents.get(_chunk_of(each), "") for each in run.sources})
+    is_quoted = run.answerer == ExtractiveAnswerer.model  # quotations need no marks
     return {
         "run": run,
         "collection_lives": lives,
         "playground_href": address_of_run(run) if lives else "",
-        "answer_html": render_answer(run.answer or "", run.citations, partial(draw_citation, run, lives)),
+        "answer_html": render_answer(
+            run.answer or "",
+            run.citations,
+            partial(draw_citation, run, lives),
+            () if is_quoted else [(mark.end, draw_support(mark.support)) for mark in marks],
+        ),
+        "support": count_support(marks),
         "timings": sorted(run.timings_ms.items(), key=_stage_order),
-        "rows": _source_rows(run),
+        "rows": rows,
+        **_fold(rows, is_search=run.kind == QueryRun.Kind.SEARCH),
         "list_names": _list_names(run),
         "sentence_total": len(sentences),
         "cited_sentences": sum(bool(sentence["markers"]) for sentence in sentences),
         "quoted_sentences": sum(sentence["supported"] is True for sentence in sentences),
     } | describe_correction(run, lives)
+
+
+def _fold(rows: list[SourceRow], *, is_search: bool) -> dict[str, list[SourceRow]]:
+    """first_rows: what an answer cites, else the first few, of a search all; more_rows: the others, each by rank."""
+    cited = [row for row in rows if row.cited]
+    first = rows if is_search else cited or rows[:UNCITED_SHOWN]
+    return {"first_rows": first, "more_rows": [row for row in rows if row not in first]}
 
 
 def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
@@ -157,6 +106,10 @@ def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
 def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> SafeString:
     values = {"citation": citation, "href": _cited_href(run, citation) if links else ""}
     return render_to_string("retrieval/parts/citation.html", values)
+
+
+def draw_support(support: str) -> SafeString:
+    return render_to_string("retrieval/parts/support.html", {"support": support})
 
 
 def _list_names(run: QueryRun) -> list[str]:
@@ -175,13 +128,14 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
         positions = [(name, *_rank_and_score(ranks.get(name))) for name in names]
-        chunk = reverse("collections:chunk", args=[run.collection_name, result["chunk_index"], result["doc_id"]])
+        name = result.get("collection") or run.collection_name
+        chunk = reverse("collections:chunk", args=[name, result["chunk_index"], result["doc_id"]])
         rows.append(
             SourceRow(
                 result=result,
                 title=" › ".join((path_of(result["context"]) or result["doc_id"]).split(" > ")),
                 excerpt=shorten_passage(source["excerpt"] if source else result["content"]),
-                href=_document_href(run, result["doc_id"], start, end, result["revision"]),
+                href=_document_href(name, result["doc_id"], start, end, result["revision"]),
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
@@ -189,13 +143,14 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 ranks=positions,
                 arithmetic=_arithmetic(run, positions) if "fused" in ranks else "",
                 before=_rank_before(ranks),
+                question=run.query,
             )
         )
     return rows
 
 
-def _chunk_of(record: Mapping[str, Any]) -> tuple[str, int]:
-    return record["doc_id"], record["chunk_index"]
+def _chunk_of(record: Mapping[str, Any]) -> tuple[str, str, int]:
+    return record.get("collection", ""), record["doc_id"], record["chunk_index"]
 
 
 def _rank_and_score(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
@@ -219,10 +174,12 @@ def _arithmetic(run: QueryRun, locations: list[tuple[str, int | None, float | No
 
 def _cited_href(run: QueryRun, citation: Mapping[str, Any]) -> str:
     revision = next((item["revision"] for item in run.results if _chunk_of(item) == _chunk_of(citation)), 1)
-    return _document_href(run, citation["doc_id"], citation["start"], citation["end"], revision)
+    source: Mapping[str, Any] = next((item for item in run.sources if item["marker"] == citation["marker"]), {})
+    name = source.get("collection") or run.collection_name
+    return _document_href(name, citation["doc_id"], citation["start"], citation["end"], revision)
 
 
-def _document_href(run: QueryRun, doc_id: str, start: int, end: int, revision: int) -> str:
+def _document_href(name: str, doc_id: str, start: int, end: int, revision: int) -> str:
     """The document's page with the place marked and scrolled to."""
-    address = reverse("collections:document", args=[run.collection_name, doc_id])
+    address = reverse("collections:document", args=[name, doc_id])
     return f"{address}?start={start}&end={end}&revision={revision}#cited"

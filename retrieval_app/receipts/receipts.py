@@ -54,7 +54,7 @@ def describe(run: QueryRun) -> dict[str, Any]:
         "plan": run.plan,
         "plan_hash": run.plan_hash,
         "exact": run.exact_used,
-        "repeatable": not hidden and not corrected,
+        "repeatable": not (hidden or corrected or run.elsewhere),
         "retrieved": [describe_result(result) for result in run.results],
         "status": run.status,
         "answer": run.answer,

@@ -113,18 +113,21 @@ def note_retrieved(run: QueryRun) -> None:
     if not run.results or run.collection_id is None:
         return
     cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
-    keys = [(result["doc_id"], result["chunk_index"]) for result in run.results]
-    values = {
-        "run_id": run.pk,
-        "collection_id": run.collection_id,
-        "created_at": run.created_at,
-        "doc_ids": [doc_id for doc_id, _ in keys],
-        "indexes": [number for _, number in keys],
-        "revisions": [result["revision"] for result in run.results],
-        "ranks": [result["rank"] for result in run.results],
-        "cited": [key in cited for key in keys],
-    }
-    execute(connection, NOTE, values)
+    ids = {other["name"]: int(pk) for pk, other in run.elsewhere.items()} | {"": run.collection_id}
+    for name, collection_id in ids.items():
+        rows = [result for result in run.results if result.get("collection", "") == name]
+        keys = [(result["doc_id"], result["chunk_index"]) for result in rows]
+        values = {
+            "run_id": run.pk,
+            "collection_id": collection_id,
+            "created_at": run.created_at,
+            "doc_ids": [doc_id for doc_id, _ in keys],
+            "indexes": [number for _, number in keys],
+            "revisions": [result["revision"] for result in rows],
+            "ranks": [result["rank"] for result in rows],
+            "cited": [key in cited for key in keys],
+        }
+        execute(connection, NOTE, values)
 
 
 def runs_of_chunk(

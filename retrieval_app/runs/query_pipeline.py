@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from collections_app.access_context import require, system_access
 from collections_app.domain.permissions import Permission
-from collections_app.errors import describe, note_run
+from collections_app.errors import ServiceError, describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
@@ -35,6 +35,7 @@ from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
 from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer, emit
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.citations.citations import Citation
@@ -45,9 +46,11 @@ from retrieval_app.corrective.step import Corrector
 from retrieval_app.counting.answers import Count, CountingAnswerer, count, declined_by, retrieve_counted
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
+from retrieval_app.models.chats import forget_runs
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.runs import inspection
 from retrieval_app.runs.lineage import note_retrieved
+from retrieval_app.runs.several import Beside, name_of, search_beside
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +73,9 @@ class RunListener(AnswerListener, Protocol):
     def retrieved(self, run: QueryRun) -> None:
         """The results are there; the run is not stored yet."""
 
+    def restarted(self) -> None:
+        """What was told of the answer is void: the model failed, and another answer follows."""
+
 
 def search(
     collection: Collection,
@@ -84,6 +90,7 @@ def search(
     replay_of: UUID | None = None,
     as_of: datetime | None = None,
     retrieve: Retrieve = retrieve_detailed,
+    beside: Sequence[Beside] = (),
 ) -> QueryRun:
     """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
 
@@ -91,13 +98,14 @@ def search(
     plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
     as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
     retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
+    beside: other collections to search too, their ranks fused (see `several`); then nothing is counted or corrected.
     A run that cannot be stored is logged, and the results are returned with `pk` None.
     """
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
-    with _recorded(run, collection) as pipeline:
-        corrector = open_corrector(collection, retrieve=retrieve)
-        _retrieve(run, collection, plan, pipeline, corrector, as_of)
+    with _recorded(run, collection, beside=beside) as pipeline:
+        corrector = open_corrector(collection, retrieve=retrieve, corrects=False if beside else None)
+        _retrieve(run, collection, plan, pipeline, corrector, as_of, beside)
     return run
 
 
@@ -119,6 +127,8 @@ def ask(
     listener: RunListener | None = None,
     corrective: bool | None = None,
     as_of: datetime | None = None,
+    quotes_on_failure: bool = False,
+    beside: Sequence[Beside] = (),
 ) -> QueryRun:
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
@@ -128,15 +138,18 @@ def ask(
     listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
     corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
     where it is asked for and the collection is not calibrated. as_of: as in `search`.
+    beside: as in `search`.
+    quotes_on_failure: where the chat model fails, quotations answer, and error and error_type of the run say why.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
     run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name = run_id or run.pk, plan_name
     run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
-    with _recorded(run, collection, conversation_id) as pipeline:
-        corrector = open_corrector(collection, corrects=corrective)
+    with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
+        corrector = open_corrector(collection, corrects=False if beside else corrective)
+        embedder = embedder_for(collection.embed_model, collection.embed_dims)
         answerer = open_answerer(
-            embedder_for(collection.embed_model, collection.embed_dims),
+            embedder,
             llm_model=llm_model,
             system_prompt=run.system_prompt or None,
             history=run.history,
@@ -144,15 +157,27 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        counting = _Counting(corrector, is_past=as_of is not None)
-        retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of)
+        counting = _Counting(corrector, is_past=as_of is not None, counts=not beside)
+        retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of, beside)
         if counting.counted:
             run.answerer = CountingAnswerer.model
         if isinstance(answerer, ChatAnswerer):
-            answerer.own_hosts = fetched_hosts(collection.pk, {item.doc_id for item in retrieval.candidates})
+            own = {item.doc_id for item in retrieval.candidates if not item.collection}
+            answerer.own_hosts = fetched_hosts(collection.pk, own)
         if listener:
             listener.retrieved(run)
-        _answer(run, collection, counting.answerer(answerer), retrieval, pipeline, listener)
+        chosen = counting.answerer(answerer)
+        try:
+            _answer(run, collection, chosen, retrieval, pipeline, listener)
+        except ServiceError as error:
+            if not (quotes_on_failure and error.type.startswith("llm_")):
+                raise
+            run.answerer, run.error_type, run.error = ExtractiveAnswerer.model, error.type, normalize(error.message)
+            inspection.hide_failed(run, collection)
+            if listener:
+                listener.restarted()
+            quoting = counting.answerer(ExtractiveAnswerer(embedder))
+            _answer(run, collection, quoting, retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
 
@@ -160,11 +185,13 @@ def ask(
 class _Counting:
     """The corrective step, but for a question that asks for a number or a complete list: that is counted instead."""
 
-    def __init__(self, corrector: Corrector, *, is_past: bool) -> None:
-        self.corrector, self.is_past = corrector, is_past
+    def __init__(self, corrector: Corrector, *, is_past: bool, counts: bool) -> None:
+        self.corrector, self.is_past, self.counts = corrector, is_past, counts
         self.counted: Count | None = None
 
     def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+        if not self.counts:
+            return self.corrector.retrieve(query, plan, store)
         self.counted = count(query, plan, store, is_past=self.is_past)
         if self.counted is None:
             retrieval = self.corrector.retrieve(query, plan, store)
@@ -204,7 +231,9 @@ def _delete_older(rows: QueryRunQuerySet, days: int, on_batch: OnDeleted) -> int
         return 0
     old, deleted = rows.older_than(timezone.now() - timedelta(days=days)), 0
     while batch := list(old.values_list("pk", "trace_id")[:DELETE_BATCH]):
-        deleted += QueryRun.objects.filter(pk__in=[pk for pk, _ in batch]).delete()[0]
+        ids = [pk for pk, _ in batch]
+        forget_runs(ids)
+        deleted += QueryRun.objects.filter(pk__in=ids).delete()[0]
         on_batch(batch)
     return deleted
 
@@ -239,7 +268,7 @@ def _open_run(
 
 @contextmanager
 def _recorded(
-    run: QueryRun, collection: Collection, conversation_id: str | None = None
+    run: QueryRun, collection: Collection, conversation_id: str | None = None, *, beside: Sequence[Beside] = ()
 ) -> Iterator[telemetry.Pipeline]:
     """The root span and the stored run around one inspected query, whatever happens inside. What is raised names the
     run."""
@@ -250,7 +279,7 @@ def _recorded(
             inspection.guarded(run, collection),
             telemetry.spending() as spent,
             telemetry.pipeline_span(
-                collection.name,
+                name_of(collection, beside),
                 run.query,
                 run_id=str(run.pk),
                 door=run.door,
@@ -307,6 +336,7 @@ def _retrieve(
     pipeline: telemetry.Pipeline,
     corrector: Corrector | _Counting,
     as_of: datetime | None,
+    beside: Sequence[Beside],
 ) -> Retrieval:
     """What was found, as far as the collection lets it be kept and read."""
 
@@ -316,6 +346,8 @@ def _retrieve(
 
     if as_of is not None:
         _check_past_filter(plan)
+        if beside:
+            raise InvalidInput("as_of is of one collection; choose one, or leave as_of out", field="as_of")
     if as_of is None:
         run.store_state, result = read_store(collection, read)
     else:
@@ -323,8 +355,10 @@ def _retrieve(
         run.store_state, run.generation = state | past.as_dict(), past.generation
     corrector.note(run)
     retrieval = inspection.inspect_sources(run, collection, pipeline.span, result)
+    if beside:
+        retrieval = search_beside(run, retrieval, beside, pipeline.span)
     results = [
-        result_dict(candidate, rank, retrieval.links.get(candidate.key))
+        result_dict(candidate, rank, None if candidate.collection else retrieval.links.get(candidate.key))
         for rank, candidate in enumerate(retrieval.candidates, 1)
     ]
     compresses = retrieval.tokens_before is not None

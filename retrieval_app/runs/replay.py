@@ -71,6 +71,12 @@ def search_again(
     Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
     `services.search` raises.
     """
+    if run.elsewhere:
+        raise InvalidInput(
+            f"run {run.pk} searched {len(run.collection_names)} collections, and a replay searches one; ask the"
+            " question again in Chat",
+            field="run_id",
+        )
     with telemetry.environment(telemetry.PLAYGROUND):
         return query_pipeline.search(
             get_collection(run.collection_name),

@@ -301,7 +301,7 @@ function link(element, active) {
     findAll(`.reader [data-chunks~="${index}"]`).forEach((other) => other.classList.toggle("active", active));
   }
   if (element.dataset.marker) {
-    findAll(`[data-marker="${element.dataset.marker}"]`).forEach((other) => other.classList.toggle("linked", active));
+    findAll(`[data-marker="${element.dataset.marker}"]`, element.closest("[data-scope]") ?? document).forEach((other) => other.classList.toggle("linked", active));
   }
 }
 for (const [type, active] of [["pointerover", true], ["focusin", true], ["pointerout", false], ["focusout", false]]) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ from evaluation_app.models import BakeOff, EvaluationRun, GoldenQuestion, Golden
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.spans.store.columns import span_columns
 from ragd.types import RetrievePlan
-from retrieval_app.models import QueryRun
+from retrieval_app.models import ChatAssistant, ChatMessage, QueryRun
 from tests.evaluation.made_runs import make_run
 
 SCORES = [{"recall@10": 1.0, "completeness": 0.5, "adherence": 1.0}, {"recall@10": 0.0, "completeness": 0.2}]
@@ -58,6 +59,7 @@ class Place:
     grant: RoleGrant
     source: Connector
     sync: ConnectorRun
+    assistant: ChatAssistant
 
     @property
     def name(self) -> str:
@@ -68,6 +70,11 @@ class Place:
         """Of the one person in the group."""
         return self.group.user_set.get().pk
 
+    @cached_property
+    def thread_id(self) -> uuid.UUID:
+        """Of the thread of `root` that the query is in."""
+        return ChatMessage.objects.get(run_id=self.query.pk).thread_id
+
     def arguments(self, view_name: str, route: str) -> dict[str, Any] | None:
         """Values for the arguments of an address; None where it has one that this place knows nothing of."""
         known: dict[str, Any] = {
@@ -76,6 +83,7 @@ class Place:
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
             "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
             "grant_id": self.grant.pk, "page": "chunking", "other_id": self.query.pk, "sync_id": self.sync.pk,
+            "thread_id": self.thread_id, "slug": self.assistant.slug,
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
@@ -90,6 +98,7 @@ class Place:
             "people/roles/": self.grant.pk,
             "collections/<str:name>/sources/": self.source.pk,
             "people/<": self.keeper_id,
+            "chat/assistants/": self.assistant.pk,
         }.items():
             if route.startswith(start):
                 known["pk"] = pk
@@ -161,8 +170,9 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
     queue_run(runs[0], "all")
     client = Client()
     client.force_login(asked_by)
-    response = client.post("/ask/", {"query": f"How large is the {word}?", "collection": name, "do": "ask"})
-    query = QueryRun.objects.get(pk=response["Location"].split("run=")[1])
+    response = client.post("/chat/", {"query": f"How large is the {word}?", "collection": name, "do": "ask"})
+    assert response.status_code == 302
+    query = QueryRun.objects.latest("created_at")
     attributes = {"ragd.collection": name, "input.value": f"{word}?"}
     columns = span_columns(f"rag.pipeline {name}", "ragd", "", attributes)._asdict() | {"status_code": "OK"}
     span = Span.objects.create(
@@ -182,6 +192,10 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         connector=source, collection=collection, state="failed", finished_at=timezone.now(), error=f"no {word}"
     )
     ConnectorChange.objects.create(run=sync, collection=collection, doc_id=f"{word}.md", kind="added")
+    assistant = ChatAssistant.objects.create(
+        name=f"{word} guide", slug=f"{word}-guide", greeting=f"Ask about the {word}.", starters=[f"What is {word}?"],
+        collection_ids=[collection.pk],
+    )  # fmt: skip
     return Place(
         collection,
         word,
@@ -200,6 +214,7 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         grant,
         source,
         sync,
+        assistant,
     )
 
 

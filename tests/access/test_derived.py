@@ -161,7 +161,7 @@ def pages(world: World) -> dict[str, bool]:
         f"/runs/{world.looked.pk}/": True,
         "/runs/log/?format=jsonl": True,
         f"/runs/{world.run.pk}/receipt/": False,
-        f"/ask/?run={world.run.pk}": True,
+        f"/chat/?run={world.run.pk}": False,
         f"{base}/playground/?q=heron+nest": True,
         "/go/?q=nests": False,
         "/traces/": False,

@@ -30,8 +30,10 @@ NOTHING_TO_SHOW = {
     "collections:rollback",
     "evaluation:bake-off-measured",
     "evaluation:run-without",
+    "retrieval:public-assistant",  # switched off
 }
 # GET reads a row that only those see who see everybody's query runs
+OF_A_THREAD = "chat/<"  # which its owner, root, shares with nobody
 OF_A_RUN = ("runs/", "traces/<", "evaluation/sets/from-run/", "evaluation/sets/of-run/")
 
 
@@ -81,6 +83,8 @@ def allowed_statuses(name: str, view_name: str, route: str) -> set[int]:
     sees = name == "root" or Permission.READ in GIVEN.get(name, ())
     if "<" in route and not sees and not rule.everywhere:
         return {403, 404}
+    if route.startswith(OF_A_THREAD) and name != "root":
+        return {403, 404} if not may(name, rule.get, rule.everywhere) else {404, 405}
     if "<" in route and route.startswith(OF_A_RUN) and not may(name, Permission.EVALUATE, False):
         return {403, 404}
     if not may(name, rule.get, rule.everywhere):

@@ -47,14 +47,15 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
     assert nowhere == {
         HOME.view, "collections:theme", "collections:admin-internals", "collections:switcher", "collections:check",
         "collections:list-view",
-        "collections:filter-completions", "evaluation:palette", "evaluation:guide", "evaluation:style", None,
+        "collections:filter-completions", "evaluation:palette", "evaluation:guide", "evaluation:style",
+        "retrieval:ask", None,
     } - {None}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("path", "place", "view"),
     [
-        ("/ask/", "Chat", "retrieval:ask"),
+        ("/chat/", "Chat", "retrieval:chat"),
         ("/collections/nature/jobs/", "Knowledge", "collections:list"),
         ("/evaluation/", "Quality", "evaluation:index"),
         ("/evaluation/sets/3/versions/", "Quality", "evaluation:golden-sets"),

@@ -70,7 +70,7 @@ def test_the_page_links_to_the_run(admin_client: Client, monkeypatch: pytest.Mon
         raise EmbedderError("the endpoint is away", kind="connection", retryable=False)
 
     monkeypatch.setattr(query_pipeline, "_retrieve", fail)
-    response = admin_client.post("/ask/", {"query": "which pump", "collection": "house", "do": "ask"})
+    response = admin_client.post("/chat/", {"query": "which pump", "collection": "house", "do": "ask"})
     run = QueryRun.objects.get()
     assert response.context["failed_run"] == str(run.pk)
     assert f'href="{run.get_absolute_url()}"' in response.content.decode()

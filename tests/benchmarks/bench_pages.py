@@ -201,7 +201,9 @@ def make_little(client: Any) -> bool | None:
     with recorded_spans():
         for number in range(ASKED):
             question = " ".join(words[number * 977 % len(words) :][:4])
-            client.post("/ask/", {"collection": NAME, "query": f"{question}?", "do": "ask" if number % 2 else "search"})
+            client.post(
+                "/chat/", {"collection": NAME, "query": f"{question}?", "do": "ask" if number % 2 else "search"}
+            )
     make_evaluation("small", 10)
     return True
 
@@ -347,7 +349,7 @@ def addresses() -> list[tuple[str, str]]:
         "run, evaluation": f"/runs/{run.pk}/evaluation/",
         "runs compared": f"/runs/{run.pk}/compare/{earlier.pk}/",
         "run, validity": f"/runs/{run.pk}/validity/",
-        "answer": f"/ask/?run={run.pk}",
+        "answer": f"/chat/?run={run.pk}",
         "trace": f"/traces/{run.trace_id}/",
         "span": f"/traces/{run.trace_id}/spans/{span.span_id}/",
         **{f"traces, {period}": f"/traces/?period={period}" for period in ("1h", "7d", "30d")},

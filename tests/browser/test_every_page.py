@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
+    from django.contrib.auth.models import User
+
     from collections_app.models import Connector, ConnectorChange, ConnectorRun, IngestBatch, IngestJob
     from collections_app.services.collections.invariant_check import request_check
     from collections_app.services.documents.edits import edit_document
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
-    from retrieval_app.models import QueryRun
+    from retrieval_app.chats.threads import add_message
+    from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
     from retrieval_app.runs import query_pipeline
     from retrieval_app.runs.plans import build_plan
 
@@ -30,6 +33,13 @@ def addresses_of(nature: Collection) -> list[str]:
     failed = QueryRun.objects.create(
         kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", door="mcp"
     )
+    assistant = ChatAssistant.objects.create(
+        name="Guide", slug="guide", greeting="Welcome.", starters=["Which tree is the tallest?"], is_public=True,
+        collection_ids=[nature.pk], origins=["https://www.example.org"],
+    )  # fmt: skip
+    thread = ChatThread(user=User.objects.get(username="ada"))
+    for run in (answered, abstained, failed):
+        add_message(thread, run.query, run)
     run_now()
     golden = GoldenSet.objects.create(name="basics", collection_name="nature")
     GoldenQuestion.objects.create(golden_set=golden, question="Which tree?", expected_doc_ids=["trees.md"])
@@ -104,9 +114,13 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/plans/",
         "/collections/nature/retrieved/chunk/3/animals/whales.md/",
         "/collections/nature/retrieved/document/animals/whales.md/",
-        "/ask/",
-        f"/ask/?run={answered.pk}",
-        f"/ask/?run={abstained.pk}",
+        "/chat/",
+        thread.get_absolute_url(),
+        f"{thread.get_absolute_url()}delete/",
+        "/chat/assistants/",
+        f"/chat/assistants/{assistant.pk}/",
+        "/chat/?assistant=guide",
+        "/a/guide/",
         "/runs/",
         f"/runs/{answered.pk}/",
         f"/runs/{failed.pk}/",
@@ -186,7 +200,7 @@ def test_pages_without_data_and_pages_of_failure(visit: Visit, theme: str) -> No
     found: list[str] = []
     refused = "/traces/spans/?where=kynd+%3D%3D+1"
     for address in (
-        "/", "/collections/", "/ask/", "/runs/", "/traces/", "/evaluation/", "/operations/", "/nothing/", refused,
+        "/", "/collections/", "/chat/", "/runs/", "/traces/", "/evaluation/", "/operations/", "/nothing/", refused,
     ):  # fmt: skip
         visit.go(address)
         found += [f"{address}: {problem}" for problem in visit.violations()]

@@ -49,7 +49,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page.get_by_label("Question").fill("How many flowers does a honey bee visit in one day?")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".answer")).to_contain_text("five thousand flowers")
-    expect(page).to_have_url(re.compile(r"/ask/\?run=[0-9a-f-]{36}$"))
+    expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
     page.reload()
     page.locator(".answer .cite").first.click()
     expect(page.locator("#cited")).to_be_in_viewport()

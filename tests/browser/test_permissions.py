@@ -55,7 +55,7 @@ def test_pages_of_permissions_and_what_each_role_is_shown(visit: Visit, nature: 
     found = check(visit, "ada", [*of_people, "/collections/nature/sharing/", "/collections/new/"])
     for name in ("viewer", "curator"):
         become(visit, name)
-        asks = ["/ask/"] if name == "curator" else []
+        asks = ["/chat/"] if name == "curator" else []
         found += check(visit, name, ["/", "/collections/nature/", "/collections/nature/documents/trees.md/", *asks])
     become(visit, "nobody")
     found += check(visit, "nobody", ["/", "/collections/nature/"])

@@ -23,12 +23,12 @@ def log_in(page: Page) -> None:
 def test_a_session_that_ended_leads_to_the_log_in_and_back_with_what_was_typed(
     visit: Visit, nature: Collection
 ) -> None:
-    page = visit.go("/ask/")
+    page = visit.go("/chat/")
     page.fill("[name=query]", "Which tree is the tallest?")
     Session.objects.all().delete()
     page.locator("form[data-stream] button[type=submit]").first.click()
     log_in(page)
-    expect(page).to_have_url(f"{visit.base}/ask/")
+    expect(page).to_have_url(f"{visit.base}/chat/")
     expect(page.locator("[name=query]")).to_have_value("Which tree is the tallest?")
     page = visit.go("/collections/nature/settings/")
     page.fill("[name=description]", "Trees and whales")

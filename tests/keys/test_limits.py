@@ -77,12 +77,12 @@ def test_questions_on_pages_count_for_the_person(world: World, people: dict[str,
     client = Client()
     client.force_login(people["asker"])
     form = {"query": "How tall is an oak?", "collection": "notes"}
-    first = client.post("/ask/", form)
+    first = client.post("/chat/", form)
     still_minute()
-    refused = client.post("/ask/", form)
+    refused = client.post("/chat/", form)
     assert first.status_code < 400
     assert refused.status_code == 429 and int(refused["Retry-After"]) >= 1
-    assert client.get("/ask/").status_code == 200
+    assert client.get("/chat/").status_code == 200
 
 
 @pytest.mark.django_db

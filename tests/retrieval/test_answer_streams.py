@@ -70,7 +70,7 @@ def test_an_event_that_the_client_is_not_told_is_passed_over(stream: AnswerStrea
     stream.put(Event("citation", {"marker": 1}))
     stream.tell('two\nlines "quoted"')
     assert next(body) == b'event: token\ndata: {"text":"two\\nlines \\"quoted\\""}\n\n'
-    body.heartbeat_s = 0
+    body.stream.heartbeat_s = 0
     assert next(body) == b": waiting\n\n"
 
 

@@ -80,7 +80,7 @@ def test_json_stays_json(recorder: Recorder) -> None:
     [
         ("url.query", "q=secret", "__REDACTED__"),
         ("url.full", "http://x/ask?q=secret", "http://x/ask?__REDACTED__"),
-        ("http.target", "/ask/", "/ask/"),
+        ("http.target", "/chat/", "/chat/"),
         ("ragd.pool", 50, 50),
         ("gen_ai.request.model", "gpt", "gpt"),
         ("aitf.rag.retrieval.docs", "no json", "__REDACTED__"),
@@ -139,7 +139,7 @@ KEY = f"ragd_{'aB3-' * 10}xyz"
         ("url.full", "https://me:pw@x.org/a?X-Amz-Signature=00ff&v=1", "https://x.org/a?X-Amz-Signature=[secret]&v=1"),
         ("http.target", f"/v1/{KEY}?sig=a", "/v1/[secret]?sig=[secret]"),
         ("url.path", f"/v1/runs/{KEY}", "/v1/runs/[secret]"),
-        ("http.url", "http://x/ask/?a=b@c", "http://x/ask/?a=b@c"),
+        ("http.url", "http://x/chat/?a=b@c", "http://x/chat/?a=b@c"),
     ],
 )  # fmt: skip
 def test_no_secret_of_an_address_is_stored_or_sent(recorder: Recorder, name: str, value: str, expected: str) -> None:

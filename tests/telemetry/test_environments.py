@@ -82,7 +82,7 @@ def test_the_environment_around_it_reaches_every_span_of_the_trace(spans_of: Any
 
 
 def test_a_question_on_a_page_is_of_production_with_its_request(spans_of: Any, recorder: Recorder) -> None:
-    with request_of(spans_of, "/ask/"), telemetry.pipeline_span("house", "which pump"):
+    with request_of(spans_of, "/chat/"), telemetry.pipeline_span("house", "which pump"):
         pass
     assert spans_of() == {"GET": "production"}
     assert (recorder.named("rag.pipeline").attributes or {})[telemetry.ENVIRONMENT] == "production"

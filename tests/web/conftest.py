@@ -65,8 +65,8 @@ def ask(visitor: Client) -> Callable[..., QueryRun]:
     from retrieval_app.models import QueryRun
 
     def post(question: str, collection: str = "nature", do: str = "ask", **values: Any) -> QueryRun:
-        response = visitor.post("/ask/", {"query": question, "collection": collection, "do": do, **values})
+        response = visitor.post("/chat/", {"query": question, "collection": collection, "do": do, **values})
         assert response.status_code == 302, response.content.decode()
-        return QueryRun.objects.get(pk=response["Location"].split("run=")[1])
+        return QueryRun.objects.latest("created_at")
 
     return post

@@ -37,7 +37,7 @@ def routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> list[s
     return found
 
 
-@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/", "/collections/x/upload/", "/theme/", "/ask/"])
+@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/", "/collections/x/upload/", "/theme/", "/chat/"])
 def test_a_page_answers_413_as_a_page(client: Client, db: None, path: str) -> None:
     response = post(client, path)
     assert (response.status_code, response["Content-Type"]) == (413, "text/html; charset=utf-8")

@@ -13,12 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import NoReverseMatch, get_resolver, reverse
 from django.utils import timezone
 
+from retrieval_app.models import ChatThread
 from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher", "collections:filter-completions", "evaluation:span-completions"}
 DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation:review-export", "retrieval:run-log"}
-REDIRECTS = {"evaluation:review-next"}
+REDIRECTS = {"evaluation:review-next", "retrieval:ask"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
     "collections:admin-internals",
@@ -30,7 +31,7 @@ ONLY_POST = {
     "evaluation:try-rules",
     "evaluation:guide",
     "evaluation:retry-failed",
-    "retrieval:ask-stream",
+    "retrieval:chat-stream",
 }
 NATURE = [
     "/collections/nature/",
@@ -106,7 +107,8 @@ def filled_addresses(run: Any) -> list[str]:
         f"/runs/{run.pk}/compare/{run.pk}/",
         f"/runs/{run.pk}/validity/",
         "/collections/nature/ingests/whales.md/",
-        f"/ask/?run={run.pk}",
+        ChatThread.objects.get().get_absolute_url(),
+        f"{ChatThread.objects.get().get_absolute_url()}delete/",
     ]
 
 
@@ -162,7 +164,7 @@ def test_changes_are_refused_without_logging_in(client: Client, fill: Callable[.
     for address, data in [
         ("/collections/nature/delete/", {"typed_name": "nature"}),
         ("/collections/nature/change/", {"action": "delete", "confirmed": "on", "doc_id": "whales.md"}),
-        ("/ask/", {"query": "x", "collection": "nature"}),
+        ("/chat/", {"query": "x", "collection": "nature"}),
     ]:
         assert client.post(address, data)["Location"].startswith("/accounts/login/")
     assert collection.documents.count() == 1

@@ -76,8 +76,8 @@ def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any], django
     home = visitor.get("/")
     assert [key for key, done in steps() if done] == ["model", "files"]
     assert texts(home, "[aria-current=step] button.plain") == ["What & why?"]
-    answered = visitor.post("/ask/", {"collection": SAMPLE_NAME, "query": "What & why?"}, follow=True)
-    assert has(answered, ".answer, .result") and steps()[2] == ("ask", True)
+    answered = visitor.post("/chat/", {"collection": SAMPLE_NAME, "query": "What & why?"}, follow=True)
+    assert has(answered, ".message") and steps()[2] == ("ask", True)
     visitor.get(attribute(visitor.get("/"), "[data-step=why] a", "href") or "")
     assert steps()[3] == ("why", True)
     visitor.post("/guide/", {"do": "leave"})

@@ -307,7 +307,7 @@ def test_the_ask_page_and_the_palette_lead_to_it(
 
     collection = fill()
     run = ask("Which animal is the largest?")
-    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
     assert re.search(rf'href="{PLAY}\?q=Which[^"]*run={run.pk}"', html)
     for words in ("play", "natur"):
         assert f'href="{PLAY}"' in text(visitor.get("/go/", {"q": words}))

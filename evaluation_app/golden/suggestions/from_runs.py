@@ -32,12 +32,15 @@ def propose(run: QueryRun) -> QuestionDraft:
 
     An abstention is proposed as one that is right: expecting nothing, of the category "abstain".
     """
-    cited = list(dict.fromkeys(f"{item['doc_id']}#{item['chunk_index']}" for item in run.citations))
+    # what it cites of other collections is no expectation for a set of this one
+    elsewhere = {source["marker"] for source in run.sources if source.get("collection")}
+    own = [item for item in run.citations if item["marker"] not in elsewhere]
+    cited = list(dict.fromkeys(f"{item['doc_id']}#{item['chunk_index']}" for item in own))
     abstained = run.status == QueryRun.Status.ABSTAINED
     answered = run.status == QueryRun.Status.OK and run.answer is not None
     explicit = {
         "question": run.query,
-        "expected_doc_ids": [] if abstained else run.cited_ids,
+        "expected_doc_ids": [] if abstained else list(dict.fromkeys(item["doc_id"] for item in own)),
         "expected_chunks": [] if abstained else cited,
         "category": "abstain" if abstained else "factual",
     }

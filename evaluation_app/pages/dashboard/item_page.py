@@ -225,4 +225,4 @@ def _question_address(item: EvaluationItem) -> str:
 
 
 def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:
-    return f"{reverse('retrieval:ask')}?{urlencode({'collection': run.collection_name, 'q': item.question_text})}"
+    return f"{reverse('retrieval:chat')}?{urlencode({'collection': run.collection_name, 'q': item.question_text})}"

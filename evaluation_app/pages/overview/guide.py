@@ -15,7 +15,7 @@ from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest
 from collections_app.model_endpoints.endpoints import chat_endpoint
-from collections_app.models import Document
+from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenQuestion
 from evaluation_app.sample.loading import SHIPPED
 from retrieval_app.models import QueryRun
@@ -77,7 +77,7 @@ def _steps(request: PageRequest, *, goes_without: bool) -> list[Step]:
         )
     if access.may_anywhere(Permission.ASK):
         label = gettext("Ask a question")
-        steps.append(Step("ask", label, asked is not None, reverse("retrieval:ask"), gettext("Ask")))
+        steps.append(Step("ask", label, asked is not None, reverse("retrieval:chat"), gettext("Ask")))
         label = gettext("See why these sources were found, in the playground")
         steps.append(Step("why", label, looked.exists(), _playground_of(asked), gettext("Open the playground")))
     if access.may_anywhere(Permission.EVALUATE):
@@ -88,7 +88,7 @@ def _steps(request: PageRequest, *, goes_without: bool) -> list[Step]:
 
 
 def _playground_of(asked: QueryRun | None) -> str:
-    if asked is None:
+    if asked is None or not Collection.objects.live().filter(name=asked.collection_name).exists():
         return ""
     return f"{reverse('retrieval:playground', args=[asked.collection_name])}?{urlencode({'q': asked.query})}"
 

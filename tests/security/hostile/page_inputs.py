@@ -23,7 +23,7 @@ from tests.security.hostile.values import FEW, NUMBERS, ODD, TEXTS, deep
 
 PAGE = f"/collections/{NAME}"
 POSTS = (
-    ("/ask/", ("query", "collection", "do", "k", "filter", "plan", "as_of", "weights")),
+    ("/chat/", ("query", "collection", "do", "k", "filter", "plan", "as_of", "weights")),
     ("/collections/new/", ("name", "description", "language", "embed_model", "embed_dims")),
     (f"{PAGE}/settings/", ("description", "language", "min_score", "action", "target_tokens", "runs_days")),
     (f"{PAGE}/text/", ("doc_id", "title", "text", "content", "tags", "metadata", "language")),
@@ -37,7 +37,7 @@ POSTS = (
     ("/status/try/", ("text",)),
 )
 GETS = (
-    "/ask/?run={}", "/ask/?q={}", "/runs/?q={}&status={}&page={}", "/audit/?who={}&what={}&since={}", PAGE + "/?q={}&tag={}&state={}",
+    "/chat/?run={}", "/chat/?q={}", "/runs/?q={}&status={}&page={}", "/audit/?who={}&what={}&since={}", PAGE + "/?q={}&tag={}&state={}",
     PAGE + "/documents/{}/", PAGE + "/documents/pump.md/?start={}&end={}", PAGE + "/playground/?q={}&k={}&filter={}",
     "/traces/?since={}", "/traces/list/?where={}&page={}", "/traces/spans/?type={}", "/evaluation/compare/?base={}&other={}",
     "/collections/{}/", "/go/?q={}", "/traces/{}/", "/filter-completions/?text={}&collection={}", "/operations/?cursor={}",

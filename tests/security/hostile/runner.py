@@ -88,7 +88,7 @@ def addresses(most: int | None) -> Iterator[str]:
         yield reverse("collections:edit", args=[NAME, document.doc_id])
     for run in QueryRun.objects.order_by("-created_at")[:most]:
         yield f"/runs/{run.pk}/"
-        yield f"/ask/?run={run.pk}"
+        yield f"/chat/?run={run.pk}"
         yield f"/v1/runs/{run.pk}"
 
 

@@ -1,0 +1,118 @@
+"""Assistants: who may make them, and what may stand in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils.text import slugify
+
+from collections_app.access_context import current_access, require, system_access
+from collections_app.domain.permissions import Permission
+from collections_app.models import Collection
+from collections_app.models.library import name_actor
+from collections_app.services.governance import audit
+from ragd.errors import InvalidInput
+from retrieval_app.models import ChatAssistant
+from retrieval_app.runs.overrides import known_models
+
+STARTERS_MAX, STARTER_CHARS_MAX = 8, 200
+PROMPT_CHARS_MAX = 8_000
+ORIGIN = re.compile(r"https?://(?:[a-z0-9-]+\.)*[a-z0-9-]+(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantFields:
+    """What is said of an assistant, as `ChatAssistant` has it."""
+
+    name: str
+    collections: Sequence[Collection]
+    llm_model: str = ""
+    prompt: str = ""
+    greeting: str = ""
+    starters: Sequence[str] = ()
+    is_public: bool = False
+    origins: Sequence[str] = ()
+    per_minute: int = 5
+    per_day: int = 50
+
+
+@transaction.atomic
+def save_assistant(
+    fields: AssistantFields, assistant: ChatAssistant | None = None, *, actor: audit.Actor
+) -> ChatAssistant:
+    """Make one, or change the given one.
+
+    Raises Forbidden without the permission to write in all its collections, as they were and as they will be, and
+    InvalidInput that names the field.
+    """
+    _check(fields)
+    with system_access():  # a name that is taken is taken for everybody
+        if ChatAssistant.objects.filter(name=fields.name).exclude(pk=assistant.pk if assistant else 0).exists():
+            raise InvalidInput(f"there is an assistant {fields.name!r} already; choose another name", field="name")
+        slug = assistant.slug if assistant else _free_slug(fields.name)
+    own = assistant or ChatAssistant(created_by=name_actor(actor))
+    for pk in {*own.collection_ids, *(each.pk for each in fields.collections)}:
+        require(Permission.WRITE, pk)
+    own.slug = slug
+    for name in ("name", "llm_model", "prompt", "greeting", "is_public", "per_minute", "per_day"):
+        setattr(own, name, getattr(fields, name))
+    own.starters, own.origins = list(fields.starters), list(fields.origins)
+    own.collection_ids = sorted(each.pk for each in fields.collections)
+    own.save()
+    after = {"collection_ids": own.collection_ids, "is_public": own.is_public, "origins": own.origins}
+    verb = audit.CHANGE if assistant else audit.ADDITION
+    audit.record(actor, [own], verb, "saved an assistant", action=f"assistant.{verb}", after=after)
+    return own
+
+
+@transaction.atomic
+def delete_assistant(assistant: ChatAssistant, *, actor: audit.Actor) -> None:
+    """Its threads stay, without it. Raises Forbidden as `save_assistant`."""
+    for pk in assistant.collection_ids:
+        require(Permission.WRITE, pk)
+    audit.record(actor, [assistant], audit.DELETION, "deleted an assistant", action="assistant.delete")
+    assistant.delete()
+
+
+def may_write(assistant: ChatAssistant) -> bool:
+    """Whether who asks may change it."""
+    return all(current_access().may(Permission.WRITE, pk) for pk in assistant.collection_ids)
+
+
+def collections_of_assistant(assistant: ChatAssistant) -> list[Collection]:
+    """Its live collections that who asks may see, by name."""
+    return list(Collection.objects.live().filter(pk__in=assistant.collection_ids).by_name())
+
+
+def _check(fields: AssistantFields) -> None:
+    if not fields.name.strip():
+        raise InvalidInput("name must hold at least one visible character; it is empty", field="name")
+    if not fields.collections:
+        raise InvalidInput("an assistant needs at least one collection; choose one", field="collections")
+    if fields.llm_model and fields.llm_model not in known_models():
+        raise InvalidInput(f"the chat model {fields.llm_model!r} is not set up; leave it empty", field="llm_model")
+    if len(fields.prompt) > PROMPT_CHARS_MAX:
+        raise InvalidInput(
+            f"prompt may have {PROMPT_CHARS_MAX:,} characters; this has {len(fields.prompt):,}", field="prompt"
+        )
+    too_long = [text for text in fields.starters if len(text) > STARTER_CHARS_MAX]
+    if len(fields.starters) > STARTERS_MAX or too_long:
+        raise InvalidInput(
+            f"there may be {STARTERS_MAX} starter questions of {STARTER_CHARS_MAX} characters, one a line",
+            field="starters",
+        )
+    for origin in fields.origins:
+        if not ORIGIN.fullmatch(origin):
+            raise InvalidInput(
+                f"an origin is a scheme and a host such as https://www.example.org, without a path; {origin!r} is none",
+                field="origins",
+            )
+
+
+def _free_slug(name: str) -> str:
+    base = slugify(name)[:70] or "assistant"
+    taken = set(ChatAssistant.objects.filter(slug__startswith=base).values_list("slug", flat=True))
+    return next(slug for slug in (base, *(f"{base}-{number}" for number in range(2, 10_000))) if slug not in taken)

@@ -1,0 +1,1 @@
+"""The Chat page: threads, questions, and the answer while it is written."""

@@ -1,0 +1,232 @@
+"""Threads of the chat: a new one, one with its messages, and what is done with it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django_htmx.http import push_url
+
+from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    refuse,
+    render_page,
+    whole_number,
+)
+from collections_app.models import Collection
+from ragd.errors import RagdError
+from retrieval_app.answerers.selection import has_chat_model
+from retrieval_app.chats.assistants import collections_of_assistant
+from retrieval_app.chats.exporting import as_json, as_markdown
+from retrieval_app.chats.threads import delete, rename, share
+from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
+from retrieval_app.pages.chat.questions import Keeper, Question, find_assistant, find_thread, read_question
+from retrieval_app.pages.forms import AskForm, initial_of
+from retrieval_app.pages.runs import describe_run
+
+PARTS = {"chat": "retrieval/chat/chat.html"}
+THREADS_LISTED = 50
+ASSISTANTS_OFFERED = 12
+EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/json")}
+WRITTEN_WITHIN_S = 600  # a run that is not stored after that is not being made any more
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message with what is shown of its run; {} where there is none. is_open: it may still be written."""
+
+    message: ChatMessage
+    shown: dict[str, Any]
+    is_open: bool = False
+
+
+@require_http_methods(["GET", "POST"])
+def chat(request: PageRequest) -> HttpResponse:
+    """A new thread. collection, q: what the form begins with. run: the thread of a run, else a form like its."""
+    collections = list(Collection.objects.live().by_name())
+    if request.method == "POST":
+        return _ask(request, collections, None)
+    run = _run_of(request)
+    if run and (message := ChatMessage.objects.filter(run_id=run.pk, thread__user=request.user).first()):
+        return redirect(message)
+    return show_part(request, describe_page(request, None, collections, run=run))
+
+
+@require_http_methods(["GET", "POST"])
+def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    """One's own thread, or one that somebody shares. edit: the message whose question is to be replaced."""
+    collections = list(Collection.objects.live().by_name())
+    if request.method == "POST":
+        return _ask(request, collections, find_thread(request, thread_id))
+    found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
+    return show_part(request, describe_page(request, found, collections))
+
+
+def show_part(request: PageRequest, context: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    """The page or its part, at the thread's address."""
+    response = render_page(request, "retrieval/chat/page.html", context, parts=PARTS, status=status)
+    thread = context["thread"]
+    return push_url(response, thread.get_absolute_url()) if thread and request.htmx else response
+
+
+def describe_page(
+    request: PageRequest,
+    thread: ChatThread | None,
+    collections: Sequence[Collection],
+    *,
+    run: QueryRun | None = None,
+    unstored: ChatMessage | None = None,
+) -> dict[str, Any]:
+    """What the page shows. run: whose question and settings the form begins with; None: those of the last message.
+
+    unstored: a message whose run could not be stored, to be shown this once.
+    """
+    is_own = thread is None or thread.user_id == request.user.pk
+    listed = [] if thread is None else thread.messages.all().with_runs()
+    for message in listed:
+        if unstored and message.pk == unstored.pk:
+            message.run = unstored.run
+    edited = _edited(request, listed) if is_own else None
+    last = next((message.run for message in reversed(listed) if message.run), None)
+    initial = initial_of(run) if run else _initial(request, collections, last)
+    if edited:
+        initial["query"] = edited.question
+    assistant = thread.assistant if thread else find_assistant(request.GET.get("assistant", ""))
+    if assistant:
+        initial["collection"] = [each.name for each in collections_of_assistant(assistant)]
+    return {
+        "thread": thread,
+        "assistant": assistant,
+        "assistants": [] if thread else ChatAssistant.objects.offered().by_name()[:ASSISTANTS_OFFERED],
+        "is_own": is_own,
+        "messages_shown": _shown(listed, {collection.name for collection in collections}),
+        "form": AskForm(initial=initial, collections=collections),
+        "replaces": edited,
+        "collections": collections,
+        "quotes_only": not has_chat_model(),
+        "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
+        "shared_threads": ChatThread.objects.filter(shared=True)
+        .exclude(user=request.user)
+        .select_related("user")
+        .newest_first()[:THREADS_LISTED],
+    }
+
+
+def _shown(listed: Sequence[ChatMessage], living: set[str]) -> list[ShownMessage]:
+    rows = []
+    for message in listed:
+        run = message.run
+        age_s = (timezone.now() - message.created_at).total_seconds()
+        shown = describe_run(run, lives=run.collection_name in living) if run else {}
+        rows.append(ShownMessage(message, shown, is_open=run is None and age_s < WRITTEN_WITHIN_S))
+    return rows
+
+
+def _ask(request: PageRequest, collections: list[Collection], thread: ChatThread | None) -> HttpResponse:
+    question = read_question(request, collections, thread)
+    status, failed = 422, None
+    if question.form.is_valid():
+        try:
+            run = question.ask(Keeper(question))
+        except (ServiceError, RagdError) as error:
+            status, failed = refuse(question.form, error), describe(error)[1].get("run_id")
+        else:
+            return _show_answer(request, collections, question, run)
+        if question.message:  # it failed after it was a message, which says why
+            return redirect(question.message)
+    context = describe_page(request, thread, collections)
+    context |= {"form": question.form, "failed_run": failed, "replaces": question.replaces}
+    return show_part(request, context, status=status)
+
+
+def _show_answer(
+    request: PageRequest, collections: list[Collection], question: Question, run: QueryRun
+) -> HttpResponse:
+    message = question.message
+    assert message is not None
+    if run.pk and not request.htmx:
+        return redirect(message)
+    message.run = run
+    context = describe_page(request, message.thread, collections, unstored=None if run.pk else message)
+    return show_part(request, context)
+
+
+def _edited(request: PageRequest, listed: Sequence[ChatMessage]) -> ChatMessage | None:
+    pk = whole_number(request.GET.get("edit"))
+    return next((message for message in listed if message.pk == pk), None)
+
+
+def _run_of(request: PageRequest) -> QueryRun | None:
+    try:
+        requested = uuid.UUID(request.GET.get("run", ""))
+    except ValueError:
+        return None
+    found: QueryRun = find_or_404(QueryRun.objects.all(), pk=requested)
+    return found
+
+
+def _initial(request: PageRequest, collections: Sequence[Collection], last: QueryRun | None) -> dict[str, Any]:
+    """The settings of the last answer; else the collections that the address names, else those that this person
+    used last, else the first."""
+    if last is not None:
+        return initial_of(last) | {"query": ""}
+    names = [collection.name for collection in collections]
+    chosen = [name for name in request.GET.getlist("collection") if name in names]
+    if not chosen:
+        used = QueryRun.objects.filter(user=request.user, collection_name__in=names).newest_first()
+        newest = used.first()
+        chosen = newest.collection_names if newest else names[:1]
+    return {"collection": chosen, "query": request.GET.get("q", "")}
+
+
+@require_POST
+def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    found = find_thread(request, thread_id)
+    with RefusalMessages(request):
+        rename(found, request.POST.get("title", ""))
+    return redirect(found)
+
+
+@require_POST
+def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    """shared=on lets the others read it; anything else ends that."""
+    found = find_thread(request, thread_id)
+    is_shared = request.POST.get("shared") == "on"
+    share(found, shared=is_shared, actor=request.user)
+    done = gettext("Thread shared.") if is_shared else gettext("Sharing stopped.")
+    messages.success(request, done)
+    return redirect(found)
+
+
+@require_http_methods(["GET", "POST"])
+def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    found = find_thread(request, thread_id)
+    if request.method == "POST":
+        delete(found, actor=request.user)
+        messages.success(request, gettext("Thread deleted."))
+        return redirect("retrieval:chat")
+    return render_page(request, "retrieval/chat/delete.html", {"thread": found})
+
+
+@require_GET
+def export_thread(request: PageRequest, thread_id: uuid.UUID, extension: str) -> HttpResponse:
+    """extension: md or json."""
+    found = find_or_404(ChatThread.objects.readable_by(request.user), pk=thread_id)
+    write, media_type = EXPORTS[extension]
+    body = write(found, found.messages.all().with_runs())
+    name = f"{slugify(found.title)[:60] or 'thread'}.{extension}"
+    headers = {"Content-Disposition": content_disposition_header(True, name)}
+    return HttpResponse(body, content_type=f"{media_type}; charset=utf-8", headers=headers)

@@ -1,0 +1,138 @@
+// The Chat page: the answer grows while it is written, and can be stopped. Without this file the form is sent as any.
+"use strict";
+
+(() => {
+  const broken = () => gettext("Connection lost. The answer is kept in the thread: reload the page in a moment.");
+  const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "chat" };
+  let stopping = null; // an AbortController while an answer is read
+
+  async function* eventsOf(response) {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let waiting = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const blocks = (waiting + value).split("\n\n");
+      waiting = blocks.pop();
+      for (const block of blocks) {
+        const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(block) ?? [];
+        if (name) yield [name, JSON.parse(data)];
+      }
+    }
+  }
+
+  const parse = (html) => document.importNode(new DOMParser().parseFromString(html, "text/html").body, true).childNodes;
+
+  // the thread as it stands; what was typed meanwhile stays
+  async function show(href) {
+    const typed = find("#composer textarea")?.value ?? "";
+    await htmx.ajax("GET", href, { target: "#chat", swap: "outerHTML" });
+    const area = find("#composer textarea");
+    if (!area) return;
+    if (typed) area.value = typed;
+    area.focus({ preventScroll: true });
+  }
+
+  // the message takes the place of the one that it replaces, and of those after it
+  function begin(chat, form, html, submitter) {
+    const replaced = ["retry", "literal"].includes(submitter?.name) ? submitter.value : form.elements.edit?.value;
+    const first = replaced && find(`#message-${replaced}`, chat);
+    if (first) while (first.nextElementSibling) first.nextElementSibling.remove();
+    first?.remove();
+    const messages = find("[data-messages]", chat);
+    if (!find(".message", messages)) messages.replaceChildren();
+    messages.append(...parse(html));
+    htmx.process(messages);
+    find("[data-answering]", messages).scrollIntoView({ block: "start" });
+    find("textarea", form).value = "";
+    find("[data-failed]", form).hidden = true;
+    return find("[data-growing]", messages);
+  }
+
+  function fail(form, message) {
+    const banner = find("[data-failed]", form);
+    find("[data-why]", banner).textContent = message;
+    banner.hidden = false;
+  }
+
+  async function read(chat, form, response, submitter, place) {
+    let growing = null;
+    for await (const [name, data] of eventsOf(response)) {
+      if (name === "search_results") {
+        place.href = data.href;
+        growing = begin(chat, form, data.html, submitter);
+      } else if (name === "answer") growing.replaceChildren(...parse(data.html));
+      else if (name === "stage") find("[data-stage]", form).textContent = data.text;
+      else if (name === "final") return data.href && show(data.href);
+      else if (name === "error") return place.href ? show(place.href) : fail(form, data.error.message);
+    }
+    return fail(form, broken());
+  }
+
+  function setBusy(chat, busy) {
+    if (busy) chat.dataset.streaming = "";
+    else delete chat.dataset.streaming;
+    findAll("button[type=submit]", chat).forEach((button) => { button.disabled = busy; });
+    findAll("[data-stop]", chat).forEach((button) => { button.hidden = !busy; });
+    if (busy) return;
+    find("[data-writing]", chat)?.remove();
+    find("[aria-busy]", chat)?.removeAttribute("aria-busy");
+  }
+
+  on("click", "[data-stop]", () => stopping?.abort());
+
+  document.addEventListener("htmx:confirm", async (event) => {
+    const form = event.detail.elt;
+    const submitter = event.detail.triggeringEvent?.submitter;
+    if (!form.matches?.("form[data-stream]") || submitter?.value === "search") return;
+    event.preventDefault();
+    const chat = form.closest("#chat");
+    const body = new FormData(form, submitter);
+    const place = { href: "" };
+    stopping = new AbortController();
+    setBusy(chat, true);
+    try {
+      const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS, signal: stopping.signal });
+      const streams = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
+      if (streams) await read(chat, form, response, submitter, place);
+      else if (!goToLogin(response)) {
+        const html = response.ok ? "" : await response.text();
+        setBusy(chat, false);
+        if (response.headers.get("Ragd-Part") === "chat") htmx.swap(chat, html, { swapStyle: "outerHTML" });
+        else event.detail.issueRequest(true); // the page itself says what is wrong, or answers all at once
+      }
+    } catch (error) {
+      if (error.name === "AbortError") {
+        if (place.href) show(place.href); // what was written until then
+      } else fail(form, place.href ? broken() : gettext("The server is not responding. Try again in a moment."));
+    } finally {
+      stopping = null;
+      setBusy(chat, false);
+    }
+  });
+
+  // Enter asks; with Shift, or while a character is being composed, it does not
+  on("keydown", "#composer textarea", (area, event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    if (!stopping) area.form.requestSubmit();
+  });
+
+  on("change", "#composer [name=collection]", (box) => {
+    const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.value).join(", ");
+    find("[data-chosen]", box.form).textContent = chosen || gettext("Choose a collection");
+  });
+
+  // the switch for details holds on every thread of this browser
+  const showDetails = (shown) => {
+    document.documentElement.toggleAttribute("data-details-shown", shown);
+    findAll("[data-details]").forEach((box) => { box.checked = shown; });
+  };
+  const recall = () => showDetails(localStorage.getItem("chat-details") === "on");
+  on("change", "[data-details]", (box) => {
+    localStorage.setItem("chat-details", box.checked ? "on" : "off");
+    showDetails(box.checked);
+  });
+  document.addEventListener("htmx:load", recall);
+  recall();
+})();

@@ -1,0 +1,175 @@
+"""Threads of the chat are their owner's; a shared one is read by those who may read all its collections, no further."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.access_context import using_access
+from collections_app.domain.permissions import Role
+from collections_app.models import AuditEvent, Collection, RoleGrant
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.governance.access import access_of_user
+from collections_app.services.governance.document_access import set_access
+from evaluation_app.erasure.documents import erase_document
+from evaluation_app.erasure.persons import erase_person
+from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
+from retrieval_app.runs.query_pipeline import delete_old_runs
+
+pytestmark = pytest.mark.django_db
+SECRET = "obsidianite"
+
+
+def client_of(user: User) -> Client:
+    made = Client()
+    made.force_login(user)
+    return made
+
+
+@pytest.fixture
+def people() -> dict[str, User]:
+    """ada and bob may ask in nature; only ada in vault; root is an administrator of all."""
+    found = {name: User.objects.create_user(name) for name in ("ada", "bob")}
+    found["root"] = User.objects.create_superuser("root")
+    for name in ("nature", "vault"):
+        collection = create_collection(name=name)
+        ingest_text(collection, f"{name}.md", f"# {name}\n\nThe {SECRET} of {name} lies below the old house.")
+        grants = [found["ada"], found["bob"]] if name == "nature" else [found["ada"]]
+        for user in grants:
+            RoleGrant.objects.create(user=user, collection_id=collection.pk, role=Role.ASKER)
+    return found
+
+
+@pytest.fixture
+def thread(people: dict[str, User]) -> ChatThread:
+    """Of ada, with one question on nature."""
+    form = {"collection": "nature", "query": f"Where does the {SECRET} lie?"}
+    assert client_of(people["ada"]).post("/chat/", form).status_code == 302
+    return ChatThread.objects.get()
+
+
+def ask(people: dict[str, User], thread: ChatThread, collection: str) -> None:
+    form = {"collection": collection, "query": f"And the {SECRET} of {collection}?"}
+    assert client_of(people["ada"]).post(thread.get_absolute_url(), form).status_code == 302
+
+
+def sees(user: User, thread: ChatThread) -> tuple[bool, int, int, int]:
+    """(the page shows the secret, threads, messages and runs that the database gives to them)."""
+    pages = [client_of(user).get(f"{thread.get_absolute_url()}{end}") for end in ("", "thread.md", "thread.json")]
+    assert len({page.status_code for page in pages}) == 1
+    assert len({SECRET in page.content.decode() for page in pages}) == 1
+    shown = SECRET in pages[0].content.decode() and pages[0].status_code == 200
+    with using_access(access_of_user(user)):
+        return shown, ChatThread.objects.count(), ChatMessage.objects.count(), QueryRun.objects.count()
+
+
+def test_a_thread_is_read_by_its_owner_until_it_is_shared(people: dict[str, User], thread: ChatThread) -> None:
+    ada, bob, root = people["ada"], people["bob"], people["root"]
+    assert sees(ada, thread) == (True, 1, 1, 1)
+    assert sees(bob, thread) == (False, 0, 0, 0)
+    assert sees(root, thread)[0] is False, "administrators of all collections do not read threads either"
+    for act in ("rename", "share", "delete"):
+        assert (
+            client_of(bob).post(f"{thread.get_absolute_url()}{act}/", {"title": "x", "shared": "on"}).status_code == 404
+        )
+
+    client_of(ada).post(f"{thread.get_absolute_url()}share/", {"shared": "on"})
+    event = AuditEvent.objects.get(action="thread.share")
+    assert event.actor_name == "ada"
+    assert sees(bob, thread) == (True, 1, 1, 1)
+    assert sees(root, thread)[0] is True
+    assert client_of(bob).post(thread.get_absolute_url(), {"collection": "nature", "query": "x"}).status_code == 404
+    with using_access(access_of_user(bob)):
+        assert ChatThread.objects.update(title="mine") == ChatMessage.objects.update(question="mine") == 0
+
+    set_access(Collection.objects.get(name="nature"), ["nature.md"], users=[ada.pk])
+    assert sees(bob, thread)[3] == 0, "the answer goes with the document"
+    ask(people, thread, "vault")
+    assert sees(bob, thread) == (False, 0, 0, 0), "a collection came that bob may not read"
+    assert sees(ada, thread)[:3] == (True, 1, 2)
+
+
+def test_a_thread_is_renamed_exported_and_deleted_by_its_owner(people: dict[str, User], thread: ChatThread) -> None:
+    ada = client_of(people["ada"])
+    ada.post(f"{thread.get_absolute_url()}rename/", {"title": "  Old   house "})
+    ada.post(f"{thread.get_absolute_url()}rename/", {"title": " "})
+    thread.refresh_from_db()
+    assert thread.title == "Old house"
+    body = json.loads(ada.get(f"{thread.get_absolute_url()}thread.json").content)
+    run = QueryRun.objects.get()
+    assert [(row["run_id"], row["answer"]) for row in body["messages"]] == [(str(run.pk), run.answer)]
+    lines = ada.get(f"{thread.get_absolute_url()}thread.md").content.decode().splitlines()
+    assert lines[0] == "# Old house" and [line[:2] for line in lines].count("1.") == 1
+    assert ada.post(f"{thread.get_absolute_url()}delete/").status_code == 302
+    assert not ChatThread.objects.exists() and not ChatMessage.objects.exists() and QueryRun.objects.count() == 1
+
+
+def test_editing_a_question_replaces_what_came_after_it(people: dict[str, User], thread: ChatThread) -> None:
+    ask(people, thread, "nature")
+    first, second = ChatMessage.objects.order_by("position")
+    edited = {"collection": "nature", "query": "What is below the house?", "edit": first.pk}
+    client_of(people["ada"]).post(thread.get_absolute_url(), edited)
+    kept = ChatMessage.objects.get()
+    assert (kept.question, kept.position) == ("What is below the house?", 0) and kept.pk not in (first.pk, second.pk)
+    refused = client_of(people["ada"]).post(thread.get_absolute_url(), edited | {"query": ""})
+    assert refused.status_code == 404, "a message that was replaced is not replaced again"
+    wrong = client_of(people["ada"]).post(thread.get_absolute_url(), edited | {"edit": kept.pk, "query": " "})
+    assert wrong.status_code == 422 and ChatMessage.objects.get() == kept
+
+
+def test_threads_go_with_their_runs_and_with_their_person(people: dict[str, User], thread: ChatThread) -> None:
+    ask(people, thread, "nature")
+    first = ChatMessage.objects.order_by("position")[0]
+    moment = timezone.now() - timedelta(days=40)
+    QueryRun.objects.filter(pk=first.run_id).update(created_at=moment)
+    assert delete_old_runs(30) == 1
+    assert ChatMessage.objects.count() == 1
+    erase_person(people["ada"])
+    assert not ChatThread.objects.exists() and not ChatMessage.objects.exists()
+
+
+def test_several_collections_are_asked_at_once_as_far_as_each_may_be(people: dict[str, User]) -> None:
+    ada, bob = people["ada"], people["bob"]
+    nature, vault = (Collection.objects.get(name=name) for name in ("nature", "vault"))
+    form = {"collection": ["nature", "vault"], "query": f"Where does the {SECRET} lie?"}
+    assert client_of(bob).post("/chat/", form).status_code == 422
+    assert not QueryRun.objects.exists()
+
+    assert client_of(ada).post("/chat/", form).status_code == 302
+    run = QueryRun.objects.get()
+    thread = ChatThread.objects.get()
+    assert run.collection_names == ["nature", "vault"] and thread.collection_ids == sorted([nature.pk, vault.pk])
+    found = {(result.get("collection", ""), result["doc_id"]) for result in run.results}
+    assert found == {("", "nature.md"), ("vault", "vault.md")}
+    assert [result["rank"] for result in run.results] == list(range(1, len(run.results) + 1))
+    assert run.elsewhere == {str(vault.pk): {"name": "vault", "keys": ["vault.md#0"]}}
+    noted = RetrievedChunk.objects.values_list("collection_id", "doc_id")
+    assert set(noted) == {(nature.pk, "nature.md"), (vault.pk, "vault.md")}
+    page = client_of(ada).get(thread.get_absolute_url()).content.decode()
+    assert "/collections/vault/documents/vault.md/" in page and "/collections/nature/documents/nature.md/" in page
+    again = client_of(ada).get(f"/runs/{run.pk}/")
+    assert again.status_code == 200
+
+    # whoever sees the runs of one of them alone sees neither the run nor its spans
+    RoleGrant.objects.create(user=bob, collection_id=nature.pk, role=Role.ADMINISTRATOR)
+    ChatThread.objects.update(shared=True)
+    assert sees(bob, thread) == (False, 0, 0, 0)
+    assert client_of(bob).get(f"/runs/{run.pk}/").status_code == 404
+    RoleGrant.objects.create(user=bob, collection_id=vault.pk, role=Role.EVALUATOR)
+    assert sees(bob, thread) == (True, 1, 1, 1)
+    set_access(vault, ["vault.md"], users=[ada.pk])
+    assert sees(bob, thread)[3] == 0
+
+    Collection.objects.filter(pk=vault.pk).update(security={"action": "redact"})
+    assert QueryRun.objects.count() == 1 and client_of(ada).post("/chat/", form).status_code == 302
+    assert QueryRun.objects.latest("created_at").collection_name == "vault", "whose guardrails hold for the answer"
+    Collection.objects.filter(pk=nature.pk).update(security={"action": "refuse"})
+    assert client_of(ada).post("/chat/", form).status_code == 422
+    erase_document(vault, "vault.md")
+    assert not QueryRun.objects.exists() and not ChatThread.objects.exists()

@@ -1,0 +1,83 @@
+"""The chat in a browser: the answer grows as Markdown, can be stopped, edited, tried again; the thread stays."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+from pytest_django import Settings
+
+from tests.browser.conftest import Visit
+from tests.fakes.faults import cut_short
+from tests.fakes.openai_server import OpenAIServer, openai_server
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+__all__ = ["openai_server"]
+
+
+def test_a_thread_of_questions(
+    visit: Visit, nature: Collection, openai_server: OpenAIServer, settings: Settings
+) -> None:
+    settings.RAGD_LLM_BASE_URL = openai_server.base_url
+    settings.RAGD_LLM_API_KEY = openai_server.api_key
+    written = threading.Event()
+    pieces = ["The coast", " redwood [1]", " is the **tallest", " <b>tree</b>**.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"]
+    openai_server.chat_reply = lambda messages: "".join(pieces)
+    openai_server.pause = lambda sent: None if sent < 7 else written.wait(20)
+    page = visit.go("/ask/?q=Which+tree+is+the+tallest%3F")
+    page.get_by_label("Question").press("Enter")
+
+    growing = page.locator("[data-growing]")
+    # the first request also loads the SDK, which takes seconds on a busy machine; the rest is held for 20
+    expect(growing).to_contain_text("The coast redwood", timeout=15_000)
+    expect(growing.locator(".cite")).to_have_text("1")
+    expect(growing).not_to_contain_text("*")
+    expect(page.locator(".source").first).to_be_visible()
+    expect(page.get_by_role("button", name="Ask", exact=True)).to_be_disabled()
+    assert visit.violations() == []
+    written.set()
+    expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
+    expect(page.locator(".answer strong")).to_have_text("tallest <b>tree</b>")
+    expect(page.locator(".answer td")).to_have_text(["1", "2"])
+    expect(page.locator("#threads li")).to_have_count(1)
+    assert visit.violations() == []
+
+    # stopped: what was written until then is the answer
+    stopped, openai_server.chat_reply = threading.Event(), lambda messages: "Old trees [1]. " * 400
+    openai_server.pause = lambda sent: None if sent < 6 else stopped.wait(0.05)
+    page.get_by_label("Question").fill("And which is the oldest?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("[data-growing]")).to_contain_text("Old trees")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".message").nth(1)).to_contain_text("Stopped", timeout=30_000)
+    assert len(page.locator(".message .answer").nth(1).inner_text()) < 5000
+    stopped.set()
+
+    # the model fails: quotations, and it can be tried again
+    openai_server.pause = lambda sent: None
+    openai_server.script(cut_short(4))
+    page.get_by_text("Retrieval settings").click()
+    page.get_by_label(re.compile("as typed")).check()  # else the model would be asked for the question first
+    page.get_by_label("Question").fill("Which tree is the tallest?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.get_by_role("alert").filter(has_text="broke off")).to_be_visible()
+    expect(page.locator(".message").nth(2).locator(".answer .cite").first).to_be_visible()
+    openai_server.chat_reply = lambda messages: "It is the redwood [1]."
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".message").nth(2).locator(".answer")).to_contain_text("It is the redwood")
+    expect(page.locator(".message")).to_have_count(3)
+
+    # an edited question replaces what came after it
+    page.locator(".message").first.get_by_label("Edit message").click()
+    expect(page.get_by_label("Question")).to_have_value("Which tree is the tallest?")
+    page.get_by_label("Question").fill("Which tree is tall?")
+    page.get_by_label("Question").press("Enter")
+    expect(page.locator(".message")).to_have_count(1)
+    expect(page.locator(".question")).to_have_text("Which tree is tall?")
+    for theme, width in (("light", 1360), ("dark", 360)):
+        visit.look(theme, width)  # type: ignore[arg-type]
+        assert visit.violations() == [] and visit.overflow_px() <= 0
