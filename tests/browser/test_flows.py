@@ -40,7 +40,8 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     expect(page.locator("#documents-tally")).to_have_text("2")
 
     page.get_by_role("link", name=re.compile("^Documents")).click()
-    expect(page.locator("#documents tbody tr")).to_have_count(2)
+    expect(page.locator("#documents tbody tr")).to_have_count(3)
+    expect(page.locator("#documents tbody tr").filter(has_text="Failed")).to_contain_text("broken.pdf")
     page.get_by_role("link", name=re.compile("^Jobs")).click()
     expect(page.locator("#jobs tbody tr")).to_have_count(3)
     expect(page.get_by_text("Failed", exact=True).last).to_be_visible()
