@@ -268,7 +268,7 @@ PLACES = (
                 "collections:appearance",
                 gettext_noop("Appearance"),
                 "light",
-                words="theme dark language time zone",
+                words="theme language time zone",
                 group=gettext_noop("Account"),
                 about=gettext_noop("Theme, language and time zone."),
             ),

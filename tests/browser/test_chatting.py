@@ -44,6 +44,7 @@ def test_a_thread_of_questions(
     expect(page.locator(".answer strong")).to_have_text("tallest <b>tree</b>")
     expect(page.locator(".answer td")).to_have_text(["1", "2"])
     expect(page.locator("#threads li")).to_have_count(1)
+    expect(page.locator("#thread-crumb")).to_have_text("Which tree is the tallest?")
     assert visit.violations() == []
 
     # stopped: what was written until then is the answer

@@ -47,7 +47,7 @@ def test_pages_are_readable_and_bars_open_their_questions(visit: Visit, pages: l
 
     visit.look("light", 1280)
     page = visit.go(pages[2])
-    bar = page.locator("#distributions a", has=page.locator("title", has_text="0.25 to 0.30: 1"))
+    bar = page.locator("#distributions a[data-readout*='0.25 to 0.30: 1']")
     bar.locator(".bar").click()
     page.wait_for_url("**measure=completeness**")
     assert page.locator("#questions tbody th a").all_inner_texts() == ["Which animal is the largest?"]
