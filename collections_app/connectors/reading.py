@@ -29,7 +29,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
 
 def read_xml(content: bytes, what: str) -> ElementTree.Element:
     """The root of a document. what: names it in errors. Raises SourceError, also for one that declares a type."""
-    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content or b"\0" in content:  # NUL: UTF-16, which would hide them
         raise SourceError("unexpected_answer", f"{what} declares a document type, so it is not read")
     try:
         return ElementTree.fromstring(content)  # noqa: S314 - entities were refused above

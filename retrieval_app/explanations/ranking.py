@@ -54,7 +54,7 @@ def explain(
     and arithmetic (see `retrieval_app.explanations.score_arithmetic.row_arithmetic`), with highlights: [start, end,
     lexeme] in content and in context. words: what each word of the query counts. losses: see
     `retrieval_app.explanations.dropped_candidates.DroppedCandidate`.
-    links: by key, how a hop found a chunk: {hop, term, doc_id, chunk_index}.
+    links, where the plan has hops: by key, how a hop found a chunk: {hop, term, doc_id, chunk_index}.
     approximate: both vector lists where the collection has an HNSW index, else None. statements: the SQL that ran, each
     with its plan; analyze has the database run them again and measure.
     as_of: of the collection as it was then. Raises what `retrieve_detailed` and `read_as_of` raise.
@@ -85,8 +85,10 @@ def hide_texts(explanation: dict[str, Any], collection: Collection) -> dict[str,
         start = stored.get(key, "").find(text)  # a piece of what is hidden holds no half of a secret
         visible = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
         spans.append({**span, "content": visible})
-    links = {key: link | {"term": policy.show(link["term"])} for key, link in explanation["links"].items()}
-    return explanation | {"spans": spans, "links": links}
+    shown = explanation | {"spans": spans}
+    if "links" in explanation:
+        shown["links"] = {key: link | {"term": policy.show(link["term"])} for key, link in explanation["links"].items()}
+    return shown
 
 
 @dataclass
@@ -148,7 +150,7 @@ class _Explanation:
             "candidates": candidates,
             "words": [word.as_dict() for word in self.words],
             "losses": [loss.as_dict() for loss in losses],
-            "links": {f"{doc_id}#{index}": asdict(link) for (doc_id, index), link in retrieval.links.items()},
+            **({"links": _links(retrieval)} if self.plan.hops > 1 else {}),
             "spans": retrieval.spans,
             "tokens_before": retrieval.tokens_before,
             "tokens_after": retrieval.tokens_after,
@@ -295,6 +297,10 @@ def columns_of(retrieval: Retrieval, plan: RetrievePlan) -> list[dict[str, Any]]
         columns.append({"name": name, "score_kind": kind, "size": len(rows), "rows": rows})
         locations[name] = {row["key"]: row["rank"] for row in rows}
     return columns
+
+
+def _links(retrieval: Retrieval) -> dict[str, dict[str, Any]]:
+    return {f"{doc_id}#{index}": asdict(link) for (doc_id, index), link in retrieval.links.items()}
 
 
 def _row(candidate: Candidate, rank: int, sources: Mapping[str, Mapping[str, int]], column: str) -> dict[str, Any]:

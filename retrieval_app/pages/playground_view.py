@@ -239,7 +239,7 @@ def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | N
         "key": key,
         "ranks": positions,
         "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
-        "link": explanation["links"].get(key),
+        "link": explanation.get("links", {}).get(key),
         "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
         "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),
         "context_pieces": mark_pieces(candidate["context"], candidate["highlights"]["context"]),

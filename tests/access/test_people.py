@@ -149,9 +149,10 @@ def test_sharing_is_for_administrators_of_the_collection(ada: User, nature: Coll
     people.grant(ada, Role.CURATOR, nature)
     client, address = client_of(ada), "/collections/nature/sharing/"
     assert client.get(address).status_code == 403
-    assert not has(client.get("/collections/nature/"), f'a[href="{address}"]')
+    settings = "/collections/nature/settings/"
+    assert not has(client.get(settings), f'a[href="{address}"]')
     people.replace_role(ada, Role.ADMINISTRATOR, nature)
-    assert has(client.get("/collections/nature/"), f'a[href="{address}"]')
+    assert has(client.get(settings), f'a[href="{address}"]')
     assert client.post(address, {"holder": "nobody", "role": "viewer"}).status_code == 422
     assert tones(client.post(address, {"holder": "bob", "role": "viewer"}, follow=True)) == ["good"]
     assert tones(client.post(address, {"holder": "bob", "role": "asker"}, follow=True)) == ["good"]

@@ -39,7 +39,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     expect(page.locator("#collection-facts")).to_contain_text("2 documents")
     expect(page.locator("#documents-tally")).to_have_text("2")
 
-    page.get_by_role("link", name=re.compile("^Documents")).click()
+    page.get_by_role("link", name=re.compile(r"^Documents \d")).click()
     expect(page.locator("#documents tbody tr")).to_have_count(3)
     expect(page.locator("#documents tbody tr").filter(has_text="Failed")).to_contain_text("broken.pdf")
     page.get_by_role("link", name=re.compile("^Jobs")).click()

@@ -56,10 +56,13 @@ def test_what_failed_is_retried(jobs: list[IngestJob]) -> None:
         run_job(job.pk)
     with pytest.raises(CommandError, match="needs --collection or --batch"):
         run("jobs", "--retry-failed")
+    assert run_json("jobs", "--collection", "notes", "--retry-failed")["retried_failed"] == 0, "it is broken for good"
+    IngestJob.objects.filter(state="failed").update(error_type="unavailable")
     assert run_json("jobs", "--collection", "notes", "--retry-failed")["retried_failed"] == 1
     jobs[1].refresh_from_db()
     assert jobs[1].state == "queued"
     run_job(jobs[1].pk)
+    IngestJob.objects.filter(state="failed").update(error_type="unavailable")
     assert run_json("jobs", "--batch", str(jobs[1].batch_id), "--retry-failed")["retried_failed"] == 1
 
 

@@ -118,4 +118,4 @@ def test_a_container_that_ends_too_early_is_broken_and_no_archive() -> None:
     with pytest.raises(ParseError) as caught:
         parse(builders.make_docx()[:200], "report.docx")
     assert caught.value.kind == "broken"
-    assert "cut off" in caught.value.message
+    assert "damaged" in caught.value.message

@@ -49,10 +49,10 @@ def test_what_is_missing_is_named_in_the_frame(
 
 def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(client: Client, db: None) -> None:
     for headers in ({"HX-Request": "true"}, {"Accept": "text/event-stream"}):
-        response = client.post("/ask/stream/", {"question": "Why?"}, headers=headers)
+        response = client.post("/chat/stream/", {"question": "Why?"}, headers=headers)
         assert (response.status_code, response.headers["Ragd-Login"]) == (401, "/accounts/login/")
     checked = Client(enforce_csrf_checks=True)
-    assert checked.post("/ask/stream/", headers={"HX-Request": "true"}).status_code == 401
+    assert checked.post("/chat/stream/", headers={"HX-Request": "true"}).status_code == 401
     page = "/collections/nature/?state=archived"
     sent = client.post("/collections/nature/change/", headers={"Referer": f"http://testserver{page}"})
     assert sent["Location"] == f"/accounts/login/?{urlencode({'next': page}, safe='/')}"

@@ -105,7 +105,7 @@ def plain_pages() -> Iterator[str]:
 
 
 NO_PAGES = ("admin-internals", "theme", "check", "ask-stream", "retry-failed", "try-rules", "switcher", "filter-completions",
-            "span-completions", "spans-export", "evidence", "model-add")  # fmt: skip
+            "span-completions", "spans-export", "evidence", "model-add", "chat-stream", "list-view", "guide")  # fmt: skip
 
 
 def outside() -> list[Path]:
