@@ -93,13 +93,20 @@ class Newcomer:
     def ask(self, collection: str, question: str) -> None:
         """On the page where questions are asked, whichever control chooses the collection there."""
         self.place(re.compile("^(Chat|Ask)$"))
-        chooser = self.page.locator("select[name=collection]")
-        if chooser.count() and chooser.evaluate("it => it.selectedOptions[0]?.text") != collection:
-            chooser.select_option(label=collection)
-            self.tasks[-1].fields += 1
-        elif self.page.get_by_role("checkbox", name=collection).count():
-            self.page.get_by_role("checkbox", name=collection).set_checked(True)
-            self.tasks[-1].clicks += 1
+        until = time.monotonic() + PATIENCE_S
+        while not self.page.get_by_label(re.compile("Question|Message")).count() and time.monotonic() < until:
+            time.sleep(1)  # there is no collection yet: the sample is on its way
+            self.page.reload()
+        chosen = self.page.locator("[data-chosen]")
+        if chosen.inner_text() != collection:
+            chosen.click()
+            for name in {collection, *chosen.inner_text().split(", ")}:
+                box = self.page.get_by_role("checkbox", name=name, exact=True)
+                if box.count():
+                    box.set_checked(name == collection)
+                    self.tasks[-1].clicks += 1
+            chosen.click()
+            self.tasks[-1].clicks += 2
         self.fill(re.compile("Question|Message"), question)
         self.click("button", re.compile("^(Ask|Send)$"))
 
