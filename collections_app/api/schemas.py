@@ -63,6 +63,8 @@ class Failure(Schema):
 
 
 OpenRole = Literal["", "viewer", "asker", "curator", "evaluator", "administrator"]
+TITLE = "its display name; '' for its name"
+STARTERS = "questions to begin with"
 OPEN_ROLE = "the role that everybody who is logged in has in it; empty: it is private to those who have a role"
 
 
@@ -90,7 +92,9 @@ class CollectionRequest(Request):
         description="auto, which is the default: keyword search by each document's language; or a PostgreSQL text "
         "search configuration for all of them, such as english or simple",
     )
+    title: str = Field("", description=TITLE)
     description: str = ""
+    starters: list[str] = Field([], description=STARTERS)
     open_role: OpenRole = Field("", description=OPEN_ROLE)
 
 
@@ -123,7 +127,9 @@ class SecurityRequest(Request):
 class CollectionChanges(Request):
     """What is left out stays. hybrid_enabled and language can be changed only while the collection is empty."""
 
+    title: str | None = Field(None, description=TITLE)
     description: str | None = None
+    starters: list[str] | None = Field(None, description=STARTERS)
     chunk_policy: ChunkPolicyRequest | None = None
     retention: RetentionRequest | None = None
     security: SecurityRequest | None = None
@@ -144,7 +150,9 @@ class CollectionBrief(Schema):
 
 
 class CollectionDetail(CollectionBrief):
+    title: str = Field(description=TITLE)
     description: str
+    starters: list[str] = Field(description=STARTERS)
     language: str
     chunk_policy: Stored[ChunkPolicy] = Field(description="the policy that holds for new documents")
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")

@@ -15,7 +15,9 @@ from ragd.types import canonical_json
 NAME_MAX_CHARS = 128
 DOC_ID_MAX_CHARS = 512
 TITLE_MAX_CHARS = 500
+COLLECTION_TITLE_MAX_CHARS = 200
 LABEL_MAX_CHARS = 200
+STARTERS_MAX, STARTER_CHARS_MAX = 8, 200
 TAGS_MAX = 100
 TAG_MAX_CHARS = 200
 METADATA_MAX_BYTES = 65_536
@@ -71,12 +73,28 @@ def doc_id_from_name(name: str) -> str:
     return check_doc_id("/".join(selected)[:DOC_ID_MAX_CHARS].strip())
 
 
-def clean_title(title: str) -> str:
-    """One line of at most 500 characters."""
+def clean_title(title: str, longest: int = TITLE_MAX_CHARS) -> str:
+    """The display name of a document: one line, of at most 500 characters unless another number is given."""
     cleaned = clean_line(title)
-    if len(cleaned) > TITLE_MAX_CHARS:
+    if len(cleaned) > longest:
+        raise InvalidInput(f"title must have at most {longest} characters; this one has {len(cleaned)}", field="title")
+    return cleaned
+
+
+def clean_collection_title(title: str) -> str:
+    """The display name of a collection: one line of at most 200 characters."""
+    return clean_title(title, COLLECTION_TITLE_MAX_CHARS)
+
+
+def clean_starters(starters: Iterable[str]) -> list[str]:
+    """Questions to begin with: one line each, without blanks and repeats, in the order given."""
+    cleaned = list(dict.fromkeys(text for text in map(clean_line, starters) if text))
+    if len(cleaned) > STARTERS_MAX or any(len(text) > STARTER_CHARS_MAX for text in cleaned):
+        longest = max(map(len, cleaned))
         raise InvalidInput(
-            f"title must have at most {TITLE_MAX_CHARS} characters; this one has {len(cleaned)}", field="title"
+            f"there may be {STARTERS_MAX} starter questions of {STARTER_CHARS_MAX} characters, one a line; "
+            f"there are {len(cleaned)}, the longest of {longest}",
+            field="starters",
         )
     return cleaned
 

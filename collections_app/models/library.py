@@ -68,10 +68,12 @@ class Collection(models.Model):
     "allow_overrides": bool}; {} is flag: findings are recorded and nothing else happens. open_role: the role that
     everybody who is logged in has in it, "" for none: then it is private to those who were granted a role.
     access_from: the key of metadata whose value names the groups and users that may read a document, "" for none.
+    title: what people call it, "" for its name. starters: questions to begin with.
     """
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(db_collation="C")
+    title = models.TextField(default="", blank=True, db_default="")
     description = models.TextField(default="", blank=True)
     embed_model = models.TextField()
     embed_dims = models.IntegerField()
@@ -82,6 +84,7 @@ class Collection(models.Model):
     generation = models.IntegerField(default=1)
     retention = models.JSONField(default=dict, blank=True)
     security = models.JSONField(default=dict, blank=True)
+    starters = ArrayField(models.TextField(), default=list, blank=True, db_default=[])
     open_role = models.TextField(default="", blank=True, db_default="")
     access_from = models.TextField(default="", blank=True, db_default="")
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -97,6 +100,11 @@ class Collection(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.title or self.name
 
 
 UNKNOWN_LANGUAGE = "unknown"

@@ -36,13 +36,13 @@ from collections_app.services.generations.list_weights import submit_measurement
 from collections_app.services.generations.recall_probes import last_probe, recall_warning, submit_probe
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
-from collections_app.views.forms.collections import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
+from collections_app.views.forms.collections import SAID, CollectionForm, CollectionSettingsForm, DeleteCollectionForm
 from ragd.store.store import partition_name
 from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
 SWITCHER_ROWS = 30
-CREATED_WITH = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims", "open_role")
+CREATED_WITH = ("name", "title", "description", "hybrid_enabled", "language", "embed_model", "embed_dims", "open_role")
 
 
 def find_collection(name: str) -> Collection:
@@ -89,7 +89,7 @@ def usual_policy(model: str, dims: int) -> ChunkPolicy:
 def settings_form(collection: Collection, data: QueryDict | None) -> CollectionSettingsForm:
     """The form filled in with what the collection states, or with what was sent."""
     explicit = collection.retention | collection.security
-    stated = {"description": collection.description, "access_from": collection.access_from}
+    stated = {name: getattr(collection, name) for name in SAID}
     form = CollectionSettingsForm(data, initial=explicit | stated)
     form.suggest_retention()
     return form

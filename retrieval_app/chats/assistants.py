@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils.text import slugify
 
 from collections_app.access_context import current_access, require, system_access
+from collections_app.domain.identity import clean_starters
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
@@ -18,7 +19,6 @@ from ragd.errors import InvalidInput
 from retrieval_app.models import ChatAssistant
 from retrieval_app.runs.overrides import known_models
 
-STARTERS_MAX, STARTER_CHARS_MAX = 8, 200
 PROMPT_CHARS_MAX = 8_000
 ORIGIN = re.compile(r"https?://(?:[a-z0-9-]+\.)*[a-z0-9-]+(?::[0-9]{1,5})?")
 
@@ -59,7 +59,7 @@ def save_assistant(
     own.slug = slug
     for name in ("name", "llm_model", "prompt", "greeting", "is_public", "per_minute", "per_day"):
         setattr(own, name, getattr(fields, name))
-    own.starters, own.origins = list(fields.starters), list(fields.origins)
+    own.starters, own.origins = clean_starters(fields.starters), list(fields.origins)
     own.collection_ids = sorted(each.pk for each in fields.collections)
     own.save()
     after = {"collection_ids": own.collection_ids, "is_public": own.is_public, "origins": own.origins}
@@ -97,12 +97,6 @@ def _check(fields: AssistantFields) -> None:
     if len(fields.prompt) > PROMPT_CHARS_MAX:
         raise InvalidInput(
             f"prompt may have {PROMPT_CHARS_MAX:,} characters; this has {len(fields.prompt):,}", field="prompt"
-        )
-    too_long = [text for text in fields.starters if len(text) > STARTER_CHARS_MAX]
-    if len(fields.starters) > STARTERS_MAX or too_long:
-        raise InvalidInput(
-            f"there may be {STARTERS_MAX} starter questions of {STARTER_CHARS_MAX} characters, one a line",
-            field="starters",
         )
     for origin in fields.origins:
         if not ORIGIN.fullmatch(origin):

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.models import Chunk, Collection, Document
+from collections_app.models import AuditEvent, Chunk, Collection, Document
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from tests.fakes.openai_server import OpenAIServer
@@ -159,6 +159,30 @@ def test_update_changes_what_may_change(api: Any, notes: Collection) -> None:
     response = api.send("PATCH", "/collections/notes", {"language": "simple"})
     assert (response.status_code, response.json()["error"]["type"]) == (409, "not_empty")
     assert api.send("PATCH", "/collections/notes", {"embed_dims": 8}).status_code == 422
+
+
+def test_a_display_name_and_starter_questions_are_kept_and_taken_back(api: Any, notes: Collection) -> None:
+    assert api.get("/collections/notes").json()["title"] == "" and notes.label == "notes"
+    body = {"title": " Team\nnotes ", "starters": ["What is new?", " ", "What is new?", "Who leads?"]}
+    got = api.send("PATCH", "/collections/notes", body).json()
+    assert (got["name"], got["title"], got["starters"]) == ("notes", "Team notes", ["What is new?", "Who leads?"])
+    notes.refresh_from_db()
+    assert notes.label == "Team notes"
+    event = AuditEvent.objects.get(action="collection.change")
+    assert event.before == {"title": "", "starters": []}
+    assert event.after == {"title": "Team notes", "starters": ["What is new?", "Who leads?"]}
+    for refused in (
+        {"title": "x" * 201},
+        {"starters": ["x" * 201]},
+        {"starters": [f"{number}?" for number in range(9)]},
+    ):
+        response = api.send("PATCH", "/collections/notes", refused)
+        assert (response.status_code, response.json()["error"]["field"]) == (422, *refused)
+    assert api.send("PATCH", "/collections/notes", {"title": "", "starters": []}).json()["starters"] == []
+    made = api.post("/collections", {"name": "other", "title": "Other notes", "starters": ["Why?"]})
+    assert made.json() == BRIEF | {"name": "other"}
+    got = api.get("/collections/other").json()
+    assert (got["title"], got["starters"]) == ("Other notes", ["Why?"])
 
 
 def test_delete_takes_everything_and_proves_it(api: Any, notes: Collection) -> None:

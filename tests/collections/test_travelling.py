@@ -64,7 +64,11 @@ def text_of(number: int) -> str:
 def full(committed: None, embeddings: OpenAIServer) -> Collection:
     """Documents with tags and metadata, one disabled, one with earlier revisions, one of an uploaded file; a plan."""
     collection = create_collection(
-        name="full", description="Everything", chunk_policy={"target_tokens": 20, "overlap_tokens": 4}
+        name="full",
+        title="All of it",
+        description="Everything",
+        starters=["What?"],
+        chunk_policy={"target_tokens": 20, "overlap_tokens": 4},
     )
     for number in range(12):
         ingest_text(
@@ -176,6 +180,7 @@ def test_an_import_yields_the_same_retrieval(full: Collection, tmp_path: Path, e
     copy = get_collection("copy")
     assert answer["generation_hash"] == ensure_serving(full).hash == ensure_serving(copy).hash
     assert (copy.description, copy.chunk_policy) == (full.description, full.chunk_policy)
+    assert (copy.title, copy.starters) == ("All of it", ["What?"])
     (upload,) = Upload.objects.filter(collection=copy)
     assert bytes(upload.content) == "The späte text of a file.".encode()
     (plan,) = SavedPlan.objects.filter(collection=copy)

@@ -60,7 +60,7 @@ ADDED = (
             for name in ("primary_measure", "guardrails", "relevant_effect", "rubrics")
         ),
     ),
-    (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days"})),
+    (re.compile(r"/v1/collections/\w+$"), frozenset({"deleted_days", "title", "starters"})),
     (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
     (

@@ -74,9 +74,16 @@ def test_settings_change_what_comes_next(visitor: Client, fill: Callable[..., An
     settings = visitor.get("/collections/nature/settings/")
     assert attribute(settings, "[name=revisions]", "placeholder") == "Default: 10"
     assert not has(settings, "[name=target_tokens]")
-    answer = visitor.post("/collections/nature/settings/", {"description": "new"})
+    sent = {"title": "The park", "description": "new", "starters": "What grows?\n\nWho leads?"}
+    answer = visitor.post("/collections/nature/settings/", sent)
     assert answer["Location"] == "/collections/nature/settings/"
     collection.refresh_from_db()
+    assert (collection.label, collection.starters) == ("The park", ["What grows?", "Who leads?"])
+    settings = visitor.get("/collections/nature/settings/")
+    assert attribute(settings, "[name=title]", "value") == "The park"
+    assert texts(settings, "[name=starters]") == ["What grows? Who leads?"]
+    for wrong in ({"title": "x" * 201}, {"starters": "\n".join(f"{number}?" for number in range(9))}):
+        assert has(visitor.post("/collections/nature/settings/", wrong), f"#id_{next(iter(wrong))}_error")
     assert (collection.description, collection.chunk_policy) == ("new", {"target_tokens": 16, "overlap_tokens": 4})
 
 

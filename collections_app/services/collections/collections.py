@@ -12,7 +12,12 @@ from django.db.models import Count
 
 import ragd
 from collections_app.access_context import require, require_making, system_access
-from collections_app.domain.identity import can_be_stored, check_collection_name
+from collections_app.domain.identity import (
+    can_be_stored,
+    check_collection_name,
+    clean_collection_title,
+    clean_starters,
+)
 from collections_app.domain.permissions import Permission, Role
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, IngestJob
@@ -36,7 +41,9 @@ from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 
 CHANGEABLE = (
+    "title",
     "description",
+    "starters",
     "chunk_policy",
     "retention",
     "security",
@@ -64,7 +71,9 @@ def create_collection(
     embed_dims: int | None = None,
     chunk_policy: Mapping[str, Any] | None = None,
     language: str | None = None,
+    title: str = "",
     description: str = "",
+    starters: Iterable[str] = (),
     open_role: str = "",
     actor: audit.Actor = None,
 ) -> Collection:
@@ -89,9 +98,12 @@ def create_collection(
                 hybrid_enabled=hybrid_enabled,
                 language=language or AUTO,
             )
-            Collection.objects.filter(pk=pk).update(
-                chunk_policy=explicit, description=check_description(description), open_role=check_open_role(open_role)
-            )
+            said = {
+                "title": clean_collection_title(title),
+                "description": check_description(description),
+                "starters": clean_starters(starters),
+            }
+            Collection.objects.filter(pk=pk).update(chunk_policy=explicit, open_role=check_open_role(open_role), **said)
             collection = Collection.objects.get(pk=pk)
             bind_keys(collection, actor=actor)
             make_administrator(actor, collection)
@@ -107,8 +119,8 @@ def create_collection(
                     "hybrid_enabled": hybrid_enabled,
                     "language": language or AUTO,
                     "chunk_policy": explicit,
-                    "description": description,
-                },
+                }
+                | said,
             )
     except IntegrityError:
         raise ServiceError(
@@ -121,9 +133,9 @@ def create_collection(
 
 
 def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:
-    """Change description, retention, security, chunk_policy (for what comes from now on) and, while empty, the rest.
+    """Change title, description, starters, retention, security and chunk_policy (for what comes from now on).
 
-    A new chunk_policy, retention or security takes the place of what was stated.
+    While it is empty, the rest too. A new chunk_policy, retention or security takes the place of what was stated.
     """
     require(Permission.WRITE, collection.pk)
     if unknown := set(changes) - set(CHANGEABLE):
@@ -157,8 +169,12 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
 
 def _check_change(collection: Collection, name: str, value: Any) -> Any:
     """The value as it is kept."""
+    if name == "title":
+        return clean_collection_title(value)
     if name == "description":
         return check_description(value)
+    if name == "starters":
+        return clean_starters(value)
     if name == "retention":
         return check_retention(value)
     if name == "security":

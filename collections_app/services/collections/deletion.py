@@ -144,6 +144,7 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
     for part in registered_parts():
         part.forget(collection)
     before = {
+        "title": collection.title,
         "description": collection.description,
         "embed_model": collection.embed_model,
         "generation": collection.generation,

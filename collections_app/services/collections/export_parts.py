@@ -33,7 +33,7 @@ SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
 SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
-LATER_SETTINGS = ("security", "vector_type", "access_from")  # an older export has none
+LATER_SETTINGS = ("security", "vector_type", "access_from", "title", "starters")  # an older export has none
 ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
 
 OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)

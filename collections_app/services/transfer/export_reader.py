@@ -21,6 +21,7 @@ import numpy.typing as npt
 from django.conf import settings
 
 from collections_app.domain.formats import MEGABYTE
+from collections_app.domain.identity import clean_collection_title, clean_starters
 from collections_app.errors import ServiceError
 from collections_app.policies import check_policy
 from collections_app.services.collections.export_parts import (
@@ -268,6 +269,8 @@ def read_manifest_values(values: Any) -> Manifest:
         check_retention(values["collection"]["retention"])
         check_security(values["collection"].get("security"))
         check_access_from(str(values["collection"].get("access_from") or ""))
+        clean_collection_title(str(values["collection"].get("title") or ""))
+        clean_starters(map(str, values["collection"].get("starters") or ()))
     except InvalidInput as error:
         raise invalid_export(f"the collection's settings cannot be kept: {error.message}") from None
     members = values.get("members")

@@ -17,7 +17,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import DataError, IntegrityError, InternalError, connection, transaction
 from django.utils import timezone
 
-from collections_app.domain.identity import check_collection_name
+from collections_app.domain.identity import check_collection_name, clean_collection_title, clean_starters
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, Operation, OperationFile
 from collections_app.models.library import name_actor
@@ -237,7 +237,9 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
     with transaction.atomic():
         collection = Collection.objects.create(
             name=name,
+            title=clean_collection_title(str(exported.get("title") or "")),
             description=str(exported["description"]),
+            starters=clean_starters(map(str, exported.get("starters") or ())),
             embed_model=spec.embed_model,
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,

@@ -10,13 +10,14 @@ from django.db import connection
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.access_lists import StatedAccess, read_access
+from collections_app.domain.identity import COLLECTION_TITLE_MAX_CHARS
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
-from collections_app.views.forms.fields import FilesField, LanguageField, ObjectField, TagsField
+from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, ObjectField, TagsField
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
@@ -96,12 +97,18 @@ class IndexFields(ChunkPolicyFields):
 
 
 class CollectionForm(IndexFields):
-    field_order = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
+    field_order = ("name", "title", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=200,
         help_text=gettext_lazy("Used in URLs. No slash, ?, # or %."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+    title = forms.CharField(
+        label=gettext_lazy("Display name"),
+        max_length=COLLECTION_TITLE_MAX_CHARS,
+        required=False,
+        help_text=gettext_lazy("Empty: the name."),
     )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
     open_role = forms.ChoiceField(
@@ -128,8 +135,20 @@ class CollectionForm(IndexFields):
             self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
 
+SAID = ("title", "description", "starters", "access_from")  # fields of a collection that its settings state as they are
+
+
 class CollectionSettingsForm(forms.Form):
+    title = forms.CharField(
+        label=gettext_lazy("Display name"),
+        max_length=COLLECTION_TITLE_MAX_CHARS,
+        required=False,
+        help_text=gettext_lazy("Empty: the name. Addresses and the API keep the name."),
+    )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
+    starters = LinesField(
+        label=gettext_lazy("Starter questions"), required=False, help_text=gettext_lazy("One a line, up to 8.")
+    )
     revisions = forms.IntegerField(label=gettext_lazy("Revisions kept per document"), min_value=0, required=False)
     runs_days = forms.IntegerField(label=gettext_lazy("Query log retention (days)"), min_value=0, required=False)
     deleted_days = forms.IntegerField(label=gettext_lazy("Deleted documents kept (days)"), min_value=0, required=False)
@@ -180,12 +199,8 @@ class CollectionSettingsForm(forms.Form):
 
     def changes(self) -> dict[str, Any]:
         """What `update_collection` takes."""
-        return {
-            "description": self.cleaned_data["description"],
-            "retention": self.retention(),
-            "security": self.security(),
-            "access_from": self.cleaned_data["access_from"],
-        }
+        stated = {name: self.cleaned_data[name] for name in SAID}
+        return stated | {"retention": self.retention(), "security": self.security()}
 
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""

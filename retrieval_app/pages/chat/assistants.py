@@ -16,6 +16,7 @@ from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
 from collections_app.models import Collection
+from collections_app.views.forms.fields import LinesField
 from retrieval_app.chats.assistants import (
     AssistantFields,
     collections_of_assistant,
@@ -25,19 +26,6 @@ from retrieval_app.chats.assistants import (
 )
 from retrieval_app.models import ChatAssistant
 from retrieval_app.runs.overrides import known_models
-
-
-class LinesField(forms.CharField):
-    """One text a line; blank lines say nothing."""
-
-    widget = forms.Textarea(attrs={"rows": 3})
-
-    def clean(self, value: Any) -> list[str]:
-        lines = (super().clean(value) or "").splitlines()
-        return [line.strip() for line in lines if line.strip()]
-
-    def prepare_value(self, value: Any) -> Any:
-        return "\n".join(value) if isinstance(value, list) else value
 
 
 class AssistantForm(forms.Form):
