@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -105,6 +106,13 @@ class Collection(models.Model):
     def label(self) -> str:
         """What people call it."""
         return self.title or self.name
+
+
+def collection_choices(collections: Iterable[Collection]) -> list[tuple[str, str]]:
+    """(name, display name) in the order given; the name behind a display name that several have."""
+    rows = list(collections)
+    times = Counter(each.label for each in rows)
+    return [(each.name, each.label if times[each.label] == 1 else f"{each.label} ({each.name})") for each in rows]
 
 
 UNKNOWN_LANGUAGE = "unknown"

@@ -20,6 +20,7 @@ from django.utils.translation import get_language, gettext, gettext_noop
 
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.list_views import KeptList
 from collections_app.models import AuditEvent
 from collections_app.stages import StageRow
@@ -140,6 +141,13 @@ def theme(context: Context) -> str:
     request: HttpRequest | None = context.get("request")
     chosen = request.COOKIES.get("theme", "") if request is not None else ""
     return chosen if chosen in THEMES else "system"
+
+
+@register.simple_tag(takes_context=True)
+def called(context: Context, name: str) -> str:
+    """What people call the collection of that name; the name itself where it has no other, or is no more."""
+    request: HttpRequest | None = context.get("request")
+    return collection_titles(request).get(name, name) if request is not None else name
 
 
 @register.simple_tag

@@ -74,7 +74,7 @@ def create(request: PageRequest) -> HttpResponse:
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}
         collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
-        messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.name})
+        messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.label})
         return redirect("collections:upload", collection.name)
 
     response, status = submit_form(request, form, save)

@@ -25,7 +25,9 @@ class ProbeForm(forms.Form):
         super().__init__(*args, **kwargs)
         people = User.objects.filter(is_active=True).order_by("username")
         field_of(self, "person", forms.ModelChoiceField).queryset = people
-        field_of(self, "collection", forms.ModelChoiceField).queryset = Collection.objects.live().by_name()
+        collection, rows = field_of(self, "collection", forms.ModelChoiceField), Collection.objects.live().by_name()
+        collection.queryset = rows
+        collection.choices = [("", "---------"), *((row.pk, row.label) for row in rows)]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

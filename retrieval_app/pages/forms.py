@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
+from collections_app.models.library import collection_choices
 from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
@@ -68,7 +69,8 @@ class AskForm(AsOfForm, PlanFields):
         super().__init__(*args, **kwargs)
         collection = field_of(self, "collection", forms.ModelMultipleChoiceField)
         collection.queryset = Collection.objects.live().by_name()
-        collection.choices = [(item.name, item.name) for item in collections]
+        self.labels = dict(collection_choices(collections))
+        collection.choices = list(self.labels.items())
         rerankers = [(OFF, gettext_lazy("Off")), *((name, name) for name in sorted(open_rerankers()))]
         choices: dict[str, Sequence[Any]] = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
         self.choose("plan", _plan_choices())
@@ -102,6 +104,10 @@ class AskForm(AsOfForm, PlanFields):
         return [str(name) for name in self["collection"].value() or ()]
 
     @property
+    def collection_labels(self) -> list[str]:
+        return [self.labels.get(name, name) for name in self.collection_names]
+
+    @property
     def has_plan_errors(self) -> bool:
         return any(name in self.errors for name in (*PLAN_FIELDS, *WEIGHTS, "plan", "as_of"))
 
@@ -117,9 +123,10 @@ class AskForm(AsOfForm, PlanFields):
 def _plan_choices() -> list[Any]:
     """The saved plans, grouped by collection, between the default and the server's own."""
     saved = SavedPlan.objects.filter(collection__deleted_at__isnull=True).order_by("collection__name", "name")
-    rows = saved.values_list("collection__name", "name")[:PLANS_LISTED]
+    rows = saved.select_related("collection").only("name", "collection__name", "collection__title")[:PLANS_LISTED]
     groups = [
-        (collection, [(name, name) for _, name in plans]) for collection, plans in groupby(rows, key=lambda row: row[0])
+        (collection.label, [(each.name, each.name) for each in plans])
+        for collection, plans in groupby(rows, key=lambda row: row.collection)
     ]
     return [("", gettext_lazy("Collection default")), *groups, (SERVER_PLAN, gettext_lazy("Server defaults"))]
 

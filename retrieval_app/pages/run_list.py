@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.list_views import kept_list
 from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page
-from collections_app.models import Collection
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.pages.forms import ALL, RunFilterForm
@@ -98,7 +98,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "models": QueryRun.objects.recent_models(),
         "measures": offered_measures(),
         "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
-        "collections": Collection.objects.live().by_name(),
+        "collections": collection_titles(request),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
 

@@ -119,7 +119,7 @@
   });
 
   on("change", "#composer [name=collection]", (box) => {
-    const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.value).join(", ");
+    const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.labels[0].textContent.trim()).join(", ");
     find("[data-chosen]", box.form).textContent = chosen || gettext("Choose a collection");
   });
 

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection
+from collections_app.models.library import collection_choices
 from collections_app.services.governance.api_keys import LIMIT_MAX, OVERLAP_HOURS, OVERLAP_HOURS_MAX
 
 SCOPES = [
@@ -31,7 +32,7 @@ class ApiKeyForm(forms.Form):
     collections = forms.MultipleChoiceField(
         label=gettext_lazy("Collections"),
         required=False,
-        choices=lambda: [(each.name, each.name) for each in Collection.objects.live().by_name()],
+        choices=lambda: collection_choices(Collection.objects.live().by_name()),
         widget=forms.CheckboxSelectMultiple,
         help_text=gettext_lazy("None: the key opens all of them."),
     )

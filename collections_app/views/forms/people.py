@@ -11,6 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
+from collections_app.models.library import collection_choices
 from collections_app.services.governance.people import list_people
 
 ROLE_HELP = gettext_lazy(
@@ -95,8 +96,7 @@ class RoleForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = Collection.objects.live().by_name().values_list("name", flat=True)
-        choices = [("", gettext("All collections")), *((name, name) for name in names)]
+        choices = [("", gettext("All collections")), *collection_choices(Collection.objects.live().by_name())]
         field_of(self, "collection", forms.ChoiceField).choices = choices
 
     def chosen(self) -> Collection | None:

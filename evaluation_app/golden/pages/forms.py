@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
+from collections_app.models.library import collection_choices
 from collections_app.views.forms.fields import WrittenField
 from evaluation_app.golden.criteria import CRITERIA, GUARDRAILS
 from evaluation_app.golden.questions import CATEGORIES, Golden
@@ -41,8 +42,8 @@ class GoldenSetForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = Collection.objects.live().by_name().values_list("name", flat=True)
-        field_of(self, "collection", forms.ChoiceField).choices = [(name, name) for name in names]
+        choices = collection_choices(Collection.objects.live().by_name())
+        field_of(self, "collection", forms.ChoiceField).choices = choices
 
 
 class GoldenSetChangeForm(forms.Form):

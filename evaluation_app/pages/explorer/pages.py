@@ -15,9 +15,9 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.list_views import kept_list
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import Collection
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
@@ -358,7 +358,7 @@ def traces(request: PageRequest) -> HttpResponse:
     shown = request.GET.get("show", "")
     types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(shown, ENTRY_TYPES)
     provided = request.GET.copy()
-    context: dict[str, Any] = {"given": provided, "shown": shown, "collections": Collection.objects.live().by_name()}
+    context: dict[str, Any] = {"given": provided, "shown": shown, "collections": collection_titles(request)}
     context |= {"environments": ENVIRONMENT_CHOICES, "environment": shown_environment(provided)}
     status = 200
     try:

@@ -14,8 +14,9 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.formats import dollars, duration
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import ApiKey, Collection
+from collections_app.models import ApiKey
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
 from evaluation_app.pages.explorer.pages import ENVIRONMENT_CHOICES
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
@@ -89,9 +90,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
         "wanted": figure_filter,
         "environment": chosen["environment"],
         "environments": ENVIRONMENT_CHOICES,
-        "collections": _with_wanted(
-            Collection.objects.live().by_name().values_list("name", flat=True), figure_filter.collection
-        ),
+        "collections": _with_wanted(collection_titles(request), figure_filter.collection),
         "keys": _with_wanted(
             ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), figure_filter.key
         ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.db.models import Q
 from django.db.models.functions import Collate
 from django.http import HttpResponse
 from django.urls import reverse
@@ -14,6 +16,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.http.places import Reader, all_pages
 from collections_app.models import Collection, Document
@@ -51,14 +54,17 @@ class Group:
     commands: list[Command] = field(default_factory=list)
 
 
-def find_destinations(words: str, reader: Reader) -> list[Group]:
-    """Groups that are not empty. Without words: the pages and the first collections."""
+def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> list[Group]:
+    """Groups that are not empty. Without words: the pages and the first collections.
+
+    titles: display names of collections, by name.
+    """
     groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
     if words:
         groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
-        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words))]
+        groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words, titles))]
         groups += [
-            Group(gettext("Test sets"), _golden_sets(words)),
+            Group(gettext("Test sets"), _golden_sets(words, titles)),
             Group(gettext("Evaluation runs"), _evaluation_runs(words)),
         ]
     groups.append(Group(gettext("Do"), _uploads(words), _commands(words)))
@@ -93,7 +99,7 @@ def _uploads(words: str) -> list[Destination]:
     access = current_access()
     label = gettext("Upload to %(name)s")
     return [
-        Destination(reverse("collections:upload", args=[row.name]), "upload", label % {"name": row.name})
+        Destination(reverse("collections:upload", args=[row.name]), "upload", label % {"name": row.label})
         for row in _named(name)
         if access.may(Permission.WRITE, row.pk)
     ]
@@ -108,48 +114,57 @@ def _pages(words: str, reader: Reader) -> list[Destination]:
 def _named(words: str) -> list[Collection]:
     # the name is collated "C", whose upper() knows ASCII only
     named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
-    return list(named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP])
+    return list(named.filter(Q(folded_name__icontains=words) | Q(title__icontains=words))[:FOUND_PER_GROUP])
 
 
 def _collections(words: str) -> list[Destination]:
     return [
-        Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in _named(words)
+        Destination(reverse("collections:detail", args=[row.name]), "collections", row.label) for row in _named(words)
     ]
 
 
 def _playgrounds(words: str) -> list[Destination]:
     """Of the collections that are found; of the first ones for the word itself."""
     names_the_page = len(words) > 2 and "playground".startswith(words.lower())
-    destinations = _collections("" if names_the_page else words)
     return [
         Destination(
-            reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, gettext("why this ranking")
+            reverse("retrieval:playground", args=[row.name]), "evaluation", row.label, gettext("why this ranking")
         )
-        for item in destinations
+        for row in _named("" if names_the_page else words)
     ]
 
 
 def _documents(words: str) -> list[Destination]:
     live = Document.objects.listed().filter(collection__deleted_at__isnull=True).select_related("collection")
     rows = live.matching(words).newest()[:FOUND_PER_GROUP]
-    return [Destination(_address(row), "file", row.name, row.collection.name) for row in rows]
+    return [Destination(_address(row), "file", row.name, row.collection.label) for row in rows]
 
 
 def _address(document: Document) -> str:
     return reverse("collections:document", args=[document.collection.name, document.doc_id])
 
 
-def _runs(words: str) -> list[Destination]:
+def _runs(words: str, titles: Mapping[str, str]) -> list[Destination]:
     rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
-    return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]
+    return [
+        Destination(
+            row.get_absolute_url(), "runs", row.query[:120], titles.get(row.collection_name, row.collection_name)
+        )
+        for row in rows
+    ]
 
 
-def _golden_sets(words: str) -> list[Destination]:
+def _golden_sets(words: str, titles: Mapping[str, str]) -> list[Destination]:
     """By name, each to its dashboard."""
     rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
     index = reverse("evaluation:index")
     return [
-        Destination(f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, row.collection_name)
+        Destination(
+            f"{index}?{urlencode({'set': row.name})}",
+            "evaluation",
+            row.name,
+            titles.get(row.collection_name, row.collection_name),
+        )
         for row in rows
     ]
 
@@ -169,6 +184,7 @@ def _page_below(request: PageRequest) -> str:
 def palette(request: PageRequest) -> HttpResponse:
     """Where one can go: pages, collections, documents and runs whose names hold the words."""
     words = request.GET.get("q", "").replace("\x00", "").strip()
-    context = {"q": words, "groups": find_destinations(words, request.user), "next": _page_below(request)}
+    groups = find_destinations(words, request.user, collection_titles(request))
+    context = {"q": words, "groups": groups, "next": _page_below(request)}
     parts = {"palette-results": "evaluation/parts/palette.html"}
     return render_page(request, "evaluation/palette.html", context, parts=parts)

@@ -15,8 +15,8 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS
 from collections_app.errors import describe
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.collection_titles import collection_titles
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import Collection
 from evaluation_app.spans.evidence.kept import USUAL, kept_report
 from evaluation_app.spans.evidence.report import LOOKED_AT, EvidenceReport, build_report
 from evaluation_app.spans.evidence.schemas import EvidenceOut
@@ -56,7 +56,7 @@ def evidence(request: PageRequest) -> HttpResponse:
         "since": request.GET.get("since") or DEFAULT_SINCE,
         "until": request.GET.get("until", ""),
         "collection": name,
-        "collections": Collection.objects.live().by_name().values_list("name", flat=True),
+        "collections": collection_titles(request),
         "limit": LOOKED_AT,
     }
     try:

@@ -71,7 +71,8 @@ class AssistantForm(forms.Form):
         if not access.may(Permission.WRITE):
             own = [pk for pk, given in access.collections.items() if Permission.WRITE in given]
             rows = rows.filter(pk__in=own)
-        field_of(self, "collections", forms.ModelMultipleChoiceField).queryset = rows
+        collections = field_of(self, "collections", forms.ModelMultipleChoiceField)
+        collections.queryset, collections.choices = rows, [(row.pk, row.label) for row in rows]
         models = [("", gettext_lazy("Default")), *((name, name) for name in sorted(known_models()) if name)]
         field_of(self, "llm_model", forms.ChoiceField).choices = models
 

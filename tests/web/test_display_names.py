@@ -1,0 +1,80 @@
+"""Collections are called by their display name wherever people meet them; addresses keep the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, RequestFactory
+
+from collections_app.access_context import using_access
+from collections_app.domain.permissions import Role
+from collections_app.http.collection_titles import collection_titles
+from collections_app.models import Collection, RoleGrant
+from collections_app.models.library import collection_choices
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.governance.access import access_of_user
+from evaluation_app.models import GoldenSet
+from tests.web.pages import attribute, has, texts
+
+pytestmark = pytest.mark.django_db
+TITLE = "The <park> & its animals"
+
+
+@pytest.fixture
+def park(fill: Callable[..., Any]) -> Collection:
+    collection: Collection = fill("nature", 2)
+    Collection.objects.filter(pk=collection.pk).update(title=TITLE)
+    collection.refresh_from_db()
+    return collection
+
+
+def test_its_own_pages_and_the_menus_call_it_so(visitor: Client, park: Collection) -> None:
+    page = visitor.get("/collections/nature/")
+    assert texts(page, "h1") == [TITLE] and texts(page, ".crumbs [aria-current]") == [TITLE]
+    assert "nature" in texts(page, "#collection-facts .mono")
+    assert texts(visitor.get("/collections/"), "tbody th a") == [TITLE]
+    assert texts(visitor.get("/collections/"), "tbody th .mono") == ["nature"]
+    switcher = visitor.get("/collection-switcher/")
+    assert texts(switcher, "a[href='/collections/nature/']") == [TITLE]
+    document = visitor.get("/collections/nature/documents/whales.md/")
+    assert texts(document, ".crumbs a[href='/collections/nature/']") == [TITLE]
+    assert texts(document, ".crumbs [aria-current]") == ["Whales"]
+    chat = visitor.get("/chat/")
+    assert texts(chat, "[data-chosen]") == [TITLE]
+    assert attribute(chat, "#composer input[name=collection]", "value") == "nature"
+    assert TITLE in "".join(texts(visitor.get("/keys/new/"), "form label"))
+
+
+def test_what_only_knows_the_name_calls_it_so(visitor: Client, park: Collection, ask: Callable[..., Any]) -> None:
+    run = ask("Which whale is the largest?")
+    listed = visitor.get("/runs/")
+    assert texts(listed, "tbody .name-cell") == [TITLE] and attribute(listed, "tbody .name-cell", "title") == "nature"
+    assert texts(listed, "#id_collection option[value=nature]") == [TITLE]
+    assert TITLE in texts(visitor.get(f"/runs/{run.pk}/"), ".facts a[href='/collections/nature/']")
+    GoldenSet.objects.create(name="whales", collection_name="nature")
+    assert texts(visitor.get("/evaluation/sets/"), "tbody a[href='/collections/nature/']") == [TITLE]
+    for words in ("animals", "nature"):
+        part = visitor.get("/go/", {"q": words}, headers={"HX-Request": "true", "HX-Target": "palette-results"})
+        assert TITLE in texts(part, "a[href='/collections/nature/']")[0]
+        assert TITLE in texts(part, "a[href='/collections/nature/playground/']")[0]
+
+
+def test_a_title_that_several_have_is_told_apart() -> None:
+    rows = [Collection(name="a", title="Notes"), Collection(name="b", title="Notes"), Collection(name="c")]
+    assert collection_choices(rows) == [("a", "Notes (a)"), ("b", "Notes (b)"), ("c", "c")]
+
+
+def test_titles_are_those_of_what_one_may_see(park: Collection, django_user_model: type[User]) -> None:
+    vault = create_collection(name="vault", title="Secret vault")
+    reader = django_user_model.objects.create_user("reader")
+    RoleGrant.objects.create(user=reader, collection_id=park.pk, role=Role.VIEWER)
+    with using_access(access_of_user(reader)):
+        assert collection_titles(RequestFactory().get("/")) == {"nature": TITLE}
+        client = Client()
+        client.force_login(reader)
+        assert not has(client.get("/collection-switcher/"), f"a[href='/collections/{vault.name}/']")
+        found = client.get("/go/", {"q": "Secret"}, headers={"HX-Request": "true", "HX-Target": "palette-results"})
+        assert "vault" not in found.content.decode()
