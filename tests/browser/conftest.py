@@ -1,11 +1,13 @@
-"""The pages in a real Chromium: a live server, tasks run where they are sent, every console message kept."""
+"""The pages in a real browser: a live server, tasks run where they are sent, every console message kept."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -18,7 +20,7 @@ from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.test import Client
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
@@ -27,6 +29,7 @@ if TYPE_CHECKING:  # this file is read before Django is set up
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 CHROMIUM = os.environ.get("RAGD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
+FIREFOX = os.environ.get("RAGD_FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox") or ""
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -39,14 +42,31 @@ FLAGS = [
 
 
 @pytest.fixture(scope="package")  # its event loop must not outlive these tests: others run one of their own
-def chromium() -> Iterator[Browser]:
+def driver() -> Iterator[Playwright]:
+    expect.set_options(timeout=20_000)  # how long a page may take while three other workers have the processors
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NODE_OPTIONS", f"--require {Path(__file__).with_name('media_features.cjs')}")
+        with sync_playwright() as playwright:
+            yield playwright
+
+
+@pytest.fixture(scope="package")
+def chromium(driver: Playwright) -> Iterator[Browser]:
     if not CHROMIUM:
         pytest.skip("no Chromium on this machine; install one or name it in RAGD_CHROMIUM")
-    expect.set_options(timeout=20_000)  # how long a page may take while three other workers have the processors
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def firefox(driver: Playwright) -> Iterator[Browser]:
+    """An installed Firefox, not one of Playwright's own: it is spoken to over WebDriver BiDi."""
+    if not FIREFOX:
+        pytest.skip("no Firefox on this machine; install one or name it in RAGD_FIREFOX")
+    browser = driver.firefox.launch(channel="moz-firefox", executable_path=FIREFOX)
+    yield browser
+    browser.close()
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -133,19 +153,23 @@ AXE_RUN = """async ([only, looks]) => {
 }"""
 
 
-@pytest.fixture
-def visit(chromium: Browser, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
-    """Somebody who is logged in, at 1280 by 800 pixels, in the light theme. Complaints fail the test."""
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
-    session = client.cookies[settings.SESSION_COOKIE_NAME].value
-    context = chromium.new_context(
-        viewport={"width": 1280, "height": 800}, color_scheme="light", reduced_motion="reduce"
-    )
-    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}])
+def expect_page(page: Page, heading: str) -> None:
+    """The whole page: its heading, its navigation, its style sheets at work."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+    page.wait_for_function("document.styleSheets.length >= 10")
+    page.wait_for_function("getComputedStyle(document.body).fontFamily.startsWith('system-ui')")
+
+
+@contextmanager
+def visiting(browser: Browser, base: str, session: str = "", **options: Any) -> Iterator[Visit]:
+    """A visit by whom the session knows, at 1280 by 800 pixels. Complaints fail the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+    if session:
+        context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": base}])
     page = context.new_page()
     page.set_default_timeout(15_000)
-    found = Visit(page, live_server.url)
+    found = Visit(page, base)
     page.on(
         "console",
         lambda message: found.complaints.append(message.text) if message.type in ("error", "warning") else None,
@@ -153,14 +177,22 @@ def visit(chromium: Browser, live_server: Any, django_user_model: Any) -> Iterat
     page.on("pageerror", lambda error: found.complaints.append(str(error)))
     page.on(
         "request",
-        lambda request: (
-            None if request.url.startswith((live_server.url, "data:")) else found.complaints.append(request.url)
-        ),
+        lambda request: None if request.url.startswith((base, "data:")) else found.complaints.append(request.url),
     )
     found.go("/")
     yield found
     context.close()
     assert found.complaints == []
+
+
+@pytest.fixture
+def visit(chromium: Browser, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
+    """Somebody who is logged in, in the light theme."""
+    client = Client()
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    with visiting(chromium, live_server.url, session, color_scheme="light", reduced_motion="reduce") as found:
+        yield found
 
 
 @pytest.fixture

@@ -8,23 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Visit, expect_page
 
 if TYPE_CHECKING:
     from collections_app.models import Collection
 
 ELSEWHERE = "/operations/"
 SCREENSHOTS = os.environ.get("RAGD_SCREENSHOTS")  # a folder that pictures of the pages are written to
-
-
-def expect_page(page: Page, heading: str) -> None:
-    """The whole page: its heading, its navigation, its style sheets at work."""
-    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
-    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
-    page.wait_for_function("document.styleSheets.length >= 10")
-    page.wait_for_function("getComputedStyle(document.body).fontFamily.startsWith('system-ui')")
 
 
 @pytest.fixture

@@ -1,0 +1,77 @@
+"""The main ways through the product in Firefox: log-in, upload, answer, citation, run, theme, palette."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import Visit, expect_page, visiting
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+
+def test_the_main_ways_work_in_firefox(
+    firefox: Browser, live_server: Any, nature: Collection, django_user_model: Any, tmp_path: Path
+) -> None:
+    django_user_model.objects.create_superuser("ada", password="lovelace")
+    with visiting(firefox, live_server.url) as visit:
+        log_in_and_ask(visit, tmp_path)
+        read_the_run_and_go_elsewhere(visit)
+
+
+def log_in_and_ask(visit: Visit, folder: Path) -> None:
+    page = visit.page
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill("lovelace")
+    page.get_by_role("button", name="Log in", exact=True).click()
+    expect_page(page, "Home")
+
+    visit.go("/collections/nature/upload/")
+    (folder / "bees.txt").write_text("A honey bee visits about five thousand flowers in one day.")
+    page.locator("#id_uploads").set_input_files(folder / "bees.txt")
+    page.get_by_role("button", name="Upload 1 file").click()
+    expect(page.locator("#upload-results li")).to_contain_text("Succeeded")
+
+    visit.go("/chat/")
+    page.get_by_label("Question").fill("How many flowers does a honey bee visit in one day?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer")).to_contain_text("five thousand flowers")
+    expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
+    page.locator(".answer .cite").first.click()
+    expect(page.locator("#cited")).to_be_in_viewport()
+    expect(page.locator("mark").first).to_contain_text("five thousand flowers")
+    page.go_back()
+    expect_page(page, "How many flowers does a honey bee visit in one day?")
+
+
+def read_the_run_and_go_elsewhere(visit: Visit) -> None:
+    page = visit.go("/runs/")
+    page.get_by_role("link", name="How many flowers").first.click()
+    page.wait_for_url("**/runs/*/")
+    for tab in ("ranking", "trace", "evaluation"):
+        page.locator(f".tabs a[href$='/{tab}/']").click()
+        page.wait_for_url(f"**/{tab}/")
+        assert visit.overflow_px() <= 0
+
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_label("Account and theme of ada").click()
+    page.get_by_role("button", name="Dark theme").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+    page.keyboard.press("Control+k")
+    page.locator("#palette input[type=search]").fill("rivers")
+    expect(page.locator("#palette-results")).to_contain_text("Rivers")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/documents/rivers.md/")
+    page.keyboard.press("g")
+    page.keyboard.press("k")
+    page.wait_for_url("**/collections/")
