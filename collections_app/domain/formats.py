@@ -46,6 +46,17 @@ FILE_TYPES = {
     "text/x-rst": "reStructuredText",
 }
 
+FILE_SYMBOLS = {
+    "file-text": ("EPUB", "Markdown", "ODT", "RTF", "Subtitles", "Text", "Word", "Word 97", "reStructuredText"),
+    "file-sheet": ("CSV", "Excel", "Excel 97", "ODS", "TSV"),
+    "file-slides": ("ODP", "PowerPoint", "PowerPoint 97"),
+    "file-pdf": ("PDF",),
+    "file-web": ("HTML",),
+    "file-data": ("JSON", "JSON Lines", "XML"),
+    "file-mail": ("E-mail", "Mailbox", "Outlook"),
+    "file-image": ("JPEG", "PNG", "TIFF", "WebP"),
+}
+
 
 def duration(took_ms: float | str | None) -> str:
     """Milliseconds below one second, then seconds, from two minutes on minutes; an en dash for None and ""."""
@@ -149,6 +160,12 @@ def file_type(media_type: str) -> str:
     return FILE_TYPES.get(media_type.partition(";")[0].strip(), media_type)
 
 
+def file_symbol(media_type: str) -> str:
+    """The symbol of the sprite for files of that type."""
+    word = file_type(media_type)
+    return next((symbol for symbol, words in FILE_SYMBOLS.items() if word in words), "file")
+
+
 def language_name(code: str) -> str:
     """de -> German: an ISO 639-1 code as people call the language; an unnamed one as it is, none as unknown."""
     code = {"zh": "zh-hans", "no": "nb"}.get(code, code)
@@ -158,8 +175,9 @@ def language_name(code: str) -> str:
 
 
 def stemming(language: str) -> str:
-    """What a collection's language is called: auto goes by each document's."""
-    return gettext("language by document") if language == "auto" else language
+    """What a collection's language is called: auto goes by each document's, simple stems no word."""
+    known = {"auto": gettext("language by document"), "simple": gettext("No stemming")}
+    return known.get(language) or gettext(language.capitalize())
 
 
 def span(seconds: int) -> str:

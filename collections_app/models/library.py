@@ -26,6 +26,7 @@ from pgvector.django import SparseVectorField, VectorField
 from collections_app.domain.outliers import Limits
 from collections_app.domain.permissions import ADMINISTRATORS, EVERYBODY, Permission
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
+from collections_app.parsing.types import COPYING_RESTRICTED
 from ragd.conditions import Condition
 from ragd.search.conditions import document_condition_sql
 
@@ -252,6 +253,11 @@ class Document(models.Model):
     def restricted(self) -> bool:
         """Only some of those who may read the collection may read it."""
         return EVERYBODY not in self.access
+
+    @property
+    def copying_restricted(self) -> bool:
+        """The author of its file has not allowed copying."""
+        return COPYING_RESTRICTED in self.warnings
 
     def __str__(self) -> str:
         return self.doc_id

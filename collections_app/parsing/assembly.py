@@ -41,6 +41,11 @@ TITLES_OF_NOBODY = frozenset(
 )
 TITLE_OF_PLACE = re.compile(r"(?:page|slide|sheet|document|presentation|book|untitled|new document)[ -]?\d*")
 TITLE_OF_PRINTER = re.compile(r"^Microsoft (?:Office )?(?:Word|PowerPoint|Excel) ?- ")
+# The name that a file had when a program wrote its title: the name that it has now says more.
+SUFFIX_IN_TITLE = re.compile(
+    r"\.(?:docx?|xlsx?|pptx?|pdf|od[tsp]|rtf|txt|tex|dvi|indd|qxd|pages|key|html?)$", re.IGNORECASE
+)
+FILE_NAME_AS_TITLE = re.compile(r"[^\W_]+(?:-[^\W_]+){2,}|\w*[^\W_]_\w+(?:-\w+)*")
 METADATA_CHARS = 2000
 # Programs write the first day of their calendar where they know none.
 NO_DATE = ("1601-01-01T", "0000-", "0001-01-01T")
@@ -129,8 +134,14 @@ class Assembly:
         self.is_partial = True
         self.warn(sentence)
 
+    def entitle_by_property(self, title: str | None) -> None:
+        """Set the title that the file's properties state, unless it is one that only says how a file was called."""
+        stated = SUFFIX_IN_TITLE.sub("", (title or "").strip())
+        if not FILE_NAME_AS_TITLE.fullmatch(TITLE_OF_PRINTER.sub("", stated)):
+            self.entitle(stated)
+
     def entitle(self, title: str | None) -> None:
-        """Set the title unless there is one."""
+        """Set the title unless there is one, or it is what programs call what nobody named."""
         cleaned = TITLE_OF_PRINTER.sub("", " ".join(normalize(title or "").split()))[:TITLE_CHARS]
         said = cleaned.lower()
         if cleaned and not self.title and said not in TITLES_OF_NOBODY and not TITLE_OF_PLACE.fullmatch(said):

@@ -14,6 +14,7 @@ ErrorKind = Literal[
 ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
 
 MEBIBYTE = 1024 * 1024
+COPYING_RESTRICTED = "The PDF's author has not allowed copying its text. Make sure that you may use it."
 
 
 class ParseError(Exception):

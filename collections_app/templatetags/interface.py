@@ -130,6 +130,13 @@ def icon(name: str, extra: str = "") -> SafeString:
     return format_html('<svg class="icon {}" aria-hidden="true"><use href="#i-{}"/></svg>', extra, name)
 
 
+@register.simple_tag
+def file_kind(media_type: str) -> SafeString:
+    """What kind of file it is, as symbol and word."""
+    drawn = icon(formats.file_symbol(media_type))
+    return format_html('<span class="file-kind">{}<span>{}</span></span>', drawn, formats.file_type(media_type))
+
+
 def chip(tone: str, *parts: object) -> SafeString:
     """A small label in the colour of its tone, "" for none: its parts one after the other."""
     return format_html('<span class="chip" data-tone="{}">{}</span>', tone, format_html_join("", "{}", zip(parts)))

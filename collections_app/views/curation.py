@@ -35,7 +35,14 @@ from collections_app.services.governance.delete_guards import is_guarded
 from collections_app.services.governance.document_access import OPEN, resolve
 from collections_app.services.indexing.revisions import count_revisions
 from collections_app.views.collections import find_collection, find_document
-from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, DocumentTextForm, ReadersForm, Selection
+from collections_app.views.forms.curation import (
+    BulkLabelForm,
+    DocumentForm,
+    DocumentTextForm,
+    ReadersForm,
+    Selection,
+    TitleForm,
+)
 
 LISTED_MAX = 20
 UNDONE_MAX = 50  # documents whose change has an undo
@@ -276,6 +283,25 @@ def edit_content(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "document": document, "form": form, "part": "edit-text"}
     return response or render_page(request, "collections/edit_text.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """The title of one document, from its page and from lists; back to where it was asked for."""
+    collection, document = find_document(name, doc_id)
+    initial = {"title": document.title, "expected_revision": document.revision}
+    form = TitleForm(request.POST if request.method == "POST" else None, initial=initial)
+    back = next_address(request, reverse("collections:document", args=[name, doc_id]))
+
+    def save() -> HttpResponse:
+        title, expected = form.cleaned_data["title"], form.cleaned_data["expected_revision"]
+        edited = edit_document(collection, doc_id, {"title": title}, expected_revision=expected, actor=request.user)
+        messages.success(request, gettext("%(doc_id)s is called %(name)s.") % {"doc_id": doc_id, "name": edited.name})
+        return redirect(back)
+
+    response, status = submit_form(request, form, save)
+    context = {"collection": collection, "document": document, "form": form, "next": back}
+    return response or render_page(request, "collections/rename_document.html", context, status=status)
 
 
 @require_http_methods(["GET", "POST"])

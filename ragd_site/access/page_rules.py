@@ -91,6 +91,7 @@ RULES: dict[str, Rule] = {
     ),
     "collections:edit": Rule(WRITE, WRITE),
     "collections:edit-text": Rule(WRITE, WRITE),
+    "collections:rename": Rule(WRITE, WRITE),
     "collections:trash": Rule(WRITE, WRITE),
     "collections:new-version": Rule(WRITE, WRITE),
     "collections:change": Rule(WRITE, WRITE),

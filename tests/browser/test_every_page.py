@@ -99,6 +99,7 @@ def addresses_of(nature: Collection) -> list[str]:
         f"{whales}?flagged=1",
         "/collections/nature/?state=archived",
         "/collections/nature/edit/animals/whales.md/",
+        "/collections/nature/rename/animals/whales.md/",
         "/collections/nature/history/animals/whales.md/",
         "/collections/nature/revision/1/animals/whales.md/",
         "/collections/nature/difference/1/2/animals/whales.md/",

@@ -24,8 +24,29 @@ def test_each_page_is_a_slice_with_its_label() -> None:
     assert document.warnings == ()
 
 
-def test_the_printers_part_of_a_title_goes() -> None:
-    assert parse(make_pdf(["x"], title="Microsoft Word - Report 7.doc"), "a.pdf").title == "Report 7.doc"
+@pytest.mark.parametrize(
+    ("stated", "title"),
+    [
+        ("Microsoft Word - Report 7.doc", "Report 7"),
+        ("Microsoft Word - annual_report.docx", ""),
+        ("pdf-form-with-signature-field", ""),
+        ("SCAN_0001.PDF", ""),
+        ("Untitled", ""),
+        ("Page 1", ""),
+        ("Slide 1", ""),
+        ("Presentation2", ""),
+        ("E-Mail", "E-Mail"),
+        ("Follow-up of the X-ray-free year", "Follow-up of the X-ray-free year"),
+        ("Node.js", "Node.js"),
+        ("Grüße", "Grüße"),
+    ],
+)
+def test_a_title_that_says_nothing_gives_way_to_the_name(stated: str, title: str) -> None:
+    assert parse(make_pdf(["x"], title=stated), "a.pdf").title == title
+
+
+def test_a_heading_that_looks_like_a_name_is_a_title() -> None:
+    assert parse(b"# my-own-little-package\n\nIt parses.", "readme.md").title == "my-own-little-package"
 
 
 def test_a_password_is_named_as_the_reason() -> None:

@@ -1,4 +1,4 @@
-"""Collections are called by their display name wherever people meet them; addresses keep the name."""
+"""Collections and documents have display names wherever people meet them; addresses keep names and IDs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from django.test import Client, RequestFactory
 from collections_app.access_context import using_access
 from collections_app.domain.permissions import Role
 from collections_app.http.collection_titles import collection_titles
-from collections_app.models import Collection, RoleGrant
+from collections_app.models import Chunk, Collection, Document, RoleGrant
 from collections_app.models.library import collection_choices
+from collections_app.parsing.types import COPYING_RESTRICTED
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.governance.access import access_of_user
 from evaluation_app.models import GoldenSet
-from tests.web.pages import attribute, has, texts
+from tests.web.pages import attribute, has, texts, wrong_fields
 
 pytestmark = pytest.mark.django_db
 TITLE = "The <park> & its animals"
+LIST, RENAME = "/collections/nature/", "/collections/nature/rename/whales.md/"
 
 
 @pytest.fixture
@@ -78,3 +80,86 @@ def test_titles_are_those_of_what_one_may_see(park: Collection, django_user_mode
         assert not has(client.get("/collection-switcher/"), f"a[href='/collections/{vault.name}/']")
         found = client.get("/go/", {"q": "Secret"}, headers={"HX-Request": "true", "HX-Target": "palette-results"})
         assert "vault" not in found.content.decode()
+
+
+@pytest.fixture
+def reader(park: Collection, django_user_model: type[User]) -> Client:
+    """Somebody who reads and asks, and no more."""
+    person = django_user_model.objects.create_user("reader")
+    RoleGrant.objects.create(user=person, collection_id=park.pk, role=Role.ASKER)
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def test_a_document_is_renamed_from_its_page_and_from_the_list(visitor: Client, park: Collection) -> None:
+    document = "/collections/nature/documents/whales.md/"
+    assert has(visitor.get(document), f"a[data-dialog][href='{RENAME}']")
+    assert has(visitor.get(LIST), f"tr a[data-dialog][href^='{RENAME}?next=']")
+    form = visitor.get(RENAME)
+    assert attribute(form, "#confirm [name=title]", "value") == "Whales"
+    others = {row.pk: list(row.embedding) for row in Chunk.objects.filter(doc_id="trees.md")}
+    sent = {"title": "Giants of\tthe sea", "expected_revision": "1", "next": f"{LIST}?sort=doc_id"}
+    answer = visitor.post(RENAME, sent)
+    assert answer["Location"] == sent["next"]
+    row = Document.objects.get(doc_id="whales.md")
+    assert (row.title, row.doc_id, row.revision) == ("Giants of the sea", "whales.md", 2)
+    assert {row.pk: list(row.embedding) for row in Chunk.objects.filter(doc_id="trees.md")} == others
+    assert "Giants of the sea" in texts(visitor.get(LIST), "tbody th .named a.clip")
+    assert texts(visitor.get(document), "h1") == ["Giants of the sea"]
+    stale = visitor.post(RENAME, sent | {"title": "Other"})
+    assert stale.status_code == 409 and has(stale, "#confirm .banner[data-tone=bad]")
+    assert wrong_fields(visitor.post(RENAME, sent | {"title": "x" * 501, "expected_revision": "2"})) == ["title"]
+    visitor.post(RENAME, {"title": "", "expected_revision": "2"})
+    assert texts(visitor.get(document), "h1") == ["whales.md"]
+
+
+def test_who_may_not_write_is_offered_no_new_name(reader: Client, park: Collection) -> None:
+    for address in (LIST, "/collections/nature/documents/whales.md/"):
+        page = reader.get(address)
+        assert page.status_code == 200 and not has(page, "a[href*='/rename/']")
+    assert reader.get(RENAME).status_code == 403
+    assert reader.post(RENAME, {"title": "Mine", "expected_revision": "1"}).status_code == 403
+    assert Document.objects.get(doc_id="whales.md").title == "Whales"
+
+
+def test_an_archived_document_keeps_its_name(visitor: Client, park: Collection) -> None:
+    visitor.post(f"{LIST}change/", {"action": "archive", "doc_id": ["whales.md"]})
+    assert not has(visitor.get("/collections/nature/documents/whales.md/"), "a[href*='/rename/']")
+    assert not has(visitor.get(RENAME), "[name=title]")
+    assert visitor.post(RENAME, {"title": "Mine", "expected_revision": "1"}).status_code == 409
+
+
+def test_lists_say_what_kind_of_file_it_is(visitor: Client, park: Collection) -> None:
+    rows = Document.objects.filter(collection=park)
+    assert texts(visitor.get(LIST), "tbody .source-cell .file-kind") == ["Text", "Text"]
+    for media_type, symbol, word in (
+        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "#i-file-text", "Word"),
+        ("text/csv; charset=utf-8", "#i-file-sheet", "CSV"),
+        ("application/pdf", "#i-file-pdf", "PDF"),
+        ("message/rfc822", "#i-file-mail", "E-mail"),
+        ("application/x-own", "#i-file", "application/x-own"),
+    ):
+        rows.update(media_type=media_type)
+        page = visitor.get(LIST)
+        assert texts(page, "tbody .source-cell .file-kind") == [word, word]
+        assert attribute(page, "tbody .file-kind use", "href") == symbol
+        assert has(visitor.get("/collections/nature/"), f"#i-{symbol.removeprefix('#i-')}")
+
+
+def test_a_file_that_must_not_be_copied_says_so_on_its_page(visitor: Client, park: Collection) -> None:
+    page = "/collections/nature/documents/whales.md/"
+    assert not has(visitor.get(page), ".facts .chip[data-tone=watch]")
+    Document.objects.filter(doc_id="whales.md").update(warnings=[COPYING_RESTRICTED])
+    assert len(texts(visitor.get(page), ".facts .chip[data-tone=watch]")) == 1
+
+
+def test_languages_have_their_proper_names(visitor: Client, park: Collection) -> None:
+    for address in ("/collections/new/", "/collections/nature/generations/"):
+        page = visitor.get(address)
+        named = {code: texts(page, f"#id_language option[value={code}]") for code in ("auto", "english", "simple")}
+        assert named == {"auto": ["By document"], "english": ["English"], "simple": ["No stemming"]}
+    Collection.objects.filter(pk=park.pk).update(language="german")
+    assert "German" in texts(visitor.get("/collections/nature/settings/"), ".facts-list dd")
+    visitor.cookies["django_language"] = "de"
+    assert texts(visitor.get("/collections/new/"), "#id_language option[value=german]") == ["Deutsch"]

@@ -54,6 +54,7 @@ NATURE = [
     "/collections/nature/documents/whales.md/",
     "/collections/nature/edit/whales.md/",
     "/collections/nature/edit-text/whales.md/",
+    "/collections/nature/rename/whales.md/",
     "/collections/nature/trash/",
     "/collections/nature/new-version/whales.md/",
     "/collections/nature/documents/whales.md/?view=formatted",

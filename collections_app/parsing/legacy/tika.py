@@ -159,7 +159,7 @@ def add_extract(extracted: Extract, assembly: Assembly) -> None:
         subject=extracted.value("dc:subject"),
         language=extracted.value("dc:language"),
     )
-    assembly.entitle(extracted.value("dc:title"))
+    assembly.entitle_by_property(extracted.value("dc:title"))
     if is_too_deep(extracted.markup):
         page = render_page(extracted.markup)
         assembly.warn(page.warning)

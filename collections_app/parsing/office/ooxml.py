@@ -100,7 +100,7 @@ def read_core_properties(package: Parts, assembly: Assembly) -> None:
         except ParseError as error:
             assembly.warn(f"The document's properties could not be read: {error.message}")
             return
-        assembly.entitle(values.get("title"))
+        assembly.entitle_by_property(values.get("title"))
         assembly.describe(**{key: values.get(name) for name, key in CORE_PROPERTIES.items() if key != "title"})
         return
 

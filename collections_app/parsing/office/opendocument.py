@@ -62,7 +62,7 @@ def _note_properties(data: bytes, assembly: Assembly) -> None:
     except ParseError as error:
         assembly.warn(f"The document's properties could not be read: {error.message}")
         return
-    assembly.entitle(values.get("title"))
+    assembly.entitle_by_property(values.get("title"))
     assembly.describe(
         author=values.get("creator") or values.get("initial-creator"),
         created_at=values.get("creation-date"),

@@ -89,7 +89,7 @@ def _body(package: Parts, part: str) -> Body:
 def _read_wordml(source: Source, assembly: Assembly) -> None:
     styles = read_styles(source.data)
     values = leaf_texts(source.data)
-    assembly.entitle(values.get("Title"))
+    assembly.entitle_by_property(values.get("Title"))
     assembly.describe(author=values.get("Author"), created_at=values.get("Created"))
     body = Body(styles, read_numbering(source.data), root="body")
     stream_xml(source.data, body.start, body.end, body.text)

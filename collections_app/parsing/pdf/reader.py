@@ -12,7 +12,7 @@ import pypdfium2.raw as raw
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.pdf.layout import lay_out
 from collections_app.parsing.scans.packing import describe
-from collections_app.parsing.types import ParseError, RecognizedPage, Source
+from collections_app.parsing.types import COPYING_RESTRICTED, ParseError, RecognizedPage, Source
 
 COMMENT_SUBTYPES = frozenset(
     {
@@ -80,7 +80,7 @@ def _open(data: bytes) -> pdfium.PdfDocument:
 
 def _read_properties(document: pdfium.PdfDocument, assembly: Assembly) -> None:
     values = document.get_metadata_dict(skip_empty=True)
-    assembly.entitle(values.get("Title"))
+    assembly.entitle_by_property(values.get("Title"))
     assembly.describe(
         author=values.get("Author"),
         subject=values.get("Subject"),
@@ -92,7 +92,7 @@ def _read_properties(document: pdfium.PdfDocument, assembly: Assembly) -> None:
     )
     permissions = raw.FPDF_GetDocPermissions(document)
     if not permissions & PERMISSION_COPY:
-        assembly.warn("The PDF's author has not allowed copying its text. Make sure that you may use it.")
+        assembly.warn(COPYING_RESTRICTED)
 
 
 def _iso_date(value: str) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import connection
+from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.access_lists import StatedAccess, read_access
+from collections_app.domain.formats import stemming
 from collections_app.domain.identity import COLLECTION_TITLE_MAX_CHARS
 from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.domain.permissions import Role
@@ -74,7 +76,8 @@ class IndexFields(ChunkPolicyFields):
         super().__init__(*args, **kwargs)
         self._offer_models()
         field_of(self, "language", forms.ChoiceField).choices = [
-            (name, gettext("by document") if name == AUTO else name) for name in languages(connection)
+            (name, capfirst(gettext("by document") if name == AUTO else stemming(name)))
+            for name in languages(connection)
         ]
 
     def _offer_models(self) -> None:

@@ -10,6 +10,7 @@ from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy
 
+from collections_app.domain.identity import TITLE_MAX_CHARS
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange
 from collections_app.services.documents.readers import Readers
@@ -198,15 +199,21 @@ class DocumentTextForm(forms.Form):
     expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
 
 
-class DocumentForm(LanguageFields):
-    """What can be edited of one document. expected_revision: the one that was looked at."""
+class TitleForm(forms.Form):
+    """What a document is called. expected_revision: the one that was looked at."""
 
     title = forms.CharField(
         label=gettext_lazy("Title"),
-        max_length=500,
+        max_length=TITLE_MAX_CHARS,
         required=False,
         help_text=gettext_lazy("Part of every embedding; a change re-embeds all chunks."),
     )
+    expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
+
+
+class DocumentForm(LanguageFields, TitleForm):
+    """What can be edited of one document."""
+
     tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
     metadata = ObjectField(
         label=gettext_lazy("Metadata"),
@@ -214,7 +221,6 @@ class DocumentForm(LanguageFields):
         help_text=gettext_lazy('A JSON object, for example {"year": 2024}.'),
         widget=forms.Textarea(attrs={"class": "mono", "spellcheck": "false", "rows": 5, "data-send": True}),
     )
-    expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
 
     @classmethod
     def of(cls, document: Document) -> DocumentForm:
