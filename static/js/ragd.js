@@ -169,12 +169,24 @@ find("#palette")?.addEventListener("keydown", (event) => {
   const next = stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
   stops[(next + stops.length) % stops.length].focus();
 });
-find("#palette form")?.addEventListener("submit", (event) => {
+// Enter takes the first that is found for what is typed, and waits for it
+let isTaking = false;
+function takeFirst() {
+  const form = find("#palette form");
+  isTaking = find("#palette-results [data-words]")?.dataset.words !== form.elements.q.value.trim();
+  if (isTaking) return;
   const first = find("#palette-results :is(a, button)");
-  if (!first) return;
+  if (first) first.click();
+  else form.submit();
+}
+find("#palette form")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  first.click();
+  takeFirst();
 });
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.target.id === "palette-results" && isTaking) takeFirst();
+});
+on("input", "#palette input", () => { isTaking = false; });
 
 // --- Ctrl+Enter sends the form that is being typed into
 on("keydown", "textarea[data-send]", (area, event) => {
@@ -234,6 +246,9 @@ function bringBackTyped() {
 }
 document.addEventListener("submit", (event) => { if (event.target.method === "post") keepTyped(); }, true);
 bringBackTyped();
+
+// --- a form that was refused opens at the first field that is wrong
+findAll("main [aria-invalid=true]").find((field) => field.checkVisibility())?.focus();
 
 // --- htmx: a part is swapped in whatever its status; anything else that fails is said
 document.addEventListener("htmx:beforeSwap", (event) => {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     page.get_by_role("link", name="New collection").first.click()
-    page.get_by_label("Name").fill("Field notes")
+    page.get_by_label("Name", exact=True).fill("Field notes")
     page.get_by_role("button", name="Create collection").click()
     expect(page.locator("#toasts")).to_contain_text("Collection Field notes created.")
 

@@ -135,6 +135,8 @@ def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     sets = [(str(row.pk), row.name) for row in from_runs.sets_for(run)]
     chosen: Chosen = {name: list(proposal.stated[name]) for name in EXPECTED}
     initial = {name: value for name, value in proposal.stated.items() if name not in EXPECTED} | {"weight": 1.0}
+    if len(sets) == 1:
+        initial["golden_set"] = sets[0][0]
     form = RunQuestionForm(request.POST or None, initial=initial, sets=sets)
     status = 200
     if request.method == "POST":
