@@ -21,6 +21,7 @@ from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
+    field_of,
     next_address,
     render_page,
     submit_form,
@@ -43,6 +44,7 @@ from collections_app.views.forms.curation import (
     Selection,
     TitleForm,
 )
+from collections_app.views.forms.metadata import MetadataField
 
 LISTED_MAX = 20
 UNDONE_MAX = 50  # documents whose change has an undo
@@ -195,6 +197,7 @@ def _describe_chosen(
 def _label(request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]) -> HttpResponse:
     """Tags and metadata of the chosen documents: the form first, then the changes."""
     form = BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
+    field_of(form, "metadata", MetadataField).complete_in(collection.name)
 
     def save() -> HttpResponse:
         outcomes = [change_documents(collection, each, chosen, actor=request.user) for each in form.changes()]
@@ -309,6 +312,7 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, language and metadata of one document."""
     collection, document = find_document(name, doc_id)
     form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
+    field_of(form, "metadata", MetadataField).complete_in(name)
 
     def save() -> HttpResponse:
         expected = form.cleaned_data["expected_revision"]

@@ -15,6 +15,7 @@ from collections_app.http.list_views import kept_list
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
+    field_of,
     next_address,
     page_of,
     render_page,
@@ -24,7 +25,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection, Document, IngestJob, TrashedDocument
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
-from collections_app.services.documents.filter_completions import complete
+from collections_app.services.documents.filter_completions import complete, metadata_keys
 from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import DocumentFilter, count_facets
 from collections_app.services.documents.trash import empty_trash, restore_documents
@@ -32,6 +33,7 @@ from collections_app.services.governance.document_access import resolve
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
+from collections_app.views.forms.metadata import MetadataField
 from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput
 
@@ -128,11 +130,14 @@ def trash(request: PageRequest, name: str) -> HttpResponse:
 @require_GET
 def filter_completions(request: PageRequest) -> HttpResponse:
     """What may stand next in a typed filter, as the options of its field. field: the parameter that holds the text;
-    of=documents: for a list of documents."""
+    of=documents: for a list of documents; of=keys: the fields of metadata alone."""
     query = request.GET
     collection = Collection.objects.live().filter(name=query.get("collection", "").replace("\x00", "")).first()
     text = query.get(query.get("field", "filter"), "")
-    words = complete(collection, text, of_documents=query.get("of") == "documents")
+    if query.get("of") == "keys":
+        words = metadata_keys(collection) if collection else []
+    else:
+        words = complete(collection, text, of_documents=query.get("of") == "documents")
     return render(request, "components/options.html", {"completions": words})
 
 
@@ -140,6 +145,7 @@ def filter_completions(request: PageRequest) -> HttpResponse:
 def write_text(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = TextForm(request.POST or None)
+    field_of(form, "metadata", MetadataField).complete_in(name)
 
     def save() -> HttpResponse:
         data = {name: form.cleaned_data[name] for name in ("doc_id", "title", "content", "tags", "metadata")}

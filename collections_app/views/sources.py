@@ -9,11 +9,12 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.formats import counted
-from collections_app.http.page_requests import PageRequest, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
 from collections_app.services.governance.document_access import resolve
 from collections_app.services.sources.source_jobs import SENT, SourcePlan
 from collections_app.services.sources.url_lists import submit_urls
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.metadata import MetadataField
 from collections_app.views.forms.sources import UrlsForm
 from collections_app.views.jobs import active_jobs
 
@@ -25,6 +26,7 @@ def fetch_urls(request: PageRequest, name: str) -> HttpResponse:
     """Addresses in; a look at what would be done, or the batch that does it."""
     collection = find_collection(name)
     form = UrlsForm(request.POST or None, request.FILES or None)
+    field_of(form, "metadata", MetadataField).complete_in(name)
     plan: SourcePlan | None = None
 
     def submit() -> HttpResponse:

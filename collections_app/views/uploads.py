@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from collections_app.api.uploads import PlanAnswer, UploadPlanRequest, plan_of
 from collections_app.errors import ServiceError, error_response
-from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
+from collections_app.http.page_requests import PageRequest, field_of, is_part, refuse, render_page
 from collections_app.models import IngestBatch
 from collections_app.services.governance.document_access import resolve
 from collections_app.services.uploads.folder_sync import commit_sync
@@ -22,6 +22,7 @@ from collections_app.services.uploads.uploads import UploadOutcome, close_batch,
 from collections_app.validation import describe_problems
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import UploadForm
+from collections_app.views.forms.metadata import MetadataField
 from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput, RagdError
 
@@ -36,6 +37,7 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
     """
     collection = find_collection(name)
     form = UploadForm(request.POST or None, request.FILES or None)
+    field_of(form, "metadata", MetadataField).complete_in(name)
     outcomes: list[UploadOutcome] = []
     status = 200
     if request.method == "POST":

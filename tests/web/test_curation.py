@@ -148,14 +148,15 @@ def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
     assert hidden(form)["doc_id"] == chosen["doc_id"]
     empty = visitor.post(CHANGE, hidden(form))
     assert (empty.status_code, has(empty, ".form-errors")) == (422, True)
-    filled = hidden(form) | {"add_tags": "water, wet", "remove_tags": "nature", "key": "team", "value": "[1, 2]"}
+    filled = hidden(form) | {"add_tags": "water, wet", "remove_tags": "nature", "metadata": '{"team": [1, 2]}'}
     said = text(visitor.post(CHANGE, filled, follow=True))
     assert "2 documents updated." in said
     assert "1 document not changed" in said
     whales = get_document(nature, WHALES)
     assert (whales.tags, whales.metadata) == (["water", "wet"], {"team": [1, 2]})
-    only = hidden(form) | {"key": "team", "value": "plain words", "scope": "existing", "remove_key": "none"}
-    visitor.post(CHANGE, only)
+    rows = {"metadata-key": ["team", "none", ""], "metadata-kind": ["text", "number", "text"]}
+    rows |= {"metadata-value": ["plain words", "3", ""], "scope": "existing", "remove_key": "none"}
+    visitor.post(CHANGE, hidden(form) | rows)
     assert get_document(nature, WHALES).metadata == {"team": "plain words"}
     assert visitor.post(CHANGE, hidden(form) | {"add_tags": "new", "language": "x1"}).status_code == 422
     assert get_document(nature, WHALES).tags == ["water", "wet"]

@@ -70,7 +70,7 @@ def test_a_list_comes_as_a_file(visitor: Client, nature: Collection, name: str, 
     ("typed", "wrong"),
     [
         ({"urls": ""}, "urls"),
-        ({"urls": "https://a.org", "metadata": "[1]"}, "metadata"),
+        ({"urls": "https://a.org", "metadata": "[1]"}, "metadata-key"),
         ({"urls": "https://a.org", "tags": "x" * 300}, "tags"),
         ({"urls": "\n".join(f"https://a.org/{number}" for number in range(10_001))}, "urls"),
     ],

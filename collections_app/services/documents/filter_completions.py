@@ -30,6 +30,11 @@ WHERE starts_with(lower(value #>> '{{}}'), %(begun)s) ORDER BY value LIMIT %(mos
 """
 
 
+def metadata_keys(collection: Collection) -> list[str]:
+    """The fields of metadata that its first ROWS_READ documents have, by name."""
+    return [str(key) for key in _read(collection, KEYS, "documents", "metadata")]
+
+
 def complete(collection: Collection | None, text: str, *, of_documents: bool = False) -> list[str]:
     """The text with each word that may come next. of_documents: without the fields that only chunks have.
 
@@ -41,7 +46,7 @@ def complete(collection: Collection | None, text: str, *, of_documents: bool = F
     known = OF_DOCUMENT if of_documents else tuple(FIELDS)
     if collection is None:
         return complete_filter(text, known, lambda field, begun: [])
-    keys = [METADATA + key for key in _read(collection, KEYS, "documents", "metadata")]
+    keys = [METADATA + key for key in metadata_keys(collection)]
     if not of_documents:
         held = {*OF_DOCUMENT, *_read(collection, KEYS, "chunks", "attributes")}
         known = tuple(field for field in known if field in held)

@@ -19,7 +19,8 @@ from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
-from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, ObjectField, TagsField
+from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, TagsField
+from collections_app.views.forms.metadata import MetadataField
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
@@ -286,12 +287,7 @@ class LabelFields(forms.Form):
     """What is said about documents when they come in."""
 
     tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
-    metadata = ObjectField(
-        label=gettext_lazy("Metadata"),
-        required=False,
-        help_text=gettext_lazy('A JSON object, for example {"year": 2024}.'),
-        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
-    )
+    metadata = MetadataField(label=gettext_lazy("Metadata"), required=False)
 
 
 class IntakeFields(LabelFields):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,8 @@ from collections_app.services.documents.bulk_changes import BulkChange
 from collections_app.services.documents.readers import Readers
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
 from collections_app.views.forms.collections import AccessFields, LanguageFields
-from collections_app.views.forms.fields import LanguageField, ObjectField, TagsField
+from collections_app.views.forms.fields import LanguageField, TagsField
+from collections_app.views.forms.metadata import MetadataField
 
 DOCUMENT_SORTS = {
     "doc_id": ("doc_id",),
@@ -101,23 +101,6 @@ class Selection:
         ]
 
 
-class LooseValueField(forms.CharField):
-    """A JSON value; what is not JSON counts as a text."""
-
-    def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip()
-        try:
-            return json.loads(text) if text else ""
-        except ValueError:
-            return text
-
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
-
-
 class BulkLabelForm(forms.Form):
     """Tags and metadata of many documents; what is left empty changes nothing."""
 
@@ -125,10 +108,7 @@ class BulkLabelForm(forms.Form):
     remove_tags = TagsField(
         label=gettext_lazy("Remove tags"), required=False, help_text=gettext_lazy("Separated by commas.")
     )
-    key = forms.CharField(label=gettext_lazy("Set metadata field"), max_length=200, required=False)
-    value = LooseValueField(
-        label=gettext_lazy("Value"), required=False, help_text=gettext_lazy("A JSON value; anything else is text.")
-    )
+    metadata = MetadataField(label=gettext_lazy("Set metadata fields"), required=False)
     scope = forms.ChoiceField(
         label=gettext_lazy("Apply to"),
         required=False,
@@ -152,9 +132,9 @@ class BulkLabelForm(forms.Form):
         """One change per part that was filled in, in the order of the form."""
         data = self.cleaned_data
         changes = [BulkChange(name, tags=tuple(data[name])) for name in ("add_tags", "remove_tags") if data.get(name)]
-        if data.get("key"):
-            only = data.get("scope") == "existing"
-            changes.append(BulkChange("set_metadata", key=data["key"], value=data.get("value"), only_existing=only))
+        only = data.get("scope") == "existing"
+        for key, value in data.get("metadata", {}).items():
+            changes.append(BulkChange("set_metadata", key=key, value=value, only_existing=only))
         if data.get("remove_key"):
             changes.append(BulkChange("remove_metadata", key=data["remove_key"]))
         if data.get("language") or data.get("detect_language"):
@@ -215,22 +195,16 @@ class DocumentForm(LanguageFields, TitleForm):
     """What can be edited of one document."""
 
     tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
-    metadata = ObjectField(
-        label=gettext_lazy("Metadata"),
-        required=False,
-        help_text=gettext_lazy('A JSON object, for example {"year": 2024}.'),
-        widget=forms.Textarea(attrs={"class": "mono", "spellcheck": "false", "rows": 5, "data-send": True}),
-    )
+    metadata = MetadataField(label=gettext_lazy("Metadata"), required=False)
 
     @classmethod
     def of(cls, document: Document) -> DocumentForm:
         """Filled in with what the document is."""
-        metadata = json.dumps(document.metadata, ensure_ascii=False, indent=2) if document.metadata else ""
         values: dict[str, Any] = {
             "title": document.title,
             "tags": document.tags,
             "language": document.language_stated,
-            "metadata": metadata,
+            "metadata": document.metadata,
             "expected_revision": document.revision,
         }
         return cls(initial=values)

@@ -17,10 +17,10 @@ from django.utils.safestring import SafeString
 
 from collections_app.domain.filter_language import read_filter, write_json
 from collections_app.domain.identity import check_language
+from collections_app.views.forms.metadata import read_object
 from ragd.errors import InvalidInput
 
 FILTER_EXAMPLE = "page >= 3 and language = de"
-EXPECTED_OBJECT = 'this must be a JSON object such as {"year": 2024}'
 
 
 class TagsField(forms.CharField):
@@ -91,16 +91,7 @@ class ObjectField(forms.CharField):
     """One JSON object; {} when nothing is typed."""
 
     def to_python(self, value: Any) -> Any:
-        text = str(value or "").strip()
-        if not text:
-            return {}
-        try:
-            parsed = json.loads(text)
-        except ValueError as error:
-            raise ValidationError(f"{EXPECTED_OBJECT}; it cannot be read: {error}") from None
-        if not isinstance(parsed, dict):
-            raise ValidationError(f"{EXPECTED_OBJECT}, not {type(parsed).__name__}")
-        return parsed
+        return read_object(str(value or ""))
 
     def validate(self, value: Any) -> None:
         return
