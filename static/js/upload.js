@@ -325,7 +325,7 @@ function describe() {
   const deletes = going.length ? filled(gettext("delete %(documents)s"), { documents: documentsOf(going.length) }) : "";
   const words = [uploads, deletes].filter(Boolean).join(gettext(" and "));
   button.textContent = words ? words[0].toUpperCase() + words.slice(1) : items.length ? gettext("Nothing to upload") : gettext("Upload");
-  button.disabled = sending || (items.length > 0 && !words);
+  button.disabled = sending || !words;
   const boxes = findAll("tbody tr:not([data-status=would_delete]) [type=checkbox]", form);
   const all = part("all");
   all.checked = boxes.length > 0 && boxes.every((box) => box.checked);
@@ -358,5 +358,8 @@ function clear() {
 }
 
 part("folder").hidden = false;
+part("choose").hidden = false; // in place of the browser's own button, which says that no file is chosen
+find("#id_uploads").classList.add("sr-only");
 form.elements.on_clash.closest(".field").querySelector("label").textContent = gettext("If a document already exists");
+describe();
 findAll("[type=file]", form).forEach(addFrom); // chosen before this script had arrived, or kept by the browser on Back
