@@ -40,6 +40,7 @@ urlpatterns = [
     path("collections/", collections.list_collections, name="list"),
     path("collections/new/", collections.create, name="create"),
     path("collection-switcher/", collections.switcher, name="switcher"),
+    path("filter-builder/", documents.filter_builder, name="filter-builder"),
     path("filter-completions/", documents.filter_completions, name="filter-completions"),
     path("collections/import/", transfers.import_file, name="import"),
     path("collections/operation/<uuid:operation_id>/", transfers.operation, name="operation"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
@@ -25,7 +28,8 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection, Document, IngestJob, TrashedDocument
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
-from collections_app.services.documents.filter_completions import complete, metadata_keys
+from collections_app.services.documents.filter_completions import complete, metadata_keys, offered_fields, values_of
+from collections_app.services.documents.filter_rows import FilterRow, filter_of_rows, rows_of_filter, write_value
 from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import DocumentFilter, count_facets
 from collections_app.services.documents.trash import empty_trash, restore_documents
@@ -33,6 +37,7 @@ from collections_app.services.governance.document_access import resolve
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
+from collections_app.views.forms.fields import FILTER_ATTRS, FilterInput
 from collections_app.views.forms.metadata import MetadataField
 from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput
@@ -46,6 +51,7 @@ COLUMNS = (
     ("updated", gettext_lazy("Updated")),
 )
 FAILED = "failed"  # as a state in the address: files that failed, in place of documents
+DOCUMENT_FILTER_EXAMPLE = "title starts with 'Annual' and metadata.year >= 2024"
 REASONS_MAX = 3  # of refusals that are told
 FAILED_SHOWN = 5  # above the documents
 
@@ -83,13 +89,21 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         "failed_total": failed.count(),
         "is_filtered": document_filter.narrows or failed_only or bool(wrong),
         "wrong_filter": wrong,
-        "expression": request.GET.get("filter", ""),
+        "expression": expression_field(name, request.GET.get("filter", ""), is_wrong=bool(wrong)),
         "present_policy": policy_for(collection).as_dict(),
         "facets": count_facets(collection, document_filter),
         "personal": kept_list(request, "documents", COLUMNS),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts, status=422 if wrong else 200)
+
+
+def expression_field(collection: str, text: str, *, is_wrong: bool) -> SafeString:
+    """The input for a typed filter over documents."""
+    marks = {"aria-invalid": "true", "aria-describedby": "filter-error"} if is_wrong else {}
+    widget = FilterInput({**FILTER_ATTRS, "class": "input mono", "placeholder": DOCUMENT_FILTER_EXAMPLE, **marks})
+    widget.collection, widget.of_documents = collection, True
+    return widget.render("filter", text, {"id": "id_filter"})
 
 
 @require_http_methods(["GET", "POST"])
@@ -139,6 +153,41 @@ def filter_completions(request: PageRequest) -> HttpResponse:
     else:
         words = complete(collection, text, of_documents=query.get("of") == "documents")
     return render(request, "components/options.html", {"completions": words})
+
+
+@require_GET
+def filter_builder(request: PageRequest) -> HttpResponse:
+    """A typed filter as rows. field: the parameter that holds its text, id: the id of its input, of and collection: as
+    for `filter_completions`. With built=1 the rows hold, and the text that they state goes along; drop: one less."""
+    query = request.GET
+    collection = Collection.objects.live().filter(name=query.get("collection", "").replace("\x00", "")).first()
+    of_documents = query.get("of") == "documents"
+    shown: tuple[str, list[FilterRow]] | None = rows_of_filter(query.get(query.get("field", "filter"), ""))
+    expression, wrong = None, ""
+    if query.get("built"):
+        columns = (query.getlist(f"row-{part}") for part in ("field", "op", "value"))
+        rows = [FilterRow(*row) for row in zip(*columns, strict=False)]
+        dropped = whole_number(query.get("drop"))
+        kept = [row for place, row in enumerate(rows) if row.field and place != dropped]
+        shown = query.get("row-join", "and"), kept
+        try:
+            expression = filter_of_rows(*shown)
+        except InvalidInput as error:
+            wrong = error.message
+    asked = {name: query.get(name, "") for name in ("field", "id", "of", "collection")}
+    context = asked | {
+        "address": f"{reverse('collections:filter-builder')}?{urlencode(asked)}",
+        "join": shown[0] if shown else "",
+        "rows": [(row, _offered(collection, row.field)) for row in (*shown[1], FilterRow())] if shown else None,
+        "fields": offered_fields(collection, of_documents=of_documents),
+        "expression": expression,
+        "wrong": wrong,
+    }
+    return render(request, "components/filter_builder.html", context)
+
+
+def _offered(collection: Collection | None, field: str) -> list[str]:
+    return [write_value(field, value) for value in values_of(collection, field)]
 
 
 @require_http_methods(["GET", "POST"])

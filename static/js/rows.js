@@ -1,4 +1,5 @@
-// Rows of fields that stand for one text: metadata as JSON. Without this file the server reads the rows.
+// Rows of fields that stand for one text: metadata as JSON, which the server reads from the rows without this file, and
+// typed filters.
 "use strict";
 
 const NUMBER = /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/;
@@ -103,3 +104,17 @@ on("change", "[data-metadata-rows] textarea", (area, event) => {
   if (event.isTrusted) read(area.closest("[data-metadata-rows]"));
 });
 document.addEventListener("htmx:load", (event) => findAll("[data-row-of-metadata]", event.target).forEach(adapt));
+
+// --- rows that write a typed filter: the server draws them and says what they state
+const offerBuilders = (root) => findAll("[data-filter-build]", root).forEach((fold) => { fold.hidden = false; });
+document.addEventListener("htmx:load", (event) => offerBuilders(event.target.parentElement ?? document));
+document.addEventListener("toggle", (event) => {
+  if (event.target.matches?.("[data-filter-build][open]")) htmx.trigger(event.target.lastElementChild, "opened");
+}, true);
+document.addEventListener("htmx:load", ({ target }) => {
+  if (target.dataset?.expression === undefined) return;
+  const input = document.getElementById(target.dataset.for);
+  if (input.value === target.dataset.expression) return;
+  input.value = target.dataset.expression;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+});

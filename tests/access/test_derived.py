@@ -156,6 +156,7 @@ def pages(world: World) -> dict[str, bool]:
         f"{base}/readers/{SECRET}/": True,
         f"/filter-completions/?collection={world.people.collection.name}&filter=metadata.": True,
         f"/filter-completions/?of=documents&collection={world.people.collection.name}&filter=metadata.": True,
+        f"/filter-builder/?of=documents&collection={world.people.collection.name}": True,
         "/runs/": False,
         f"/runs/{world.run.pk}/": True,
         f"/runs/{world.looked.pk}/": True,

@@ -12,6 +12,7 @@ from ragd_site.access.page_rules import RULES, TARGETS, find_target, rule_of
 NAMESPACES = ("collections", "retrieval", "evaluation")
 # POST of these changes nothing that others see: they compute, download, or are the reader's own
 ONLY_READING = {
+    "collections:filter-builder",
     "collections:filter-completions",
     "evaluation:impact",
     "evaluation:golden-of-chunk",

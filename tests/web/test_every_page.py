@@ -17,7 +17,10 @@ from retrieval_app.models import ChatThread
 from tests.web.pages import texts
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
-FRAGMENTS = {"collections:switcher", "collections:filter-completions", "evaluation:span-completions"}
+FRAGMENTS = {
+    "collections:switcher", "collections:filter-builder", "collections:filter-completions",
+    "evaluation:span-completions",
+}  # fmt: skip
 DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next", "retrieval:ask"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py

@@ -43,17 +43,26 @@ def complete(collection: Collection | None, text: str, *, of_documents: bool = F
     """
     if len(text) > LENGTH_MAX or "\x00" in text:
         return []
+    fields = offered_fields(collection, of_documents=of_documents)
+    return complete_filter(text, fields, lambda field, begun: values_of(collection, field, begun))
+
+
+def offered_fields(collection: Collection | None, *, of_documents: bool = False) -> list[str]:
+    """The fields that a filter may name: those of metadata first, then those that its documents and chunks have."""
     known = OF_DOCUMENT if of_documents else tuple(FIELDS)
     if collection is None:
-        return complete_filter(text, known, lambda field, begun: [])
+        return list(known)
     keys = [METADATA + key for key in metadata_keys(collection)]
     if not of_documents:
         held = {*OF_DOCUMENT, *_read(collection, KEYS, "chunks", "attributes")}
         known = tuple(field for field in known if field in held)
-    return complete_filter(text, [*keys, *known], lambda field, begun: _values_of(collection, field, begun))
+    return [*keys, *known]
 
 
-def _values_of(collection: Collection, field: str, begun: str) -> Sequence[Literal]:
+def values_of(collection: Collection | None, field: str, begun: str = "") -> Sequence[Literal]:
+    """What the field holds that begins so, at most VALUES_MAX; [] without a collection."""
+    if collection is None:
+        return []
     if len(begun) > SOUGHT_CHARS_MAX or (field not in FIELDS and not field.startswith(METADATA)):
         return []
     table, column, values, path = "documents", field, f"to_jsonb({field})", ""

@@ -11,8 +11,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.forms.renderers import BaseRenderer
+from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.domain.filter_language import read_filter, write_json
@@ -20,6 +20,7 @@ from collections_app.domain.identity import check_language
 from collections_app.views.forms.metadata import read_object
 from ragd.errors import InvalidInput
 
+FILTER_ATTRS = {"class": "mono", "spellcheck": "false", "autocomplete": "off"}
 FILTER_EXAMPLE = "page >= 3 and language = de"
 
 
@@ -128,16 +129,19 @@ class WrittenField(forms.CharField):
 
 
 class FilterInput(forms.TextInput):
-    """A text with the fields and values of a collection as completions. collection: its name; "" where a field of that
-    name on the page says it."""
+    """A text with the fields and values of a collection as completions, and rows that write it. collection: its name;
+    "" where a field of that name on the page says it. of_documents: without the fields that only chunks have."""
 
     collection = ""
+    of_documents = False
 
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: BaseRenderer | None = None
     ) -> SafeString:
-        options = f"{(attrs or {}).get('id', name)}-options"
+        own_id = (attrs or {}).get("id", name)
+        options = f"{own_id}-options"
         asked = {"field": name} | ({"collection": self.collection} if self.collection else {})
+        asked |= {"of": "documents"} if self.of_documents else {}
         more = {
             "list": options,
             "hx-get": f"{reverse('collections:filter-completions')}?{urlencode(asked)}",
@@ -146,17 +150,21 @@ class FilterInput(forms.TextInput):
             "hx-swap": "innerHTML",
             "hx-push-url": "false",
         } | ({} if self.collection else {"hx-include": "[name=collection]"})
-        return format_html(
-            '{}<datalist id="{}"></datalist>', super().render(name, value, {**(attrs or {}), **more}, renderer), options
-        )
+        written = super().render(name, value, {**(attrs or {}), **more}, renderer)
+        context = {
+            "written": written,
+            "options": options,
+            "id": own_id,
+            "collection": self.collection,
+            "address": f"{reverse('collections:filter-builder')}?{urlencode(asked | {'id': own_id})}",
+        }
+        return render_to_string("components/filter_input.html", context)
 
 
 class FilterField(WrittenField):
     """A typed filter in the language of `filter_language`; its JSON, {} when nothing is typed."""
 
-    widget = FilterInput(
-        attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off", "placeholder": FILTER_EXAMPLE}
-    )
+    widget = FilterInput(attrs={**FILTER_ATTRS, "placeholder": FILTER_EXAMPLE})
     read, write = staticmethod(read_filter), staticmethod(write_json)
 
     def complete_in(self, collection: str) -> None:
