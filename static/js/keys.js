@@ -17,14 +17,14 @@
 
   // the rows of the list that has the focus, else of the first list of the page
   function moveFocus(step) {
-    const focused = document.activeElement.closest("[data-row]");
-    const rows = findAll("main [data-row]").filter(isShown);
+    const focused = document.activeElement.closest(ROWS);
+    const rows = findAll(ROWS).filter((row) => isShown(row) && rowLink(row));
     if (!rows.length) return false;
     const at = focused ? rows.indexOf(focused) + step : step > 0 ? 0 : rows.length - 1;
-    const link = find("[data-row-link]", rows[Math.min(Math.max(at, 0), rows.length - 1)]);
-    link?.focus();
-    link?.scrollIntoView({ block: "nearest" });
-    return Boolean(link);
+    const link = rowLink(rows[Math.min(Math.max(at, 0), rows.length - 1)]);
+    link.focus();
+    link.scrollIntoView({ block: "nearest" });
+    return true;
   }
 
   function press(key) {
@@ -47,7 +47,7 @@
       term.append(Object.assign(document.createElement("kbd"), { textContent: key }));
       return [term, Object.assign(document.createElement("dd"), { textContent: name })];
     }));
-    find("[data-has-rows]", dialog).hidden = !find("main [data-row]");
+    find("[data-has-rows]", dialog).hidden = !findAll(ROWS).some(rowLink);
     find("[data-has-page-keys]", dialog).hidden = !seen.size;
     dialog.showModal();
     return true;

@@ -108,6 +108,7 @@ on("click", "a[data-drawer]", async (link, event) => {
   const drawer = find("#drawer");
   const alreadyOpen = drawer.open;
   if (!(await openPage(drawer, link.href, "#detail"))) return;
+  drawer.dispatchEvent(new CustomEvent("drawer-filled", { bubbles: true, detail: link.href }));
   if (alreadyOpen) history.replaceState({ drawer: true }, "", link.href);
   else history.pushState({ drawer: true }, "", link.href);
 });
