@@ -25,7 +25,7 @@ from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
 from evaluation_app.pages.overview import guide, home, model_prices, palette
 from evaluation_app.pages.overview import pages as overview_page
-from evaluation_app.pages.traces import run_pair
+from evaluation_app.pages.traces import conversations, run_pair
 from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import pages as reviews
 from evaluation_app.runs import pages as calibration
@@ -63,6 +63,7 @@ urlpatterns = [
     path("traces/spans/completions/", explorer.completions, name="span-completions"),
     path("traces/evidence/", evidence_pages.evidence, name="evidence"),
     path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
+    path("traces/conversations/", conversations.conversations, name="conversations"),
     path("traces/export/", downloads.selection, name="spans-export"),
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),

@@ -55,6 +55,7 @@ HELP = {
     "evaluation:live": "evaluation",
     "evaluation:gate": "curation-and-questions",
     "evaluation:traces": "traces",
+    "evaluation:conversations": "traces",
     "evaluation:trace-list": "traces",
     "evaluation:spans": "span-store",
     "evaluation:operations": "operations",

@@ -180,6 +180,7 @@ PLACES = (
                 "evaluation:traces", gettext_noop("Overview"), "operations", reads, "latency errors cost monitor"
             ),
             Page("retrieval:runs", gettext_noop("Query runs"), "runs", reads, "queries history log"),
+            Page("evaluation:conversations", gettext_noop("Conversations"), "ask", reads, "sessions threads feedback"),
             Page("evaluation:trace-list", gettext_noop("Traces"), "traces", reads, "telemetry", starts=("/traces/",)),
             Page("evaluation:spans", gettext_noop("Spans"), "traces", reads, "telemetry attributes"),
             Page("evaluation:operations", gettext_noop("Operations"), "operations", administers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
@@ -39,6 +39,30 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
 
     def of_collection(self, name: str) -> QueryRunQuerySet:
         return self.filter(collection_name=name)
+
+    def of_conversations(self) -> QueryRunQuerySet:
+        """Those that were asked under the name of a conversation."""
+        return self.exclude(conversation_id="")
+
+    def by_conversation(self) -> models.QuerySet[Any, Any]:
+        """One dict per conversation of these rows, the one asked last first; ties by its name.
+
+        conversation_id, questions, began, ended, failed, declined, cost: of what is priced, priced: runs whose cost is
+        known, slowest: ms, took: ms of all together.
+        """
+        statuses = QueryRun.Status
+        rows = self.of_conversations().order_by().values("conversation_id")
+        return rows.annotate(
+            questions=models.Count("pk"),
+            began=models.Min("created_at"),
+            ended=models.Max("created_at"),
+            failed=models.Count("pk", filter=models.Q(status=statuses.ERROR)),
+            declined=models.Count("pk", filter=models.Q(status__in=(statuses.ABSTAINED, statuses.REFUSED))),
+            cost=models.Sum("cost_usd"),
+            priced=models.Count("cost_usd"),
+            slowest=models.Max(TOOK_MS),
+            took=models.Sum(TOOK_MS),
+        ).order_by("-ended", "conversation_id")
 
     def visible_to(self, scope: CollectionScope) -> QueryRunQuerySet:
         """Those of the collections that a key opens; a run of a deleted one belongs to none."""
@@ -132,7 +156,8 @@ class QueryRun(models.Model):
     replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
     sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
     collection that is calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing
-    was weighed.
+    was weighed. conversation_id: the caller's name of the turns that the run belongs to, the thread's id for the chat;
+    "" for none.
     """
 
     class Kind(models.TextChoices):
@@ -215,6 +240,7 @@ class QueryRun(models.Model):
     door = models.CharField(max_length=10, choices=Door)
     environment = models.CharField(max_length=10, choices=Environment, default=Environment.PRODUCTION)
     trace_id = models.CharField(max_length=32, blank=True)
+    conversation_id = models.TextField(blank=True, default="")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
@@ -234,6 +260,11 @@ class QueryRun(models.Model):
             models.Index(fields=["collection_name", "-created_at", "-id"], name="queryrun_collection_newest"),
             models.Index(fields=["trace_id"], name="queryrun_trace"),
             models.Index(fields=["environment", "-created_at", "-id"], name="queryrun_environment_newest"),
+            models.Index(
+                fields=["conversation_id", "created_at", "id"],
+                condition=~models.Q(conversation_id=""),
+                name="queryrun_conversation",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -88,6 +88,7 @@ def search(
     api_key: ApiKey | None = None,
     run_id: UUID | None = None,
     replay_of: UUID | None = None,
+    conversation_id: str | None = None,
     as_of: datetime | None = None,
     retrieve: Retrieve = retrieve_detailed,
     beside: Sequence[Beside] = (),
@@ -96,6 +97,7 @@ def search(
 
     The run is of the `telemetry.environment` around the call, else of production.
     plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
+    conversation_id: the caller's name of the turns that it belongs to, for the run and its spans.
     as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
     retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
     beside: other collections to search too, their ranks fused (see `several`); then nothing is counted or corrected.
@@ -103,7 +105,7 @@ def search(
     """
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
-    with _recorded(run, collection, beside=beside) as pipeline:
+    with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
         corrector = open_corrector(collection, retrieve=retrieve, corrects=False if beside else None)
         _retrieve(run, collection, plan, pipeline, corrector, as_of, beside)
     return run
@@ -133,7 +135,7 @@ def ask(
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
     history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them, the search never.
-    parameters: how a chat model is asked to write. conversation_id: the caller's name of the turns, for the spans.
+    parameters: how a chat model is asked to write. conversation_id: as in `search`.
     run_id: the id of the run; a new one when None.
     listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
     corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
@@ -274,6 +276,7 @@ def _recorded(
     run."""
     began = time.perf_counter()
     failure: Exception | None = None
+    run.conversation_id = normalize(conversation_id or "")
     try:
         with (
             inspection.guarded(run, collection),
@@ -284,7 +287,7 @@ def _recorded(
                 run_id=str(run.pk),
                 door=run.door,
                 user_id=str(run.user_id) if run.user_id else run.api_key_label or None,
-                session_id=conversation_id,
+                session_id=run.conversation_id or None,
                 api_key=run.api_key_label or None,
                 tags=(run.kind, run.door),
                 metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},

@@ -135,6 +135,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/traces/export/?type=gen_ai.inference",
         f"/runs/{answered.pk}/export/",
         "/traces/?period=1h&stage=aitf.rag.retrieve&by=collection",
+        "/traces/conversations/",
         "/traces/list/",
         "/traces/spans/",
         "/traces/spans/?kind=LLM&where=latency_ms+%3E+0",

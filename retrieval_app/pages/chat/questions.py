@@ -49,7 +49,7 @@ class Question:
         query = make_whole(data["query"], earlier, collection) if self.rewrites else data["query"]
         common: dict[str, Any] = {
             "door": QueryRun.Door.PAGE, "plan_name": chosen.name, "user": self.user, "as_of": data["as_of"],
-            "beside": beside,
+            "beside": beside, "conversation_id": str(self.thread.pk),
         }  # fmt: skip
         if self.is_search:
             run = query_pipeline.search(collection, query, chosen.plan, **common)
@@ -61,7 +61,6 @@ class Question:
             chosen.plan,
             **self._under(collection, beside),
             history=turns_of(earlier) if has_chat_model() else (),
-            conversation_id=str(self.thread.pk),
             listener=listener,
             quotes_on_failure=True,
             **common,

@@ -1,0 +1,158 @@
+"""Query runs by the conversation that they belong to: the list, and one conversation with its runs and feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.http import Http404, HttpResponse
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+
+from collections_app.domain.identity import can_be_stored
+from collections_app.http.collection_titles import collection_titles
+from collections_app.http.page_requests import PageRequest, page_of, render_page
+from evaluation_app.models import Review, ReviewTask
+from retrieval_app.models import ChatThread, QueryRun
+from retrieval_app.models.runs import QueryRunQuerySet
+
+PER_PAGE = 50
+ANY, INCORRECT = "any", "incorrect"
+
+
+class ConversationFilterForm(forms.Form):
+    """text: in a question of the conversation. What is wrong in an address is left out."""
+
+    text = forms.CharField(required=False)
+    collection = forms.CharField(required=False)
+    door = forms.ChoiceField(required=False, choices=[("", gettext_lazy("All")), *QueryRun.Door.choices])
+    feedback = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", gettext_lazy("All")),
+            (ANY, gettext_lazy("With feedback")),
+            (INCORRECT, gettext_lazy("Incorrect")),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """How often people called an answer correct and incorrect, and how often they said something."""
+
+    correct: int = 0
+    incorrect: int = 0
+    given: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """first: its oldest run. cost: of the runs whose cost is known, `priced` of them; None where there are none."""
+
+    name: str
+    first: QueryRun
+    questions: int
+    began: datetime
+    ended: datetime
+    failed: int
+    declined: int
+    cost: float | None
+    priced: int
+    slowest: float | None
+    took: float | None
+    feedback: Feedback
+
+
+@require_GET
+def conversations(request: PageRequest) -> HttpResponse:
+    """The one asked last first; text=, collection=, door=, feedback=. id= is one conversation, 404 without a run that
+    the reader may see."""
+    if name := request.GET.get("id", ""):
+        return _show_one(request, name)
+    form = ConversationFilterForm(request.GET)
+    form.is_valid()
+    wanted = {field: value for field, value in form.cleaned_data.items() if value}
+    page = page_of(request, _matching(wanted).by_conversation(), PER_PAGE)
+    page.object_list = read_conversations(list(page.object_list))
+    context = {"form": form, "page": page, "is_filtered": bool(wanted), "collections": collection_titles(request)}
+    parts = {"conversations": "evaluation/parts/conversations.html"}
+    return render_page(request, "evaluation/conversations.html", context, parts=parts)
+
+
+def _matching(wanted: Mapping[str, Any]) -> QueryRunQuerySet:
+    """All runs of the conversations in which one run matches, so that figures are of whole conversations."""
+    rows = QueryRun.objects.of_conversations()
+    if not wanted:
+        return rows
+    found = rows.filtered(**{name: value for name, value in wanted.items() if name != "feedback"})
+    if chosen := wanted.get("feedback"):
+        given = ReviewTask.objects.filter(reason=ReviewTask.FEEDBACK, query_run__isnull=False)
+        if chosen == INCORRECT:
+            given = given.filter(reviews__verdicts__correctness=0)
+        found = found.filter(pk__in=given.values("query_run"))
+    return rows.filter(conversation_id__in=found.values("conversation_id"))
+
+
+def read_conversations(rows: Sequence[Mapping[str, Any]]) -> list[Conversation]:
+    """Of rows of `by_conversation`, in their order. Three queries."""
+    names = [row["conversation_id"] for row in rows]
+    runs = QueryRun.objects.filter(conversation_id__in=names)
+    oldest = runs.for_lists().order_by("conversation_id", "created_at", "id").distinct("conversation_id")
+    first = {run.conversation_id: run for run in oldest}
+    feedback = _count_feedback(runs)
+    return [
+        Conversation(
+            name=name,
+            first=first[name],
+            feedback=feedback.get(name, Feedback()),
+            **{key: value for key, value in row.items() if key != "conversation_id"},
+        )
+        for name, row in zip(names, rows, strict=True)
+        if name in first
+    ]
+
+
+def _count_feedback(runs: QueryRunQuerySet) -> dict[str, Feedback]:
+    """By conversation; those without feedback are left out."""
+    tasks = ReviewTask.objects.filter(reason=ReviewTask.FEEDBACK)
+    given = runs.filter(pk__in=tasks.values("query_run")).order_by()
+    belongs: dict[UUID, str] = dict(given.values_list("pk", "conversation_id"))
+    counts: dict[str, list[Any]] = {}
+    for review in Review.objects.filter(task__query_run__in=belongs, task__reason=ReviewTask.FEEDBACK).values_list(
+        "task__query_run", "verdicts__correctness"
+    ):
+        if review[0] in belongs:
+            counts.setdefault(belongs[review[0]], []).append(review[1])
+    return {name: Feedback(values.count(1), values.count(0), len(values)) for name, values in counts.items()}
+
+
+def _show_one(request: PageRequest, name: str) -> HttpResponse:
+    """Its runs, oldest first."""
+    runs = QueryRun.objects.filter(conversation_id=name) if can_be_stored(name) else QueryRun.objects.none()
+    rows = read_conversations(list(runs.by_conversation()))
+    if not rows:
+        raise Http404
+    page = page_of(request, runs.for_lists().order_by("created_at", "id"), PER_PAGE)
+    given = Review.objects.filter(task__query_run__in=[run.pk for run in page], task__reason=ReviewTask.FEEDBACK)
+    said: dict[Any, list[Review]] = {}
+    for review in given.select_related("task").order_by("created_at", "id"):
+        said.setdefault(review.task.query_run, []).append(review)
+    context = {
+        "conversation": rows[0],
+        "page": page,
+        "turns": [(run, said.get(run.pk, [])) for run in page],
+        "thread": _thread(request, name),
+    }
+    return render_page(request, "evaluation/conversation.html", context)
+
+
+def _thread(request: PageRequest, name: str) -> ChatThread | None:
+    """Of the chat, where the conversation is one that the reader may open."""
+    try:
+        return ChatThread.objects.readable_by(request.user).filter(pk=UUID(name)).first()
+    except ValueError:
+        return None
