@@ -152,6 +152,7 @@ urlpatterns = [
     path("collections/<str:name>/new-version/<path:doc_id>/", originals.new_version, name="new-version"),
     path("collections/<str:name>/edit-text/<path:doc_id>/", curation.edit_content, name="edit-text"),
     path("collections/<str:name>/edit/<path:doc_id>/", curation.edit, name="edit"),
+    path("collections/<str:name>/folders/", documents.folders, name="folders"),
     path("collections/<str:name>/rename/<path:doc_id>/", curation.rename, name="rename"),
     path("collections/<str:name>/readers/<path:doc_id>/", curation.readers, name="readers"),
     path("collections/<str:name>/history/<path:doc_id>/", revisions.history, name="history"),

@@ -171,6 +171,11 @@ class DocumentQuerySet(QuerySet["Document"]):
         requested = [tag.replace("\x00", "").strip() for tag in tags]
         return self.filter(tags__contains=requested) if requested else self
 
+    def in_folder(self, folder: str) -> DocumentQuerySet:
+        """Whose id begins with the folder, which ends with a slash; "" for all."""
+        # "/" is followed by "0" in the collation of doc_id
+        return self.filter(doc_id__gte=folder, doc_id__lt=f"{folder[:-1]}0") if folder else self
+
     def in_state(self, state: str) -> DocumentQuerySet:
         """present (not archived), enabled, disabled, archived, or any."""
         if state == "any":

@@ -30,6 +30,7 @@ from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.filter_completions import complete, metadata_keys, offered_fields, values_of
 from collections_app.services.documents.filter_rows import FilterRow, filter_of_rows, rows_of_filter, write_value
+from collections_app.services.documents.folders import folders_of
 from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import DocumentFilter, count_facets
 from collections_app.services.documents.trash import empty_trash, restore_documents
@@ -93,9 +94,23 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         "present_policy": policy_for(collection).as_dict(),
         "facets": count_facets(collection, document_filter),
         "personal": kept_list(request, "documents", COLUMNS),
+        "folders": folders_of(collection, document_filter.folder, state=document_filter.state),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts, status=422 if wrong else 200)
+
+
+@require_GET
+def folders(request: PageRequest, name: str) -> HttpResponse:
+    """The folders right below the one that `parent` names, for a list of documents with these filters."""
+    collection = find_collection(name)
+    parent, state = request.GET.get("parent", ""), request.GET.get("state", "present")
+    context = {
+        "collection": collection,
+        "folder": folders_of(collection, parent, state=state, alone=True),
+        "wanted": {"folder": request.GET.get("folder", "")},
+    }
+    return render_page(request, "collections/parts/folders.html", context)
 
 
 def expression_field(collection: str, text: str, *, is_wrong: bool) -> SafeString:

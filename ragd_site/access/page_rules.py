@@ -127,6 +127,7 @@ RULES: dict[str, Rule] = {
     "collections:preview": Rule(READ, WRITE),
     "collections:preview-sample": Rule(READ, WRITE),
     "collections:filter-builder": Rule(READ, READ),
+    "collections:folders": Rule(READ, READ),
     "collections:filter-completions": Rule(READ, READ),
     **dict.fromkeys(("collections:sharing", "collections:sharing-open", "collections:sharing-remove"), OF_SHARING),
     **dict.fromkeys(

@@ -14,6 +14,7 @@ NAMESPACES = ("collections", "retrieval", "evaluation")
 ONLY_READING = {
     "collections:filter-builder",
     "collections:filter-completions",
+    "collections:folders",
     "evaluation:impact",
     "evaluation:golden-of-chunk",
     "evaluation:golden-of-document",

@@ -29,7 +29,7 @@ FACETS_MAX = 30
 class DocumentFilter:
     """q: words that id, title or source contain. tags: all of them. state: one of STATES. language:
     ISO 639-1 code, or "unknown". where: a typed filter over the fields of documents. access: "restricted" or
-    "open". Empty fields match all."""
+    "open". folder: what ids begin with, with a slash at its end. Empty fields match all."""
 
     q: str = ""
     tags: tuple[str, ...] = ()
@@ -38,6 +38,7 @@ class DocumentFilter:
     language: str = ""
     where: Condition | None = None
     access: str = ""
+    folder: str = ""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
@@ -57,12 +58,12 @@ class DocumentFilter:
         """The documents that it lets through, in no order. Raises InvalidInput where `where` asks for a field of
         chunks."""
         document_query_set: DocumentQuerySet = Document.objects.filter(collection=collection)
-        if not all(can_be_stored(text) for text in (self.q, self.media_type, self.language, *self.tags)):
+        if not all(can_be_stored(text) for text in (self.q, self.media_type, self.language, self.folder, *self.tags)):
             return document_query_set.none()
         document_query_set = document_query_set.matching(self.q)
         rows = document_query_set.tagged(self.tags).in_state(self.state)
         rows = rows.of_type(self.media_type).in_language(self.language).satisfying(self.where)
-        return rows.of_access(self.access)
+        return rows.of_access(self.access).in_folder(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
     state = str(values.get("state") or "present")
     tags = values.get("tags") or ()
     access = str(values.get("access") or "")
+    folder = str(values.get("folder") or "").strip("/")
     return DocumentFilter(
         q=str(values.get("q") or ""),
         tags=tuple(tag for tag in tags if tag),
@@ -163,4 +165,5 @@ def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
         language=str(values.get("language") or ""),
         where=parse_condition(read_expression(str(values.get("filter") or ""))),
         access=access if access in ACCESSES else "",
+        folder=f"{folder}/" if folder else "",
     )

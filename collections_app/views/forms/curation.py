@@ -45,6 +45,7 @@ def filter_of_address(query: QueryDict) -> DocumentFilter:
             "language": query.get("language"),
             "filter": query.get("filter"),
             "access": query.get("access"),
+            "folder": query.get("folder"),
         }
     )
 
@@ -73,6 +74,7 @@ class Selection:
                 "language": posted.get("f_language"),
                 "filter": posted.get("f_filter"),
                 "access": posted.get("f_access"),
+                "folder": posted.get("f_folder"),
             }
         )
         return cls((), document_filter, int(expected) if expected.isascii() and expected.isdecimal() else None)
@@ -98,6 +100,7 @@ class Selection:
             ("f_language", requested.language),
             ("f_filter", requested.expression),
             ("f_access", requested.access),
+            ("f_folder", requested.folder),
         ]
 
 
