@@ -116,7 +116,27 @@ class Visit:
     def overflow_px(self) -> int:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
+    def long_lines(self) -> list[str]:
+        """The beginnings of texts whose lines are longer than a reader's eye follows, in the widest window."""
+        found: list[str] = self.page.evaluate(LONG_LINES)
+        return found
 
+
+# in widths of a zero, of which about 1.2 letters are as wide; room beside a short text does not count
+LONG_LINES = """() => {
+  const texts = document.querySelectorAll("main :is(p, dd, blockquote, .passage-text, .text, .excerpt, .answer)");
+  return [...texts].filter((text) => {
+    if (text.textContent.trim().length < 120 || !text.checkVisibility()) return false;
+    const zero = document.createElement("span");
+    zero.style.cssText = "position: absolute; width: 100ch";
+    text.append(zero);
+    const most = zero.getBoundingClientRect().width;
+    zero.remove();
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return [...range.getClientRects()].some((box) => box.width > most);
+  }).map((text) => text.textContent.trim().slice(0, 60));
+}"""
 AXE_SCRIPT = Axe().axe_script
 # preload serves a rule that is off by default and one on audio, of which there is none. The look of a text: its colour,
 # font and backgrounds up to the root. One that is positioned may lie over anything: its look counts for its page alone.

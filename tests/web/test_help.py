@@ -65,6 +65,10 @@ def test_settings_of_the_reader(visitor: Client) -> None:
     assert visitor.post("/settings/appearance/", {"zone": zone}).cookies["timezone"].value == zone
     assert texts(visitor.get("/settings/appearance/"), "#id_zone option[selected]") == [zone]
     assert visitor.post("/settings/appearance/", {"zone": "Nowhere/City"}).cookies["timezone"].value == ""
+    visitor.cookies["theme"] = "dark"
+    page = visitor.get("/settings/appearance/")
+    assert texts(page, "main button[name=language]") == ["English", "Deutsch"]
+    assert [each.attributes["value"] for each in tree(page).css("main button[aria-pressed=true]")] == ["dark", "en"]
     connections = visitor.get("/settings/connections/")
     (mcp,) = texts(connections, "#snippet-mcp")
     assert json.loads(mcp)["mcpServers"]["ragd"]["url"] == "http://testserver/mcp"
