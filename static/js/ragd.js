@@ -134,11 +134,32 @@ window.addEventListener("popstate", (event) => {
 });
 
 // --- command palette and keys
+// what the page below has for its object: buttons of its head, tabs. They act as if they were pressed there.
+function showPageActions(words) {
+  const list = find("#palette-actions ul");
+  const named = findAll("main .head .actions :is(a, button), main .tabs > a, main .subtabs > a").map((action) =>
+    [action, action.getAttribute("aria-label") ?? action.textContent.trim().replace(/\s+/g, " ")]);
+  const matching = named.filter(([action, name]) => !action.disabled && name.toLowerCase().includes(words.trim().toLowerCase()));
+  list.replaceChildren(...(words.trim() ? matching : []).map(([action, name]) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: name });
+    button.addEventListener("click", () => {
+      find("#palette").close();
+      action.click();
+    });
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  }));
+  find("#palette-actions").hidden = !list.children.length;
+}
+on("input", "#palette [name=q]", (input) => showPageActions(input.value));
+
 function openPalette() {
   const palette = find("#palette");
   if (!palette || palette.open) return;
   const input = find("input", palette);
   input.value = "";
+  showPageActions("");
   palette.showModal();
   input.focus();
   htmx.trigger(input, "opened");
@@ -166,7 +187,7 @@ find("#palette")?.addEventListener("keydown", (event) => {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   event.preventDefault();
   const input = find("#palette input");
-  const stops = [input, ...findAll("#palette-results :is(a, button)")];
+  const stops = [input, ...findAll("#palette .results :is(a, button)")];
   const next = stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
   stops[(next + stops.length) % stops.length].focus();
 });
@@ -176,7 +197,7 @@ function takeFirst() {
   const form = find("#palette form");
   isTaking = find("#palette-results [data-words]")?.dataset.words !== form.elements.q.value.trim();
   if (isTaking) return;
-  const first = find("#palette-results :is(a, button)");
+  const first = find("#palette .results :is(a, button)");
   if (first) first.click();
   else form.submit();
 }

@@ -6,9 +6,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.urls import NoReverseMatch, get_resolver, reverse
 
-from collections_app.access_context import SYSTEM, Access, using_access
+from collections_app.access_context import SYSTEM, Access, current_access, using_access
 from collections_app.domain.permissions import GIVEN
 from collections_app.http.places import HOME, PLACES, SETTINGS, all_pages, find_place
+from collections_app.models import Collection
+from evaluation_app.pages.overview.palette import NEW, VERBS
 from tests.access.house import PEOPLE, House, build_house
 from tests.access.offers import is_refused
 from tests.web.pages import texts
@@ -26,8 +28,17 @@ def test_a_page_is_offered_exactly_where_its_rule_lets_in(name: str) -> None:
     reader = User(is_staff=name == "root", is_superuser=name == "root")
     reader.set_password("correct horse battery")
     with using_access(ACCESSES[name]):
-        for page in all_pages():
+        for page in (*all_pages(), *NEW):
             assert page.offer(reader) is not is_refused(ACCESSES[name], page.href, changes=False), page.view
+
+
+@pytest.mark.parametrize("name", ACCESSES)
+def test_what_the_palette_does_with_a_collection_is_what_the_reader_may(name: str, db: None) -> None:
+    collection = Collection.objects.create(pk=1, name="nature", embed_model="any", embed_dims=3)
+    with using_access(ACCESSES[name]):
+        for verb in VERBS:
+            path = verb.address_of(collection).partition("?")[0]
+            assert current_access().may(verb.permission, 1) is not is_refused(ACCESSES[name], path, changes=False), path
 
 
 def test_every_page_without_arguments_belongs_to_a_place() -> None:

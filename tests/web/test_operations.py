@@ -10,6 +10,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.http.places import all_pages
+from evaluation_app.pages.overview.palette import NEW, VERBS
 from tests.web.pages import attribute, has, texts, tones, tree
 
 
@@ -189,6 +191,32 @@ def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], d
     assert "/admin/" not in found("admin")
     django_user_model.objects.filter(username="ada").update(is_staff=True)
     assert "/admin/" in found("admin")
+
+
+def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill: Callable[..., Any]) -> None:
+    nature = fill("nature", 1)
+
+    def found(words: str) -> dict[str, str]:
+        """Label and address, of links and of forms."""
+        page = tree(visitor.get("/go/", {"q": words}, headers={"HX-Request": "true", "HX-Target": "palette-results"}))
+        places = {node.text(strip=True): str(node.attributes["href"]) for node in page.css("a[href]")}
+        return places | {node.text(strip=True): str(node.attributes["action"]) for node in page.css("form")}
+
+    for page in (*all_pages(), *NEW):
+        assert found(page.title)[page.title] == page.href
+        for word in page.words.split():
+            assert page.title in found(word), word
+    for verb in VERBS:
+        label = verb.label % {"name": "nature"}
+        for word in verb.words:
+            for typed in (word, word[:3], f"{word} nat"):
+                assert found(typed)[label] == verb.address_of(nature)
+        assert label not in found(f"{verb.words[0]} elsewhere")
+    assert found("ask nature")["Ask nature"] == "/chat/?collection=nature"
+    done = ("System theme", "Light theme", "Dark theme", "English", "Deutsch", "Log out", "Show the keys?")
+    assert set(done) <= found("").keys()
+    for label in done:
+        assert label in found(label.strip("?"))
 
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:

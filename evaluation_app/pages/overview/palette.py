@@ -11,14 +11,14 @@ from django.db.models import Q
 from django.db.models.functions import Collate
 from django.http import HttpResponse
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 from django.views.decorators.http import require_GET
 
 from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
 from collections_app.http.collection_titles import collection_titles
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.http.places import Reader, all_pages
+from collections_app.http.places import Page, Reader, administers, all_pages, evaluates, somewhere
 from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenSet
 from evaluation_app.pages.dashboard.runs_page import filtered_runs
@@ -67,7 +67,7 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
             Group(gettext("Test sets"), _golden_sets(words, titles)),
             Group(gettext("Evaluation runs"), _evaluation_runs(words)),
         ]
-    groups.append(Group(gettext("Do"), _uploads(words), _commands(words)))
+    groups.append(Group(gettext("Do"), _done_with(words), _commands(words)))
     return [group for group in groups if group.destinations or group.commands]
 
 
@@ -89,25 +89,73 @@ def _commands(words: str) -> list[Command]:
     return [command for command, others in known if requested in f"{command.label} {others}".lower()]
 
 
-def _uploads(words: str) -> list[Destination]:
-    """Uploads to the collections whose names hold the words behind "upload", where the reader may write."""
-    requested = words.lower()
-    asked = "upload to".startswith(requested) or requested.startswith(("upload", "add documents"))
-    if len(requested) < 2 or not asked:
-        return []
-    name = requested.removeprefix("add documents").removeprefix("upload").strip().removeprefix("to").strip()
-    access = current_access()
-    label = gettext("Upload to %(name)s")
-    return [
-        Destination(reverse("collections:upload", args=[row.name]), "upload", label % {"name": row.label})
-        for row in _named(name)
-        if access.may(Permission.WRITE, row.pk)
-    ]
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What can be done with a collection. words: typed before its name, which is in the address or in its query."""
+
+    view: str
+    symbol: str
+    label: str
+    permission: Permission
+    words: tuple[str, ...]
+    query: bool = False
+
+    def address_of(self, collection: Collection) -> str:
+        if self.query:
+            return f"{reverse(self.view)}?{urlencode({'collection': collection.name})}"
+        return reverse(self.view, args=[collection.name])
+
+
+WRITE, ASK, READ = Permission.WRITE, Permission.ASK, Permission.READ
+VERBS = (
+    Verb("collections:upload", "upload", gettext_noop("Upload to %(name)s"), WRITE, ("upload", "add documents")),
+    Verb("retrieval:chat", "ask", gettext_noop("Ask %(name)s"), ASK, ("ask", "question"), query=True),
+    Verb("collections:text", "edit", gettext_noop("Write a text for %(name)s"), WRITE, ("write", "paste")),
+    Verb("collections:sources", "refresh", gettext_noop("Sources of %(name)s"), WRITE, ("sources", "sync")),
+    Verb("collections:jobs", "clock", gettext_noop("Jobs of %(name)s"), READ, ("jobs",)),
+    Verb("collections:trash", "trash", gettext_noop("Trash of %(name)s"), WRITE, ("trash", "restore")),
+    Verb("evaluation:content-gaps", "evaluation", gettext_noop("Content gaps of %(name)s"), READ, ("gaps",)),
+    Verb("collections:settings", "admin", gettext_noop("Settings of %(name)s"), WRITE, ("settings",)),
+)
+
+
+def _done_with(words: str) -> list[Destination]:
+    """What the reader may do with the collections whose names hold what is typed behind a verb or its beginning."""
+    found: list[Destination] = []
+    for verb in VERBS:
+        name = _behind(words.lower(), verb.words)
+        for row in [] if name is None else _named(name):
+            if current_access().may(verb.permission, row.pk):
+                label = gettext(verb.label) % {"name": row.label}
+                found.append(Destination(verb.address_of(row), verb.symbol, label))
+    return found
+
+
+def _behind(requested: str, verbs: tuple[str, ...]) -> str | None:
+    """What is typed behind one of the verbs; "" for its beginning of two letters or more; None for something else."""
+    for verb in verbs:
+        if len(requested) > 1 and verb.startswith(requested):
+            return ""
+        if requested == verb or requested.startswith(f"{verb} "):
+            return requested.removeprefix(verb).strip().removeprefix("to ").removeprefix("of ").strip()
+    return None
+
+
+# what is made anew and has no page in the list of places
+NEW = (
+    Page("retrieval:chat-assistant-new", gettext_noop("New assistant"), "plus", somewhere(Permission.WRITE), "create"),
+    Page("collections:key-create", gettext_noop("Create API key"), "plus", words="new secret token"),
+    Page("collections:model-add", gettext_noop("Add model"), "plus", words="new endpoint provider connect"),
+    Page("collections:new-person", gettext_noop("Add person"), "plus", administers, "new user invite"),
+    Page("collections:new-group", gettext_noop("New group"), "plus", administers, "create"),
+    Page("evaluation:new-sweep", gettext_noop("New sweep"), "plus", evaluates, "create tune grid"),
+)
 
 
 def _pages(words: str, reader: Reader) -> list[Destination]:
     requested = words.lower()
-    named = ((page, f"{page.title} {page.label} {page.words}".lower()) for page in all_pages() if page.offer(reader))
+    offered = [page for page in (*all_pages(), *(NEW if words else ())) if page.offer(reader)]
+    named = ((page, f"{page.title} {page.label} {page.words}".lower()) for page in offered)
     return [Destination(page.href, page.symbol, page.title) for page, names in named if requested in names]
 
 
