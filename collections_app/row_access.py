@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from collections_app.access_context import current_access
+from ragd.store.placement import set_everywhere
 
 READER = "ragd_reader"
 BIND = "SELECT set_config('role', %(role)s, false), set_config('ragd.access', %(access)s, false)"
@@ -13,6 +14,11 @@ BIND = "SELECT set_config('role', %(role)s, false), set_config('ragd.access', %(
 def bind(connection: Any, setting: str) -> None:
     """Let later statements of a psycopg connection run with that access; "" as the server itself."""
     connection.execute(BIND, {"role": READER if setting else "none", "access": setting})
+
+
+def tell_nodes(connection: Any, setting: str) -> None:
+    """The same for what this transaction does on the nodes of a cluster. The role goes along by itself."""
+    set_everywhere(connection, {"ragd.access": setting})
 
 
 def current_setting() -> str:

@@ -130,18 +130,32 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- The table of the chunks that serve, NULL where there is none. It is read by its name, as searches read it: on a
+-- cluster it is not among the partitions of chunks. Of a collection whose row is gone, one that is left.
+CREATE OR REPLACE FUNCTION ragd_serving_chunks(collection bigint) RETURNS text LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce(
+        (SELECT to_regclass(format('chunks_c%s_g%s', id, generation)) FROM collections WHERE id = collection),
+        (SELECT min(c.oid) FROM pg_class c
+         WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'chunks'::regclass)
+           AND c.relname ~ format('^chunks_c%s_g[0-9]+$', collection))::regclass)::text
+$$;
+
 -- The other side: a document goes after its chunks, and keeps its name while it has some. Of the generation that
 -- serves only: one that is kept for the way back catches up with the documents before it serves again.
 CREATE OR REPLACE FUNCTION ragd_need_no_chunks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     scope bigint;
+    part text;
+    names text[];
     found text;
 BEGIN
-    FOR scope IN SELECT DISTINCT collection_id FROM gone LOOP
-        -- the collection as a constant: the plan names one partition
-        EXECUTE format(
-            'SELECT doc_id FROM gone g WHERE collection_id = %1$s AND EXISTS (
-                 SELECT FROM chunks c WHERE c.collection_id = %1$s AND c.doc_id = g.doc_id) LIMIT 1', scope) INTO found;
+    FOR scope, part, names IN
+        SELECT collection_id, ragd_serving_chunks(collection_id), array_agg(doc_id) FROM gone GROUP BY collection_id
+    LOOP
+        CONTINUE WHEN part IS NULL;
+        EXECUTE format('SELECT doc_id FROM %I WHERE collection_id = $1 AND doc_id = ANY ($2) LIMIT 1', part)
+            INTO found USING scope, names;
         IF found IS NOT NULL THEN
             RAISE EXCEPTION 'document % of collection % has chunks', found, scope
                 USING ERRCODE = 'foreign_key_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME,
@@ -154,8 +168,15 @@ CREATE OR REPLACE TRIGGER documents_chunks AFTER DELETE ON documents REFERENCING
     FOR EACH STATEMENT EXECUTE FUNCTION ragd_need_no_chunks();
 
 CREATE OR REPLACE FUNCTION ragd_keep_name() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    part text := ragd_serving_chunks(OLD.collection_id);
+    found text;
 BEGIN
-    IF EXISTS (SELECT FROM chunks WHERE collection_id = OLD.collection_id AND doc_id = OLD.doc_id) THEN
+    IF part IS NOT NULL THEN
+        EXECUTE format('SELECT doc_id FROM %I WHERE collection_id = $1 AND doc_id = $2 LIMIT 1', part)
+            INTO found USING OLD.collection_id, OLD.doc_id;
+    END IF;
+    IF found IS NOT NULL THEN
         RAISE EXCEPTION 'document % of collection % has chunks', OLD.doc_id, OLD.collection_id
             USING ERRCODE = 'foreign_key_violation', TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME,
                   HINT = 'Index it under the other name instead.';
@@ -278,13 +299,18 @@ CREATE OR REPLACE TRIGGER document_access_spread AFTER INSERT OR UPDATE OR DELET
     FOR EACH ROW EXECUTE FUNCTION ragd_spread_access();
 
 -- Row security of one generation's table, where the role ragd_reader is there; the table's owner is not bound by it.
-CREATE OR REPLACE FUNCTION ragd_protect_chunks(part text, scope bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- elsewhere: it will be distributed; there a policy has no subquery, and the settings of a transaction alone arrive.
+CREATE OR REPLACE FUNCTION ragd_protect_chunks(part text, scope bigint, elsewhere boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    readable text := '(SELECT ragd_reads_all(%1$s)) OR access && (SELECT ragd_principals(%1$s))';
 BEGIN
+    IF elsewhere THEN
+        readable := 'access && ragd_principals(%1$s)';
+    END IF;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'ragd_reader') THEN
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', part);
         EXECUTE format('DROP POLICY IF EXISTS ragd_read ON %I', part);
-        EXECUTE format('CREATE POLICY ragd_read ON %I FOR SELECT TO ragd_reader USING (
-            (SELECT ragd_reads_all(%2$s)) OR access && (SELECT ragd_principals(%2$s)))', part, scope);
+        EXECUTE format('CREATE POLICY ragd_read ON %I FOR SELECT TO ragd_reader USING (%s)', part, format(readable, scope));
         EXECUTE format('GRANT SELECT ON %I TO ragd_reader', part);
     END IF;
 END $$;
@@ -297,6 +323,7 @@ CREATE TABLE IF NOT EXISTS chunk_stats (
     chunk_count     bigint NOT NULL DEFAULT 0,
     length_total    bigint NOT NULL DEFAULT 0,            -- summed length of the chunks, in lexemes
     length_baked    double precision NOT NULL DEFAULT 1,  -- the mean length that chunks.lexical was computed with
+    placement       text NOT NULL DEFAULT 'local' CHECK (placement IN ('local', 'node', 'spread')),  -- of its chunks' table
     PRIMARY KEY (collection_id, generation)
 );
 
@@ -343,8 +370,7 @@ CREATE OR REPLACE FUNCTION ragd_term(lexeme text) RETURNS integer
 -- tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean)), one entry per lexeme.
 CREATE OR REPLACE FUNCTION ragd_bm25(fts tsvector, mean double precision) RETURNS sparsevec
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$
-    SELECT ('{' || coalesce(string_agg(term || ':' || (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * total / mean)))::real, ','), '')
+    RETURN (SELECT ('{' || coalesce(string_agg(term || ':' || (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * total / mean)))::real, ','), '')
             || '}/1000000000')::sparsevec
     FROM (
         SELECT ragd_term(lexeme) AS term,
@@ -352,8 +378,19 @@ AS $$
                sum(sum(cardinality(positions))) OVER ()::double precision AS total
         FROM unnest(fts)
         GROUP BY 1
-    ) AS weighted
-$$;
+    ) AS weighted);
+
+-- Whether a text at the path is a time from low to high, both included; a day begins at midnight, and what has no zone is
+-- in UTC. (ISO_TIME and ZONE of ragd/conditions.py.)
+CREATE OR REPLACE FUNCTION ragd_has_time(place jsonb, path jsonpath, low timestamptz, high timestamptz) RETURNS boolean
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE
+    RETURN EXISTS (
+        SELECT FROM jsonb_path_query(place, path) AS item, LATERAL (SELECT item #>> '{}') AS read (said), LATERAL (
+            SELECT said || CASE WHEN length(said) = 10 THEN 'T00:00:00Z'
+                WHEN said ~ '(Z|[+-](0[0-9]|1[0-5]):?[0-5][0-9])$' THEN '' ELSE 'Z' END) AS with_zone (zoned)
+        WHERE jsonb_typeof(item) = 'string' AND CASE
+            WHEN said ~ '^[1-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9][0-9]?[0-9]?[0-9]?[0-9]?[0-9]?)?)?(Z|[+-](0[0-9]|1[0-5]):?[0-5][0-9])?)?$'
+                AND pg_input_is_valid(zoned, 'timestamptz') THEN zoned::timestamptz BETWEEN low AND high END);
 
 CREATE TABLE IF NOT EXISTS api_keys (
     id              bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,

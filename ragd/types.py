@@ -16,6 +16,7 @@ SPEC_VERSION = "0.1.0"
 Vector = Sequence[float]
 Mode = Literal["vector", "lexical", "hybrid"]
 Exact = Literal["auto", "always", "never"]
+Placement = Literal["local", "node", "spread"]
 VectorType = Literal["vector", "halfvec"]
 ChunkKind = Literal["words", "structure"]
 CompressKind = Literal["sentences", "window"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
 
 
@@ -50,3 +52,13 @@ def make_chunks(doc_id: str, *contents: str, **values: Any) -> list[Chunk]:
         chunks.append(Chunk(doc_id, number, content, start, start + len(content), **values))
         start += len(content) + 1
     return chunks
+
+
+def by_name(sql: str, store: Store) -> str:
+    """The statement with the table of the store's chunks in place of `chunks`, which shows none that are elsewhere."""
+    return re.sub(r"(?<=FROM |INTO )chunks\b|(?<=UPDATE )chunks\b", store.collection.partition, sql)
+
+
+def read(store: Store, sql: str) -> list[Any]:
+    """The rows of a statement over the store's chunks, with its collection as %(id)s."""
+    return fetch_all(store.connection, by_name(sql, store), {"id": store.collection.id})

@@ -84,7 +84,7 @@ def list_chunks(
 ) -> Any:
     """The chunks of a collection or of one document, by doc_id and chunk_index."""
     target = find_collection(request, collection)
-    rows = Chunk.objects.filter(collection=target).light()
+    rows = Chunk.objects.of(target).light()
     if doc_id is not None:
         rows = rows.filter(doc_id=service.get_document(target, doc_id).doc_id)
     return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)

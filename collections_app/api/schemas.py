@@ -23,7 +23,7 @@ from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
 from collections_app.services.governance.security_policy import effective_security
 from collections_app.validation import StrictInt
-from ragd.types import ChunkPolicy, Segment
+from ragd.types import ChunkPolicy, Placement, Segment
 
 
 class Request(Schema):
@@ -79,6 +79,11 @@ class ChunkPolicyRequest(Request):
 
 class CollectionRequest(Request):
     name: str
+    placement: Placement | None = Field(
+        None,
+        description="where the chunks are: local, in this database; on a Citus cluster node, on one node (the default "
+        "there), or spread, over all nodes",
+    )
     hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
     embed_model: str | None = Field(
         None, description="the server's default when left out; changed later by a new generation"

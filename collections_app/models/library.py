@@ -18,6 +18,7 @@ from django.db import models
 from django.db.models import BigIntegerField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Collate, Length
+from django.db.models.sql.datastructures import BaseTable
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy
@@ -29,6 +30,7 @@ from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.parsing.types import COPYING_RESTRICTED
 from ragd.conditions import Condition
 from ragd.search.conditions import document_condition_sql
+from ragd.store.store import partition_name
 
 
 class CollectionQuerySet(QuerySet["Collection"]):
@@ -107,6 +109,11 @@ class Collection(models.Model):
     def label(self) -> str:
         """What people call it."""
         return self.title or self.name
+
+    @property
+    def chunks_table(self) -> str:
+        """The table of the chunks that serve."""
+        return partition_name(self.pk, self.generation)
 
 
 def collection_choices(collections: Iterable[Collection]) -> list[tuple[str, str]]:
@@ -280,12 +287,18 @@ class Document(models.Model):
 
 
 class ChunkQuerySet(QuerySet["Chunk"]):
+    def of(self, collection: Collection) -> ChunkQuerySet:
+        """Those that serve, read by the name of their table, as searches read them. First of all conditions."""
+        rows = self.all()
+        rows.query.join(BaseTable(collection.chunks_table, None))
+        return rows.filter(collection_id=collection.pk)
+
     def light(self) -> ChunkQuerySet:
         """Without the vectors: what a reader needs."""
         return self.defer("embedding", "fts", "lexical")
 
     def of_document(self, document: Document) -> ChunkQuerySet:
-        return self.filter(collection_id=document.collection_id, doc_id=document.doc_id).order_by("chunk_index")
+        return self.of(document.collection).filter(doc_id=document.doc_id).order_by("chunk_index")
 
     def outlying(self, limits: Limits, duplicates: QuerySet[Any]) -> ChunkQuerySet:
         """Of one document: too short, too long, without a letter (`outliers.flags_of`), or among the duplicates."""

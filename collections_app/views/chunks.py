@@ -125,7 +125,7 @@ def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The chunks nearest to one; ?others=1 leaves its own document out."""
     collection, document = find_document(name, doc_id)
-    chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
+    chunk = find_or_404(Chunk.objects.of(collection).light(), doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
     result = nearest_chunks(collection, doc_id, index, other_documents=others)
     context = {

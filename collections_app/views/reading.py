@@ -243,7 +243,7 @@ def show_chunk(
     status: int = 200,
 ) -> HttpResponse:
     """The page of a chunk. refused: why what was typed into it was not taken; it is kept in the form."""
-    row = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
+    row = find_or_404(Chunk.objects.of(collection).light(), doc_id=document.doc_id, chunk_index=index)
     cited = cited_span(request, document.size_chars)
     span = ChunkSpan(row.chunk_index, row.start_char, row.end_char)
     overlay = row.metadata.get(MARK)

@@ -217,6 +217,7 @@ def fill(collection: Collection, spec: GenerationSpec, chunks: Sequence[Chunk], 
         language=spec.language,
         policy=spec.policy,
         vector_type=spec.vector_type,
+        placement="local",
     )
     store = Store(connection, pk)
     doc_ids = sorted({chunk.doc_id for chunk in chunks})

@@ -185,7 +185,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
     """The golden questions that expect a chunk, and what it was worth."""
     collection = find_collection(name)
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
+    chunk = find_or_404(Chunk.objects.of(collection).light(), doc_id=doc_id, chunk_index=index)
     context = {
         "collection": collection,
         "document": document,

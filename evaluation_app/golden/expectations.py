@@ -94,7 +94,7 @@ def _chunks(collection_name: str, doc_ids: set[str], indexes: set[int] | None = 
     collection = Collection.objects.live().filter(name=collection_name).first()
     if collection is None:
         return []
-    rows = Chunk.objects.filter(collection=collection, doc_id__in=doc_ids).order_by("doc_id", "chunk_index")
+    rows = Chunk.objects.of(collection).filter(doc_id__in=doc_ids).order_by("doc_id", "chunk_index")
     if indexes is not None:
         rows = rows.filter(chunk_index__in=indexes)
     mark = Func(F("content"), template=MARK, output_field=TextField())
@@ -187,8 +187,7 @@ def _read_chunks(
     """(doc_id, chunk_index) -> (content, whether it is retrieved)."""
     if collection is None or not locations:
         return {}
-    rows = Chunk.objects.filter(
-        collection=collection,
+    rows = Chunk.objects.of(collection).filter(
         doc_id__in={doc_id for doc_id, _ in locations.values()},
         chunk_index__in={index for _, index in locations.values()},
     )

@@ -138,7 +138,7 @@ def request_bisection(good: EvaluationItem, bad: EvaluationItem, actor: Actor = 
     if stored.state == State.SUCCEEDED:
         return stored
     StoredBisection.objects.filter(pk=stored.pk).update(state=State.QUEUED, error="")
-    if Chunk.objects.filter(collection_id=collection.pk)[: AT_ONCE_CHUNKS + 1].count() > AT_ONCE_CHUNKS:
+    if Chunk.objects.of(collection)[: AT_ONCE_CHUNKS + 1].count() > AT_ONCE_CHUNKS:
         with transaction.atomic():
             enqueue(BISECT, str(stored.pk))
     else:

@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--database", metavar="URL", help="postgresql://...; the embedded PostgreSQL when left out")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
     parser.add_argument("--only", action="append", default=[], metavar="SECTION", help="4 or 4.3; repeatable")
+    parser.add_argument("--placement", choices=["local", "node", "spread"], help="where the chunks of the rules are")
     parser.add_argument("--write", action="store_true", help="write golden results for a new version of the spec")
     options = parser.parse_args(arguments)
     try:
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.write:
             print(write_golden(database))
             return 0
-        report = run_on(database, only=options.only)
+        report = run_on(database, only=options.only, placement=options.placement)
     except (RagdError, psycopg.Error, Unreachable) as error:
         print(f"{type(error).__name__}: {error}".strip(), file=sys.stderr)
         return 2

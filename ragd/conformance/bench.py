@@ -21,7 +21,7 @@ GOLDEN_COLLECTION = "conformance"
 # Whatever columns a row has, without those that differ between two collections or two moments.
 ROWS = """
 SELECT (to_jsonb(c) - 'id' - 'collection_id' - 'created_at')::text
-FROM chunks c
+FROM {chunks} c
 WHERE collection_id = %(collection_id)s
 ORDER BY doc_id, chunk_index
 """
@@ -30,8 +30,9 @@ ORDER BY doc_id, chunk_index
 class Bench:
     """A connection whose search path leads to a scratch schema, and stores that the rules make there."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, placement: str | None = None) -> None:
         self.connection = connection
+        self.placement = placement
         self.embedder = SimHashEmbedder()
 
     def make_store(self, name: str, **values: Any) -> Store:
@@ -40,6 +41,7 @@ class Bench:
             "embed_model": self.embedder.model,
             "embed_dims": self.embedder.dims,
             "language": corpus.TEXT_SEARCH,
+            "placement": self.placement,
         }
         create_collection(self.connection, name=name, **settings | values)
         return Store(self.connection, name, self.embedder)
@@ -55,7 +57,8 @@ class Bench:
 
     def rows(self, store: Store) -> list[str]:
         """Every stored chunk of the collection as JSON, in order of (doc_id, chunk_index)."""
-        return [row for (row,) in fetch_all(self.connection, ROWS, {"collection_id": store.collection.id})]
+        sql = ROWS.format(chunks=store.collection.partition)
+        return [row for (row,) in fetch_all(self.connection, sql, {"collection_id": store.collection.id})]
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -65,10 +68,10 @@ class Bench:
 
 
 @contextmanager
-def scratch(connection: Connection) -> Iterator[Bench]:
+def scratch(connection: Connection, placement: str | None = None) -> Iterator[Bench]:
     """A bench in a `scratch_schema`."""
     with scratch_schema(connection):
-        yield Bench(connection)
+        yield Bench(connection, placement)
 
 
 def corpus_chunks() -> list[Chunk]:

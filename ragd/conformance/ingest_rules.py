@@ -28,7 +28,7 @@ ENVIRONMENTS: dict[str, dict[str, str]] = {
 PRINT_DIGESTS = "from ragd.conformance.ingest_rules import print_digests; print_digests()"
 CHILD_TIMEOUT_S = 120
 
-READ_DIMS = "SELECT DISTINCT vector_dims(embedding) FROM chunks WHERE collection_id = %(collection_id)s"
+READ_DIMS = "SELECT DISTINCT vector_dims(embedding) FROM {chunks} WHERE collection_id = %(collection_id)s"
 
 
 @rule("1.1.1", "text is brought to Unicode NFC")
@@ -158,7 +158,8 @@ def fixes_dims(bench: Bench, cases: Cases) -> None:
 @rule("1.1.3", "every chunk has one vector of embed_dims entries", needs_corpus=True)
 def embeds_every_chunk(bench: Bench, cases: Cases) -> None:
     store = bench.open_golden()
-    dims = fetch_all(bench.connection, READ_DIMS, {"collection_id": store.collection.id})
+    sql = READ_DIMS.format(chunks=store.collection.partition)
+    dims = fetch_all(bench.connection, sql, {"collection_id": store.collection.id})
     cases.equal("dims in the database", dims, [(DIMS,)])
     cases.equal("rows", len(bench.rows(store)), len(corpus_chunks()))
     for text in ("", "tea", "tea and bread"):

@@ -19,11 +19,8 @@ SHORT = LONG[:2]
 UNIQUE_VIOLATION = "23505"
 
 INSERT_AGAIN = """
-INSERT INTO chunks (collection_id, doc_id, chunk_index, content, embedding)
-SELECT collection_id, doc_id, chunk_index, 'another text', embedding
-FROM chunks
-WHERE collection_id = %(collection_id)s
-LIMIT 1
+INSERT INTO {chunks} (collection_id, doc_id, chunk_index, content, embedding)
+VALUES (%(collection_id)s, 'fruit', 0, 'another text', %(embedding)s::vector)
 """
 
 # columns of the library's tables: type, collation, NOT NULL
@@ -75,7 +72,9 @@ def keys_are_unique(bench: Bench, cases: Cases) -> None:
     outcome = "it was written"
     with bench.undone():
         try:
-            execute(bench.connection, INSERT_AGAIN, {"collection_id": store.collection.id})
+            sql = INSERT_AGAIN.format(chunks=store.collection.partition)
+            vector = str([1.0] * store.collection.embed_dims)
+            execute(bench.connection, sql, {"collection_id": store.collection.id, "embedding": vector})
         except Exception as error:  # of psycopg or Django, by the connection; the library knows no Django
             if sqlstate(error) != UNIQUE_VIOLATION:
                 raise

@@ -46,27 +46,33 @@ def run(
     doors: Doors | None = None,
     only: Sequence[str] = (),
     on_rule: Callable[[int, int], None] | None = None,
+    placement: str | None = None,
 ) -> Report:
     """Try every rule on the database of `connection`, a psycopg connection or Django's, inside a transaction.
 
     Everything happens in a scratch schema that is rolled back; the caller's transaction stands as it was. doors: name
     -> callable that answers (query, plan) over the fixed corpus with results {doc_id, chunk_index, content, score,
     tags, metadata}, best first; section 6 compares each with the library. only: sections ("4" means all of 4).
-    on_rule(done, total) is called after each rule. A rule whose check breaks has failed; the others go on.
+    on_rule(done, total) is called after each rule. placement: of the collections that the rules make, as
+    `create_collection` takes it. A rule whose check breaks has failed; the others go on.
     What the rules search and index leaves no spans. Raises UnsupportedDatabase, InvalidInput for an unknown section.
     """
     with _untraced():
-        return _run(connection, doors or {}, only, on_rule)
+        return _run(connection, doors or {}, only, on_rule, placement)
 
 
 def _run(
-    connection: Connection, doors: Doors, only: Sequence[str], on_rule: Callable[[int, int], None] | None
+    connection: Connection,
+    doors: Doors,
+    only: Sequence[str],
+    on_rule: Callable[[int, int], None] | None,
+    placement: str | None,
 ) -> Report:
     began = time.perf_counter()
     chosen = [item for item in all_rules(doors) if not only or _is_within(item.section, only)]
     if not chosen:
         raise InvalidInput(f"only must name sections that have rules, such as 4 or 4.3, not {list(only)}", field="only")
-    with scratch(connection) as bench:
+    with scratch(connection, placement) as bench:
         ((server, vector),) = fetch_all(connection, VERSIONS)
         loading = _load(bench) if any(item.needs_corpus for item in chosen) else None
         results = []

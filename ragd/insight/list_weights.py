@@ -170,6 +170,7 @@ def _open_scratch(store: Store) -> Store:
         embed_model=collection.embed_model,
         embed_dims=collection.embed_dims,
         language=collection.language,
+        placement="local",
     )
     return Store(store.connection, pk)
 

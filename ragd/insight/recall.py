@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.search.vector_search import EF_SEARCH_MAX, FILTERED_BEAM_MIN, SET_HNSW, scan_settings
-from ragd.store.store import Store, execute, fetch_all
+from ragd.search.vector_search import EF_SEARCH_MAX, FILTERED_BEAM_MIN, scan_settings, set_scan
+from ragd.store.store import Store, fetch_all
 from ragd.types import CANDIDATE_POOL, FINAL_K
 
 QUERIES = 50
@@ -169,7 +169,7 @@ def _measure(
         }
         exact, took_ms = _timed(store, exact_scan, params)
         exact_ms.append(took_ms)
-        execute(store.connection, SET_HNSW, settings)
+        set_scan(store, settings)
         result, took_ms = _timed(store, through_index, params)
         index_ms.append(took_ms)
         if exact:

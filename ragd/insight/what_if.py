@@ -39,7 +39,7 @@ from ragd.search.vector_search import (
     vector_candidates,
     vector_parameter,
 )
-from ragd.store.chunk_writer import Change, copy_rows, count_words, parse_words
+from ragd.store.chunk_writer import EVERYBODY, Change, copy_rows, count_words, parse_words
 from ragd.store.indexing import changed_chunks, read_existing, with_vectors
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
@@ -181,13 +181,13 @@ class WhatIf:
         """A store of the chunks that come, in a table of this session."""
         store = self.store
         scratch = copy.copy(store)
-        scratch.collection = replace(store.collection, generation=SCRATCH)
+        scratch.collection = replace(store.collection, generation=SCRATCH, placement="local")
         names = {"scratch": scratch.collection.partition, "chunks": store.collection.partition}
         for statement in (DROP_SCRATCH, MAKE_SCRATCH, GIVE_IDS):
             execute(store.connection, statement.format(**names))
         added = self.supposed.added
         words = parse_words(added, store) if store.collection.hybrid_enabled else None
-        documents = {chunk.doc_id: (0, True, 0) for chunk in added}
+        documents = {chunk.doc_id: (0, True, 0, EVERYBODY) for chunk in added}
         copy_rows(added, scratch, documents, words, self.counted.length_baked)
         return scratch
 

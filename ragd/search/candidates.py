@@ -23,9 +23,10 @@ ACCESS = "access && %(principals)s::bigint[]"
 TAGS_ANY = "tags && %(tags_any)s::text[]"
 TAGS_ALL = "tags @> %(tags_all)s::text[]"
 # Equality on top-level keys; the containment before it lets an index help and is never narrower.
-METADATA = """(metadata @> %(metadata)s::jsonb AND NOT EXISTS (
-        SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
-        WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value))"""
+METADATA = "metadata @> %(metadata)s::jsonb"
+METADATA_KEY = (
+    "metadata -> (%(metadata_keys)s::text[])[{place:d}] = %(metadata)s::jsonb -> (%(metadata_keys)s::text[])[{place:d}]"
+)
 
 
 def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
         "tags_any": list(filters.tags_any) or None,
         "tags_all": list(filters.tags_all) or None,
         "metadata": canonical_json(dict(filters.metadata)) if filters.metadata else None,
+        "metadata_keys": list(filters.metadata),
         "principals": store.principals,
     }
 
@@ -64,6 +66,7 @@ def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
         (filters.tags_any, TAGS_ANY),
         (filters.tags_all, TAGS_ALL),
         (filters.metadata, METADATA),
+        *((True, METADATA_KEY.format(place=place)) for place in range(1, len(filters.metadata) + 1)),
     )
     typed = [condition_sql(filters.where)[0]] if filters.where else []
     return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])

@@ -9,12 +9,10 @@ from typing import Any
 from ragd.conditions import (
     DOCUMENT_FIELDS,
     INHERITED_FIELDS,
-    ISO_TIME,
     METADATA,
     OPPOSITES,
     ORDER_OPS,
     SPAN_ENDS,
-    ZONE,
     AllOf,
     Comparison,
     Condition,
@@ -34,17 +32,12 @@ IN_DOCUMENT = """(doc_id IN (SELECT d.doc_id FROM {documents} d
 OF_CHUNK_OR_DOCUMENT = "({of_chunk} OR (NOT attributes ? '{field}' AND {of_document}))"
 HAS_TAG = "tags @> ARRAY[{value}::text]"
 HAS_ANY_TAG = "tags && {value}::text[]"
-SOME_TAG = "EXISTS (SELECT FROM unnest(tags) AS tag WHERE {condition})"
-SOME_TIME = """EXISTS (SELECT FROM jsonb_path_query({column}, {path}::jsonpath) AS item
-        WHERE jsonb_typeof(item) = 'string' AND {condition})"""
-# The text of `item` as a time, NULL where it is none; a day begins at midnight, and what has no zone is in UTC.
-TIME_OF_ITEM = f"""(SELECT CASE WHEN said ~ '^{ISO_TIME}$' AND pg_input_is_valid(zoned, 'timestamptz')
-        THEN zoned::timestamptz END
-        FROM (SELECT item #>> '{{}}' AS said) AS text_of_item, LATERAL (SELECT said || CASE
-        WHEN length(said) = 10 THEN 'T00:00:00Z' WHEN said ~ '{ZONE}$' THEN '' ELSE 'Z' END AS zoned) AS with_zone)
-"""  # noqa: S608  (constants of the library)
+# Functions and JSON paths where a subquery over the row would say the same: a spread table takes no such subquery.
+SOME_TAG = "to_jsonb(tags) @@ {value}::jsonpath"
+SOME_TIME = "ragd_has_time({column}, {path}::jsonpath, {low}, {high})"
 
 OF_DOCUMENT = ("tags", "doc_id", *sorted(DOCUMENT_FIELDS | INHERITED_FIELDS))
+NEVER, ALWAYS, INSTANT = "'-infinity'", "'infinity'", "interval '1 microsecond'"
 SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
@@ -132,7 +125,8 @@ class _Writer:
             return HAS_TAG.format(value=self._param(value))
         if op == "in":
             return HAS_ANY_TAG.format(value=self._param(list(value)))
-        return SOME_TAG.format(condition=self._column("tag", op, value))
+        test = _path_test("@", op, value)
+        return SOME_TAG.format(value=self._param(f'exists($[*] ? (@ != "" && {test}))'))
 
     def _column(self, name: str, op: str, value: Any) -> str:
         """A comparison of a text column that is '' where there is no value."""
@@ -165,7 +159,8 @@ class _Writer:
         column = "metadata" if of_metadata else "attributes"
         paths = metadata_paths(field) if of_metadata else [[field]]
         if op != "exists" and (comparison.kind == "time" or (of_metadata and op in ORDER_OPS and _is_time(value))):
-            return " OR ".join(self._some_time(column, path, op, value) for path in paths)
+            values = value if op == "in" else [value]
+            return " OR ".join(self._some_time(column, path, op, each) for path in paths for each in values)
         if comparison.kind == "pages" and op != "exists":
             tests = _span_tests(field, op, value)
         else:
@@ -173,8 +168,17 @@ class _Writer:
         return JSON_MATCHES.format(column=column, value=self._param(tests))
 
     def _some_time(self, column: str, steps: Sequence[str], op: str, value: Any) -> str:
-        path = self._param(json_path(steps) + "[*]")
-        return SOME_TIME.format(column=column, path=path, condition=f"({self._time(TIME_OF_ITEM, op, value)})")
+        period = parse_period(value)
+        assert period is not None, "the condition was read"
+        first, last = (f"{self._param(end.isoformat())}::timestamptz" for end in (period.first, period.last))
+        bounds = {
+            "gt": (f"{last} + {INSTANT}", ALWAYS),
+            "gte": (first, ALWAYS),
+            "lt": (NEVER, f"{first} - {INSTANT}"),
+            "lte": (NEVER, last),
+        }
+        low, high = bounds.get(op, (first, last))
+        return SOME_TIME.format(column=column, path=self._param(json_path(steps) + "[*]"), low=low, high=high)
 
 
 def _is_time(value: Any) -> bool:

@@ -11,6 +11,7 @@ from ragd.models.sparse_encoder import LEARNED_SCALE
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
+from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
@@ -80,7 +81,10 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
         rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store)
     if rows is None:
         if state.chunk_count >= POSTINGS_MIN:
-            execute(store.connection, SET_CUSTOM_PLAN)
+            if store.collection.is_distributed:
+                set_everywhere(store.connection, {"plan_cache_mode": "force_custom_plan", "jit": "off"})
+            else:
+                execute(store.connection, SET_CUSTOM_PLAN)
         rows = scanned_rows(query, plan, store)
     return ranked(rows, "lexical", "bm25", query.highest)
 

@@ -35,14 +35,17 @@ COPY (SELECT segment_id, slot, postings FROM chunk_postings WHERE segment_id IN 
 TO STDOUT (FORMAT BINARY)
 """
 
+CHOSEN_IDS = """
+SELECT ('x' || encode(substring(s.chunk_ids FROM chosen.place * 8 + 1 FOR 8), 'hex'))::bit(64)::bigint
+FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS chosen (segment_id, place)
+JOIN chunk_segments s ON s.id = chosen.segment_id"""
+
 # The chosen chunks, by their places in the segments, and in the first round the tail that no segment covers.
 RESCORE = f"""
 (SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
  FROM {{chunks}}
- WHERE collection_id = %(collection_id)s AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0 AND id = ANY(ARRAY(
-       SELECT ('x' || encode(substring(s.chunk_ids FROM chosen.place * 8 + 1 FOR 8), 'hex'))::bit(64)::bigint
-       FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS chosen (segment_id, place)
-       JOIN chunk_segments s ON s.id = chosen.segment_id))
+ WHERE collection_id = %(collection_id)s AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
+   AND id = ANY(ARRAY({CHOSEN_IDS}))
  ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
  LIMIT %(pool)s)
 UNION ALL
@@ -52,6 +55,16 @@ UNION ALL
    AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
  ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
  LIMIT %(pool)s)
+"""
+
+# The same of chunks on other nodes: their ids are looked up before.
+RESCORE_IDS = f"""
+SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
+FROM {{chunks}}
+WHERE collection_id = %(collection_id)s AND (id = ANY(%(ids)s) OR id > %(tail_after)s)
+  AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
+ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
+LIMIT %(pool)s
 """
 
 COUNT_STANDING = "SELECT count(*) FROM chunk_segments WHERE id = ANY(%(ids)s)"
@@ -166,7 +179,11 @@ class _Search:
             "places": (chosen - self.starts[owners]).tolist(),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
         }
-        sql = RESCORE.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
+        rescore = RESCORE
+        if self.store.collection.is_distributed:
+            rescore = RESCORE_IDS
+            params["ids"] = [chunk_id for (chunk_id,) in fetch_all(self.store.connection, CHOSEN_IDS, params)]
+        sql = rescore.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
         rows = fetch_all(self.store.connection, sql, params)
         self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))

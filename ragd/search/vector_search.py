@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 from ragd.search.candidates import COLUMNS, narrows, passing, ranked, reads_most, scope
-from ragd.store.store import Store, StoreState, fetch_all
+from ragd.store.placement import set_everywhere
+from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 SCAN_TUPLES_MAX = 100_000
@@ -72,6 +73,7 @@ WITH nearest AS MATERIALIZED (
 SELECT {COLUMNS}, 1 - distance AS score FROM nearest ORDER BY distance, doc_id, chunk_index
 """
 
+HNSW_NAMES = ("hnsw.ef_search", "hnsw.iterative_scan", "hnsw.max_scan_tuples")  # in the order of scan_settings()
 # Until the end of the transaction.
 HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
        set_config('hnsw.iterative_scan', %(scan_order)s, true),
@@ -126,9 +128,21 @@ def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
     return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX)}
 
 
+def set_scan(store: Store, settings: Mapping[str, str]) -> None:
+    """Let index scans go by these settings (`scan_settings`) until the end of the transaction."""
+    if store.collection.is_distributed:
+        named = dict(zip(HNSW_NAMES, settings.values(), strict=True))
+        set_everywhere(store.connection, named | {"hnsw.scan_mem_multiplier": "4"})
+    else:
+        execute(store.connection, SET_HNSW, dict(settings))
+
+
 def read_state(plan: RetrievePlan, store: Store) -> StoreState:
     """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
     if plan.mode == "lexical" or plan.exact == "always":
+        return store.state()
+    if store.collection.is_distributed:
+        set_scan(store, hnsw_settings(plan, store))
         return store.state()
     return store.state(HNSW_SETTINGS, hnsw_settings(plan, store))
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ragd.models.sparse_encoder import LEARNED_SCALE
 from ragd.store.analysis import PARSED, learned_terms, parse_params
-from ragd.store.copy_rows import binary_row
+from ragd.store.copy_rows import DocumentRow, binary_row
 from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
@@ -27,10 +27,11 @@ PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
 TERMS_AT_ONCE = 50_000
 LEXICAL_DIMS = 1_000_000_000
+EVERYBODY = (0, 1)  # who may read a document of which nothing else is said (ragd_copy_access in schema.sql)
 LEARNED_MAX = WEIGHT_MAX - 1e-6  # in single precision it stays below WEIGHT_MAX
 
 READ_DOCUMENTS = """
-SELECT doc_id, revision, enabled, chunk_count FROM documents
+SELECT doc_id, revision, enabled, chunk_count, access FROM documents
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
 
@@ -52,21 +53,18 @@ TOUCH = """
 UPDATE {chunks} c
 SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata,
     attributes = s.attributes, switched_off = s.switched_off,
-    enabled = NOT s.switched_off AND coalesce(
-        (SELECT d.enabled FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id), true
-    )
+    enabled = s.enabled
 FROM jsonb_to_recordset(%(rows)s::jsonb)
      AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb,
-           attributes jsonb, switched_off boolean)
+           attributes jsonb, switched_off boolean, enabled boolean)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
 """
 
 # Rows that stay as they are belong to the present revision of their document too.
 STAMP = """
-UPDATE {chunks} c SET revision = d.revision
-FROM documents d
-WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
-  AND c.collection_id = d.collection_id AND c.doc_id = d.doc_id AND c.revision <> d.revision
+UPDATE {chunks} c SET revision = listed.revision
+FROM unnest(%(doc_ids)s::text[], %(revisions)s::integer[]) AS listed (doc_id, revision)
+WHERE c.collection_id = %(collection_id)s AND c.doc_id = listed.doc_id COLLATE "C" AND c.revision <> listed.revision
 """
 
 # What is replaced, and the tail of documents that have become shorter; their words leave the statistics.
@@ -131,7 +129,7 @@ COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
 
 COPY_CHUNKS = """
 COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata,
-               attributes, token_count, revision, enabled, switched_off, embedding, fts, lexical)
+               attributes, token_count, revision, enabled, switched_off, embedding, fts, lexical, access)
 FROM STDIN (FORMAT BINARY)
 """
 
@@ -183,7 +181,7 @@ class Words:
     learned: npt.NDArray[np.float64] | None = None
 
 
-def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
+def touch_chunks(chunks: Sequence[Chunk], store: Store, documents: Mapping[str, DocumentRow]) -> None:
     """New offsets, tags, metadata, attributes and switches for rows whose text stays."""
     rows = [
         {
@@ -195,6 +193,7 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
             "metadata": dict(chunk.metadata),
             "attributes": dict(chunk.attributes),
             "switched_off": not chunk.enabled,
+            "enabled": chunk.enabled and documents[chunk.doc_id][1],
         }
         for chunk in chunks
     ]
@@ -204,7 +203,7 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
 
 
 def stamp_revisions(store: Store, scope: Mapping[str, Any]) -> None:
-    """Let every chunk of the documents in `scope` name the revision of its document."""
+    """Let every chunk of the documents in `scope` name the revision given there."""
     execute(store.connection, STAMP.format(chunks=store.collection.partition), dict(scope))
 
 
@@ -233,20 +232,21 @@ def _remove(sql: str, params: dict[str, Any], store: Store, change: Change) -> i
     return int(rows)
 
 
-def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
-    """doc_id -> (revision, enabled, chunk_count); a row is made for a document that has none.
+def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, DocumentRow]:
+    """doc_id -> its row; one is made for a document that has none.
 
-    Of a store with `document_states` they are those, and `documents` is left alone.
+    Of a store with `document_states` they are those, and `documents` is left alone. Where the chunks go to another node
+    no trigger there locks the document and says who may read it; here it stays until the end of the transaction.
     """
     if store.document_states is not None:
-        return {doc_id: (*store.document_states[doc_id], 0) for doc_id in {chunk.doc_id for chunk in chunks}}
-    rows = fetch_all(store.connection, READ_DOCUMENTS, dict(scope))
-    known = {doc_id: (revision, enabled, count) for doc_id, revision, enabled, count in rows}
+        return {doc_id: (*store.document_states[doc_id], 0, EVERYBODY) for doc_id in {each.doc_id for each in chunks}}
+    locked = READ_DOCUMENTS + "FOR KEY SHARE" if store.collection.is_distributed else READ_DOCUMENTS
+    known: dict[str, DocumentRow] = {row[0]: row[1:] for row in fetch_all(store.connection, locked, dict(scope))}
     missing = {chunk.doc_id: chunk for chunk in reversed(chunks) if chunk.doc_id not in known}
     if missing:
         listed = [{"doc_id": doc_id, "tags": list(chunk.tags)} for doc_id, chunk in missing.items()]
         execute(store.connection, INSERT_DOCUMENTS, {**scope, "rows": canonical_json(listed)})
-        known |= dict.fromkeys(missing, (1, True, 0))
+        known |= {row[0]: row[1:] for row in fetch_all(store.connection, locked, {**scope, "doc_ids": list(missing)})}
     return known
 
 
@@ -357,7 +357,7 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
 def copy_rows(
     chunks: Sequence[Chunk],
     store: Store,
-    documents: Mapping[str, tuple[int, bool, int]],
+    documents: Mapping[str, DocumentRow],
     words: Words | None,
     baked: float,
 ) -> None:

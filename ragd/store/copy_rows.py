@@ -10,12 +10,15 @@ import numpy as np
 
 from ragd.types import Chunk, canonical_json
 
+# of a document: revision, whether it is enabled, its number of chunks, who may read it
+DocumentRow = tuple[int, bool, int, Sequence[int]]
+
 
 def binary_row(
-    chunk: Chunk, collection_id: bytes, document: tuple[int, bool, int], fts: bytes | None, lexical: bytes | None
+    chunk: Chunk, collection_id: bytes, document: DocumentRow, fts: bytes | None, lexical: bytes | None
 ) -> bytes:
-    """The columns of COPY_CHUNKS in order. document: revision, whether it is enabled, and its number of chunks."""
-    revision, enabled, _ = document
+    """The columns of COPY_CHUNKS in order."""
+    revision, enabled, _, access = document
     values = (
         collection_id,
         chunk.doc_id.encode(),
@@ -34,6 +37,7 @@ def binary_row(
         None if chunk.embedding is None else _vector(chunk.embedding),
         fts,
         lexical,
+        _integers(access),
     )
     parts = [struct.pack("!h", len(values))]
     parts += [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
@@ -50,6 +54,10 @@ def _array(texts: Sequence[str]) -> bytes:
     encoded = [text.encode() for text in texts]
     header = struct.pack("!iiiii", 1, 0, 25, len(encoded), 1)
     return header + b"".join(struct.pack("!i", len(text)) + text for text in encoded)
+
+
+def _integers(values: Sequence[int]) -> bytes:
+    return struct.pack("!iiiii", 1, 0, 20, len(values), 1) + b"".join(struct.pack("!iq", 8, value) for value in values)
 
 
 def _vector(vector: Sequence[float]) -> bytes:

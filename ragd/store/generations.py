@@ -19,6 +19,7 @@ from typing import Any
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.store.analysis import ANALYSIS_VERSION
+from ragd.store.placement import choose_placement
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
 from ragd.store.tables import (
     ATTACH_PARTITION,
@@ -40,7 +41,8 @@ PAST_FIRST = 1_000_000_000  # numbers from here on name tables of a past state, 
 
 NEXT_NUMBER = """
 SELECT greatest(c.generation, (
-    SELECT max(generation) FROM chunk_stats WHERE collection_id = c.id AND generation < %(past_first)s)) + 1
+    SELECT max(generation) FROM chunk_stats WHERE collection_id = c.id AND generation < %(past_first)s)) + 1,
+    (SELECT placement FROM chunk_stats WHERE collection_id = c.id AND generation = c.generation)
 FROM collections c WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
 """
 
@@ -50,7 +52,7 @@ SELECT generation FROM collections WHERE id = %(collection_id)s AND deleted_at I
 """
 
 LOCK_GENERATIONS = """
-SELECT generation FROM chunk_stats
+SELECT generation, placement FROM chunk_stats
 WHERE collection_id = %(collection_id)s AND generation IN (%(old)s, %(new)s)
 ORDER BY generation FOR UPDATE
 """
@@ -90,6 +92,8 @@ SET generation = %(new)s, embed_model = %(embed_model)s, embed_dims = %(embed_di
     vector_type = %(vector_type)s, updated_at = now()
 WHERE id = %(collection_id)s
 """
+
+PLACEMENT = "SELECT placement FROM chunk_stats WHERE collection_id = %(collection_id)s AND generation = %(generation)s"
 
 FORGET = (
     "DELETE FROM chunk_terms WHERE collection_id = %(collection_id)s AND generation = %(generation)s",
@@ -146,18 +150,27 @@ class GenerationSpec:
         return (self.embed_model, self.embed_dims) == (other.embed_model, other.embed_dims)
 
 
-def create_generation(connection: Connection, collection_id: int, embed_dims: int, number: int | None = None) -> int:
+def create_generation(
+    connection: Connection,
+    collection_id: int,
+    embed_dims: int,
+    number: int | None = None,
+    placement: str | None = None,
+) -> int:
     """Make the empty, detached table of a new generation; returns its number (default: one more than the highest).
 
-    It takes vectors of embed_dims dimensions, and may serve only as a generation of so many. A taken number raises the
+    placement: as for a collection; None: that of the generation that serves. It takes vectors of embed_dims dimensions,
+    and may serve only as a generation of so many. A taken number raises the
     driver's error for a table that exists. Raises UnknownCollection.
     """
     rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id, "past_first": PAST_FIRST})
     if not rows:
         raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
     chosen = int(rows[0][0]) if number is None else number
-    create_partition(connection, collection_id, chosen, embed_dims)
-    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": chosen, "serving": False})
+    where = choose_placement(connection, placement or rows[0][1])
+    create_partition(connection, collection_id, chosen, embed_dims, where)
+    stats = {"collection_id": collection_id, "generation": chosen, "serving": False, "placement": where}
+    execute(connection, INSERT_STATS, stats)
     return chosen
 
 
@@ -180,6 +193,7 @@ def open_generation(
     """
     store = Store(connection, collection, exact_threshold=exact_threshold, hidden=hidden)
     store.serving = False
+    placed = fetch_all(connection, PLACEMENT, {"collection_id": store.collection.id, "generation": number})
     store.collection = replace(
         store.collection,
         generation=number,
@@ -189,6 +203,7 @@ def open_generation(
         vector_type=spec.vector_type,
         language=spec.language,
         policy=spec.policy,
+        placement=placed[0][0] if placed else "local",
     )
     store.use_embedder(embedder)
     return store
@@ -221,10 +236,14 @@ def swap_generation(
     if old == number:
         return old
     params["old"] = old
-    if len(fetch_all(connection, LOCK_GENERATIONS, params)) != 2:
+    placements = dict(fetch_all(connection, LOCK_GENERATIONS, params))
+    if len(placements) != 2:
         raise GenerationChanged(f"there is no generation {number} of collection {collection_id}; build it first")
-    _ensure_guards(connection, collection_id, number, spec.embed_dims)
-    _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
+    _ensure_guards(connection, collection_id, number, spec.embed_dims, local=placements[number] == "local")
+    local = [placements[each] == "local" for each in (old, number)]
+    _exchange(
+        connection, collection_id, old if local[0] else None, number if local[1] else None, lock_timeout_ms, attempts
+    )
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
     values["vector_type"] = spec.vector_type
@@ -232,12 +251,13 @@ def swap_generation(
     return old
 
 
-def _ensure_guards(connection: Connection, collection_id: int, number: int, dims: int) -> None:
-    """The checks and the trigger that its table is made with; one that an older version made may lack some."""
+def _ensure_guards(connection: Connection, collection_id: int, number: int, dims: int, *, local: bool) -> None:
+    """The checks and the trigger that its table is made with; one that an older version made may lack some. local:
+    whether it is in this database, so that it has the trigger."""
     partition = partition_name(collection_id, number)
     present = dict(fetch_all(connection, GUARDS, {"partition": partition}))
     for name, statement in ADD_GUARDS.items():
-        if f"{partition}_{name}" not in present:
+        if (local or name != "document") and f"{partition}_{name}" not in present:
             run_statements(connection, statement, collection_id, number, dims)
     check = present.get(f"{partition}_dims")
     if check is not None and f"= {dims})" not in check:
@@ -248,13 +268,18 @@ def _ensure_guards(connection: Connection, collection_id: int, number: int, dims
         )
 
 
-def _exchange(connection: Connection, collection_id: int, old: int, new: int, timeout_ms: int, attempts: int) -> None:
+def _exchange(
+    connection: Connection, collection_id: int, old: int | None, new: int | None, timeout_ms: int, attempts: int
+) -> None:
+    """Which table `chunks` shows; None for one that is not in this database."""
     for attempt in range(attempts):
         execute(connection, SAVEPOINT)
         try:
             ((before, _),) = fetch_all(connection, SET_LOCK_TIMEOUT, {"timeout": f"{timeout_ms}ms"})
-            run_statements(connection, DETACH_PARTITION, collection_id, old)
-            run_statements(connection, ATTACH_PARTITION, collection_id, new)
+            if old is not None:
+                run_statements(connection, DETACH_PARTITION, collection_id, old)
+            if new is not None:
+                run_statements(connection, ATTACH_PARTITION, collection_id, new)
         except Exception as error:  # of psycopg or Django, by the connection
             execute(connection, ROLLBACK_TO)
             execute(connection, RELEASE)

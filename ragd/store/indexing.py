@@ -28,6 +28,7 @@ from ragd.store.chunk_writer import (
     stamp_revisions,
     touch_chunks,
 )
+from ragd.store.copy_rows import DocumentRow
 from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -108,7 +109,7 @@ class _Replacement:
         self.store, self.anew = store, anew
         self.change = Change()
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.documents: dict[str, tuple[int, bool, int]] = {}
+        self.documents: dict[str, DocumentRow] = {}
         self.sizes: dict[str, int] = {}
         self.baked: float | None = None  # by which the weights of new rows are computed; None before the first
         self.inserted = 0
@@ -134,7 +135,7 @@ class _Replacement:
         existing = self._existing(piece)
         known: Mapping[Key, Row] = {} if self.anew else existing
         ready, embedded = with_vectors(changed_chunks(piece, known), known, self.store)
-        touch_chunks([chunk for chunk in ready if chunk.embedding is None], self.store)
+        touch_chunks([chunk for chunk in ready if chunk.embedding is None], self.store, self.documents)
         fresh = [chunk for chunk in ready if chunk.embedding is not None]
         fresh.sort(key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
         keys = [(chunk.doc_id, chunk.chunk_index) for chunk in fresh] if existing else []
@@ -186,7 +187,8 @@ class _Replacement:
         if self.longer or self.anew:
             self.counts["deleted"] = remove_tails(self.store, scope, self.change)
         if self.inserted < sum(sizes):
-            stamp_revisions(self.store, scope)
+            revisions = [self.documents[doc_id][0] for doc_id in self.sizes]
+            stamp_revisions(self.store, scope | {"revisions": revisions})
         if self.inserted or self.counts["deleted"]:
             settle_statistics(self.change, self.store)
         if self.store.serving and any(self.documents[doc_id][2] != size for doc_id, size in self.sizes.items()):

@@ -49,12 +49,11 @@ SELECT chunk_count, length_total, length_baked FROM chunk_stats
 WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
 """
 
+# Every packed chunk lies in the segment with the highest first id that is not above its own.
 COUNT_LIVE = """
-SELECT s.id, (SELECT count(*) FROM {chunks} c
-              WHERE c.collection_id = s.collection_id AND c.id BETWEEN s.first_id AND s.last_id)
-FROM chunk_segments s
-WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
-ORDER BY s.last_id
+SELECT width_bucket(id, %(firsts)s::bigint[]) - 1, count(*) FROM {chunks}
+WHERE collection_id = %(collection_id)s AND id BETWEEN %(first)s AND %(last)s
+GROUP BY 1
 """
 
 COUNT_TAIL = """
@@ -176,12 +175,14 @@ def _absorb_tail(store: Store, segments: list[Segment], tail: int) -> None:
 
 def _repack_worst(store: Store, segments: list[Segment]) -> None:
     """Write the segment with the most deleted chunks anew, with its younger neighbours as far as they fit."""
-    params = {**store.scope}
-    live = dict(fetch_all(store.connection, COUNT_LIVE.format(chunks=store.collection.partition), params))
-    worst = max(range(len(segments)), key=lambda position: segments[position].size - live[segments[position].id])
-    end, total = worst + 1, live[segments[worst].id]
-    while end < len(segments) and total + live[segments[end].id] <= SEGMENT_MAX:
-        total += live[segments[end].id]
+    firsts = [segment.first_id for segment in segments]
+    params = {**store.scope, "firsts": firsts, "first": firsts[0], "last": segments[-1].last_id}
+    counted = dict(fetch_all(store.connection, COUNT_LIVE.format(chunks=store.collection.partition), params))
+    live = [counted.get(position, 0) for position in range(len(segments))]
+    worst = max(range(len(segments)), key=lambda position: segments[position].size - live[position])
+    end, total = worst + 1, live[worst]
+    while end < len(segments) and total + live[end] <= SEGMENT_MAX:
+        total += live[end]
         end += 1
     after = segments[worst - 1].last_id if worst else 0
     _drop(store, segments[worst:end])

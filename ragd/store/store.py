@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
-from ragd.types import ChunkPolicy, VectorType
+from ragd.types import ChunkPolicy, Placement, VectorType
 
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000
@@ -23,7 +23,9 @@ COLLECTION_BY_NAME = """
 SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type,
        CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END AS principals,
        CASE WHEN ragd_reads_all(id) THEN NULL
-            ELSE ragd_readable_share(format('chunks_c%%s_g%%s', id, generation), ragd_principals(id)) END
+            ELSE ragd_readable_share(format('chunks_c%%s_g%%s', id, generation), ragd_principals(id)) END,
+       coalesce((SELECT s.placement FROM chunk_stats s
+                 WHERE s.collection_id = collections.id AND s.generation = collections.generation), 'local')
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
@@ -36,13 +38,14 @@ WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 """
 
 STATISTICS = """
-SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s) AS documents,
-       count(*) AS chunks,
+SELECT count(*) AS chunks,
        coalesce(sum(token_count), 0) AS tokens,
        count(*) FILTER (WHERE NOT enabled) AS disabled_chunks,
-       pg_total_relation_size(%(partition)s::regclass) AS bytes
+       {size}(%(partition)s::regclass) AS bytes
 FROM {chunks}
 """
+
+COUNT_DOCUMENTS = "SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s"
 
 CREATE_VECTOR_INDEX = """
 CREATE INDEX {concurrently} {index} ON {partition} USING hnsw ((embedding::{cast}) {ops})
@@ -85,6 +88,11 @@ class CollectionInfo:
     generation: int
     policy: ChunkPolicy
     vector_type: VectorType = "vector"
+    placement: Placement = "local"
+
+    @property
+    def is_distributed(self) -> bool:
+        return self.placement != "local"
 
     @property
     def partition(self) -> str:
@@ -223,7 +231,7 @@ class Store:
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
-        (made, name, model, dims, hybrid, language, generation, policy, vector_type, *readable) = rows[0]
+        (made, name, model, dims, hybrid, language, generation, policy, vector_type, *readable, placement) = rows[0]
         self.principals, self.readable_share = readable
         return CollectionInfo(
             made,
@@ -235,6 +243,7 @@ class Store:
             generation,
             ChunkPolicy.from_dict(json.loads(policy)),
             vector_type,
+            placement,
         )
 
     def _check_embedder(self, embedder: Embedder) -> None:
@@ -273,8 +282,10 @@ class Store:
     def statistics(self) -> dict[str, Any]:
         """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk; index state."""
         params = {"collection_id": self.collection.id, "partition": self.collection.partition}
-        sql = STATISTICS.format(chunks=self.collection.partition)
-        ((documents, chunks, tokens, disabled, size),) = fetch_all(self.connection, sql, params)
+        size = "citus_total_relation_size" if self.collection.is_distributed else "pg_total_relation_size"
+        sql = STATISTICS.format(chunks=self.collection.partition, size=size)
+        ((documents,),) = fetch_all(self.connection, COUNT_DOCUMENTS, params)
+        ((chunks, tokens, disabled, size),) = fetch_all(self.connection, sql, params)
         indexed = self.state().vector_index
         return {
             "documents": documents,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ragd.errors import InvalidInput
 from ragd.models.sparse_encoder import list_encoders
+from ragd.store.placement import choose_placement, distribute
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
 from ragd.text.languages import AUTO
-from ragd.types import ChunkPolicy, VectorType, canonical_json
+from ragd.types import ChunkPolicy, Placement, VectorType, canonical_json
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
 
@@ -18,8 +19,8 @@ RETURNING id
 """
 
 INSERT_STATS = """
-INSERT INTO chunk_stats (collection_id, generation, serving)
-VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
+INSERT INTO chunk_stats (collection_id, generation, serving, placement)
+VALUES (%(collection_id)s, %(generation)s, %(serving)s, %(placement)s) ON CONFLICT DO NOTHING
 """
 
 NEED_DOCUMENT = """
@@ -28,11 +29,10 @@ CREATE TRIGGER {partition}_document BEFORE INSERT OR UPDATE OF collection_id, do
 """
 
 # The keys and the check are those that attaching asks for: it finds them there, and reads no row.
-MAKE_PARTITION = (
-    """
+MAKE_PARTITION = """
 CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
     WITH (toast_tuple_target = 4080);
-ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collection_id, doc_id, chunk_index),
+ALTER TABLE {partition} ADD PRIMARY KEY ({key}), ADD UNIQUE (collection_id, doc_id, chunk_index),
     ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id}),
     ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims}),
     ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
@@ -41,10 +41,15 @@ CREATE INDEX {partition}_metadata ON {partition} USING gin (metadata jsonb_path_
 CREATE INDEX {partition}_attributes ON {partition} USING gin (attributes jsonb_path_ops);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 CREATE INDEX {partition}_access ON {partition} USING gin (access);
-SELECT ragd_protect_chunks('{partition}', {collection_id});
+SELECT ragd_protect_chunks('{partition}', {collection_id}, {elsewhere});
 """
-    + NEED_DOCUMENT
-)
+
+# On the nodes of a cluster there are no documents, and a key must name what the table is spread by.
+KEYS: dict[Placement, str] = {
+    "local": "collection_id, id",
+    "node": "collection_id, id",
+    "spread": "collection_id, id, doc_id",
+}
 
 # A partition takes its ids from chunks; a detached table has a default of its own. Attaching takes a weaker lock on
 # chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
@@ -59,7 +64,7 @@ GENERATIONS = "SELECT generation FROM chunk_stats WHERE collection_id = %(collec
 
 COUNT_COLLECTION = """
 SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s),
-       (SELECT count(*) FROM chunks WHERE collection_id = %(collection_id)s)
+       (SELECT coalesce(sum(chunk_count), 0) FROM chunk_stats WHERE collection_id = %(collection_id)s AND serving)
 """
 
 DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
@@ -82,10 +87,12 @@ def create_collection(
     language: str = "english",
     policy: ChunkPolicy | None = None,
     vector_type: VectorType = "vector",
+    placement: str | None = None,
 ) -> int:
     """Insert a collection and make its partition with the indexes on words, tags and JSON. Returns its id.
 
-    vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way.
+    vector_type: "halfvec": its HNSW index holds 16-bit floats; the table holds 32-bit ones either way. placement: where
+    its chunks are (`ragd.store.placement`); None: on a node where there are nodes.
 
     A taken name raises the driver's unique violation. The caller owns the transaction.
     """
@@ -107,18 +114,26 @@ def create_collection(
         "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
     }
     ((collection_id,),) = fetch_all(connection, INSERT_COLLECTION, values)
-    create_partition(connection, collection_id, 1, embed_dims)
-    attach_partition(connection, collection_id, 1)
-    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": 1, "serving": True})
+    chosen = choose_placement(connection, placement)
+    create_partition(connection, collection_id, 1, embed_dims, chosen)
+    if chosen == "local":
+        attach_partition(connection, collection_id, 1)
+    stats = {"collection_id": collection_id, "generation": 1, "serving": True, "placement": chosen}
+    execute(connection, INSERT_STATS, stats)
     return int(collection_id)
 
 
-def create_partition(connection: Connection, collection_id: int, generation: int, embed_dims: int) -> None:
+def create_partition(
+    connection: Connection, collection_id: int, generation: int, embed_dims: int, placement: Placement = "local"
+) -> None:
     """Make the detached table of a generation, with its keys, its checks and the indexes on words, tags and JSON.
 
-    It takes vectors of embed_dims dimensions and chunks of documents that are there, and no others.
+    It takes vectors of embed_dims dimensions and no others; in this database, chunks of documents that are there.
     """
-    run_statements(connection, MAKE_PARTITION, collection_id, generation, embed_dims)
+    statements = MAKE_PARTITION + NEED_DOCUMENT if placement == "local" else MAKE_PARTITION
+    values = {"key": KEYS[placement], "elsewhere": str(placement != "local").lower()}
+    run_statements(connection, statements, collection_id, generation, embed_dims, **values)
+    distribute(connection, partition_name(collection_id, generation), placement)
 
 
 def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
@@ -126,10 +141,12 @@ def attach_partition(connection: Connection, collection_id: int, generation: int
     run_statements(connection, ATTACH_PARTITION, collection_id, generation)
 
 
-def run_statements(connection: Connection, statements: str, collection_id: int, generation: int, dims: int = 0) -> None:
+def run_statements(
+    connection: Connection, statements: str, collection_id: int, generation: int, dims: int = 0, **values: str
+) -> None:
     """Run statements over one generation's {partition} of {dims}; each ends with a semicolon at a line's end."""
     partition = partition_name(collection_id, generation)
-    names = {"partition": partition, "collection_id": f"{collection_id:d}", "dims": f"{dims:d}"}
+    names = {"partition": partition, "collection_id": f"{collection_id:d}", "dims": f"{dims:d}", **values}
     for statement in statements.split(";\n"):
         if statement.strip():
             execute(connection, statement.format(**names))

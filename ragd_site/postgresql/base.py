@@ -2,15 +2,22 @@
 
 The server itself runs as the login role. Everybody else runs as `ragd_reader`, which row-level security binds, with the
 setting ragd.access. Both are set when they differ from what the connection has, before the first statement after that.
+On the coordinator of a cluster the setting reaches the nodes only within a transaction that says it again; a statement
+over chunks that lacks it finds none there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db.backends.postgresql import base
+from psycopg.pq import TransactionStatus
 
-from collections_app.row_access import bind, current_setting
+from collections_app.row_access import bind, current_setting, tell_nodes
+from ragd.store.placement import HAS_CITUS
+
+CHUNKS = "chunks_c"  # how the names of all tables of chunks begin
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -27,7 +34,22 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self._bound = None
-        return super().get_new_connection(conn_params)
+        connection = super().get_new_connection(conn_params)
+        has_nodes = connection.execute(HAS_CITUS).fetchone()[0]
+        connection.rollback()
+        if has_nodes and self._on_nodes not in self.execute_wrappers:
+            self.execute_wrappers.append(self._on_nodes)
+        return connection
+
+    def _on_nodes(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if not self._bound or CHUNKS not in str(sql):
+            return execute(sql, params, many, context)
+        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+            tell_nodes(self.connection, self._bound)
+            return execute(sql, params, many, context)
+        with self.connection.transaction():
+            tell_nodes(self.connection, self._bound)
+            return execute(sql, params, many, context)
 
     def _rollback(self) -> None:
         self._bound = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collections_app.row_access import READER
+from ragd.store.placement import count_nodes
 from ragd.store.store import Connection, execute, fetch_all
 
 
@@ -234,7 +235,7 @@ SELECT c.relname FROM pg_class c
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') ORDER BY c.relname
 """
 CHUNK_TABLES = """
-SELECT t.relname, s.collection_id FROM chunk_stats s
+SELECT t.relname, s.collection_id, s.placement <> 'local' FROM chunk_stats s
 JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))
 """
 # They tell nothing of a row but their result: under row-level security, PostgreSQL uses an index for a condition of the
@@ -299,11 +300,14 @@ def protect(connection: Connection) -> None:
                 connection,
                 f"GRANT {'SELECT, INSERT, UPDATE, DELETE' if OPEN[table] else 'SELECT'} ON {table} TO {READER}",
             )
+    if count_nodes(connection):
+        execute(connection, f"ALTER ROLE {READER} LOGIN")  # without a password: the nodes ask the coordinator for none
     if fetch_all(connection, IS_SUPERUSER)[0][0]:
         for function in LEAKPROOF:
             execute(connection, f"ALTER FUNCTION pg_catalog.{function} LEAKPROOF")
-    for part, collection_id in fetch_all(connection, CHUNK_TABLES):
-        execute(connection, "SELECT ragd_protect_chunks(%(part)s, %(id)s)", {"part": part, "id": collection_id})
+    for part, collection_id, elsewhere in fetch_all(connection, CHUNK_TABLES):
+        values = {"part": part, "id": collection_id, "elsewhere": elsewhere}
+        execute(connection, "SELECT ragd_protect_chunks(%(part)s, %(id)s, %(elsewhere)s)", values)
 
 
 def _apply(connection: Connection, table: str, policy: Policy) -> None:

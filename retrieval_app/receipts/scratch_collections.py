@@ -48,6 +48,7 @@ def open_export(archive: Archive) -> Iterator[Store]:
             hybrid_enabled=spec.hybrid_enabled,
             language=spec.language,
             policy=spec.policy,
+            placement="local",
         )
         store = Store(connection, pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD, rerankers=open_rerankers())
         try:

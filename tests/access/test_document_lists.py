@@ -96,7 +96,7 @@ def test_an_upload_is_hidden_while_it_waits_and_when_it_is_stored(people: People
     assert run_all(people.collection) == [("a.txt", "succeeded")]
     assert (people.documents("ada"), people.documents("bob")) == (set(), {"a.txt"})
     with using_access(people.access("ada")):
-        assert not Chunk.objects.filter(collection=people.collection).exists()
+        assert not Chunk.objects.of(people.collection).exists()
         assert not IngestJob.objects.exists()
 
 

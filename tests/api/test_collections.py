@@ -141,6 +141,13 @@ def test_a_wrong_field_is_named_and_nothing_is_made(
     assert not Collection.objects.exists()
 
 
+def test_a_placement_needs_nodes(api: Any, embeddings: OpenAIServer) -> None:
+    assert api.post("/collections", {"name": "here", "placement": "local"}).status_code == 200
+    refused = api.post("/collections", {"name": "away", "placement": "spread"})
+    assert refused.status_code == 422 and refused.json()["error"]["field"] == "placement"
+    assert not Collection.objects.filter(name="away").exists()
+
+
 def test_a_model_from_elsewhere_needs_an_endpoint(api: Any, settings: Any) -> None:
     settings.RAGD_EMBED_BASE_URL = settings.RAGD_EMBED_API_KEY = ""
     response = api.post("/collections", {"name": "a", "embed_model": "all-minilm", "embed_dims": 384})

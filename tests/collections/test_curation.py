@@ -372,7 +372,7 @@ def test_states_move_for_many(many: Collection) -> None:
     assert change_documents(many, BulkChange("reindex"), everything).counts == {"refused": 6}
     assert change_documents(many, BulkChange("unarchive"), everything).counts == {"changed": 6}
     assert change_documents(many, BulkChange("reindex"), everything).counts == {"queued": 6}
-    assert Chunk.objects.filter(collection=many, enabled=True).count() == 6
+    assert Chunk.objects.of(many).filter(enabled=True).count() == 6
     outcome = change_documents(many, BulkChange("delete"), everything[:2])
     assert outcome.counts == {"deleted": 2}
     assert (outcome.removed["documents"], outcome.removed["chunks"]) == (2, 2)

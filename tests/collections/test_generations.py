@@ -93,10 +93,10 @@ def check_whole(collection: Collection) -> None:
         for chunk in chunks:
             assert document.text[chunk.start_char : chunk.end_char] == chunk.content
             assert (chunk.enabled, len(chunk.embedding)) == (document.enabled, spec.embed_dims)
-    stored = set(Chunk.objects.filter(collection=collection).values_list("doc_id", flat=True))
+    stored = set(Chunk.objects.of(collection).values_list("doc_id", flat=True))
     assert stored == set(Document.objects.filter(collection=collection).values_list("doc_id", flat=True))
     state = open_store(collection).state()
-    assert state.chunk_count == Chunk.objects.filter(collection=collection).count()
+    assert state.chunk_count == Chunk.objects.of(collection).count()
     sql = "SELECT coalesce(sum(cardinality(positions)), 0) FROM chunks, unnest(fts) WHERE collection_id = %(id)s"
     assert fetch_all(connection, sql, {"id": collection.pk}) == [(state.length_total,)]
 
@@ -565,7 +565,7 @@ def test_the_swap_waits_for_who_reads_the_table_and_lets_the_others_pass(
 
     worker = threading.Thread(target=work)
     with transaction.atomic():
-        assert Chunk.objects.filter(collection=notes).exists()  # holds its lock on the table to the end
+        assert Chunk.objects.of(notes).exists()  # holds its lock on the table to the end
         worker.start()
         assert blocked.wait(30)
         others = threading.Thread(target=lambda: (ingest_text(notes, "b", "Written meanwhile."), connection.close()))

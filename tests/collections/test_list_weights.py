@@ -67,7 +67,7 @@ def test_chunks_in_no_table_are_drawn_as_those_of_a_collection(filled: Collectio
     monkeypatch.setattr(list_weights, "CHUNKS", 20)
     chunks = [
         Chunk(row.doc_id, row.chunk_index, row.content, 0, len(row.content), attributes=row.attributes)
-        for row in StoredChunk.objects.filter(collection=filled)
+        for row in StoredChunk.objects.of(filled)
     ]
     drawn = probes_of(chunks)
     assert len(drawn) == 40 and drawn == sample_probes(open_store(filled))

@@ -107,9 +107,9 @@ def test_a_document_of_the_library_keeps_the_content_of_its_chunks(notes: Collec
 def test_every_chunk_names_the_present_revision(notes: Collection) -> None:
     write(notes, WORDS, mode="upsert")
     write(notes, WORDS.replace("sixteen", "end"), mode="upsert")
-    assert set(Chunk.objects.filter(collection=notes).values_list("revision", flat=True)) == {2}
+    assert set(Chunk.objects.of(notes).values_list("revision", flat=True)) == {2}
     write(notes, WORDS.replace("sixteen", "end"), metadata={"n": 1})
-    assert set(Chunk.objects.filter(collection=notes).values_list("revision", flat=True)) == {3}
+    assert set(Chunk.objects.of(notes).values_list("revision", flat=True)) == {3}
 
 
 def test_segments_and_pages_are_kept(notes: Collection) -> None:

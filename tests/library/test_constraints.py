@@ -126,7 +126,7 @@ def test_a_document_goes_after_its_chunks_and_keeps_its_name(make_store: MakeSto
         execute(connection, f"UPDATE documents SET doc_id = 'b' {scope}")
     with refused(connection, FOREIGN_KEY):
         execute(connection, f"DELETE FROM collections WHERE id = {tables.id}")
-    execute(connection, f"DELETE FROM chunks {scope}")
+    execute(connection, f"DELETE FROM {tables.table(1)} {scope}")
     assert execute(connection, f"UPDATE documents SET doc_id = 'b' {scope}") == 1
     assert execute(connection, f"DELETE FROM documents {scope}") == 1
 
@@ -135,4 +135,4 @@ def test_a_collection_goes_with_everything(make_store: MakeStore) -> None:
     tables, other = Tables(make_store), make_store("other", dims=3)
     index(make_chunks("a", "the red house"), other)
     assert drop_collection(tables.connection, tables.id) == {"documents": 1, "chunks": 1}
-    assert fetch_all(tables.connection, "SELECT count(*) FROM chunks") == [(1,)]
+    assert fetch_all(tables.connection, f"SELECT count(*) FROM {other.collection.partition}") == [(1,)]

@@ -64,7 +64,7 @@ def test_a_swap_changes_rows_and_definition_together(make_store: MakeStore) -> N
     now = Store(old.connection, "notes", WordEmbedder(16, "other")).collection
     assert (now.generation, now.embed_model, now.embed_dims, now.language) == (2, "other", 16, "german")
     assert now.policy == SPEC.policy
-    rows = fetch_all(old.connection, f"SELECT content FROM chunks WHERE collection_id = {now.id:d}")
+    rows = fetch_all(old.connection, f"SELECT content FROM {now.partition}")
     assert rows == [("the red house and the blue boat",)]
     # who opened the old one before goes on in it, whole, but may not write any more
     assert found(old, "house") == [("a", "the red house"), ("a", "the blue boat")]

@@ -7,9 +7,8 @@ import pytest
 
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
 from ragd.store.indexing import delete_document_chunks, embed_chunks, index
-from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
-from tests.builders import WordEmbedder, make_chunks
+from tests.builders import WordEmbedder, make_chunks, read
 
 ROWS = """
 SELECT doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, token_count
@@ -20,10 +19,6 @@ TERMS = """
 SELECT term, chunk_count FROM chunk_terms WHERE collection_id = %(id)s AND chunk_count <> 0 ORDER BY term
 """
 WEIGHTS = "SELECT doc_id, chunk_index, lexical::text FROM chunks WHERE collection_id = %(id)s ORDER BY 1, 2"
-
-
-def read(store: Store, sql: str) -> list[Any]:
-    return fetch_all(store.connection, sql, {"id": store.collection.id})
 
 
 def test_indexed_rows_hold_what_the_chunks_hold(make_store: Any) -> None:

@@ -22,7 +22,7 @@ from ragd.store.postings import build_postings, read_segments, refresh_weights
 from ragd.store.store import Store, bake_length, execute, fetch_all
 from ragd.store.tables import drop_collection, languages
 from ragd.types import Candidate, Filters, RetrievePlan
-from tests.builders import make_chunks
+from tests.builders import make_chunks, read
 
 STORED = """
 SELECT s.chunk_count, s.length_total,
@@ -98,10 +98,6 @@ def write(store: Store, chunks: dict[tuple[str, int], list[str]], doc_id: str, t
     else:
         delete_document_chunks([doc_id], store)
     chunks |= {(doc_id, number): text.split() for number, text in enumerate(texts)}
-
-
-def read(store: Store, sql: str) -> Any:
-    return fetch_all(store.connection, sql, {"id": store.collection.id})
 
 
 def scanned(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
@@ -186,7 +182,7 @@ def test_postings_of_deleted_chunks_are_packed_away(make_store: Any, small_segme
 def test_disabled_chunks_at_the_top_make_room_for_the_next(make_store: Any, small_segments: None) -> None:
     store = make_store(language="simple")
     index([chunk for n in range(60) for chunk in make_chunks(f"d{n:02}", "fish " * (60 - n) + "x " * n)], store)
-    execute(store.connection, "UPDATE chunks SET enabled = false WHERE doc_id < 'd40'")
+    execute(store.connection, f"UPDATE {store.collection.partition} SET enabled = false WHERE doc_id < 'd40'")
     found = retrieve("fish", LEXICAL, store)
     assert [candidate.key for candidate in found] == [(f"d{number}", 0) for number in range(40, 45)]
     assert len(rows(store, "fish")) == 5

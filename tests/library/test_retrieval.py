@@ -119,7 +119,7 @@ def test_filters_are_exact_subsets(store: Store, mode: str, filters: Filters, do
 
 
 def test_disabled_chunks_are_not_retrieved(store: Store) -> None:
-    execute(store.connection, "UPDATE chunks SET enabled = false WHERE doc_id = 'cats'")
+    execute(store.connection, f"UPDATE {store.collection.partition} SET enabled = false WHERE doc_id = 'cats'")
     assert "cats" not in {doc_id for doc_id, _ in keys(store, "cat", mode="hybrid")}
 
 

@@ -19,10 +19,10 @@ from ragd.store import postings
 from ragd.store.analysis import read_question, text_words
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.postings import read_segments, refresh_weights
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import Store
 from ragd.store.tables import languages
 from ragd.types import Candidate, RetrievePlan
-from tests.builders import make_chunks
+from tests.builders import make_chunks, read
 from tests.model_folders import WORDS, write_sparse_folder
 
 LEXICAL = RetrievePlan(mode="lexical", k=50)
@@ -101,7 +101,7 @@ def test_every_path_gives_the_same_rows_and_statistics_follow(
     texts["d05"] = "stone stone river"
     fill(store, {"d05": texts["d05"]})
     assert read_segments(store)
-    assert fetch_all(store.connection, STATISTICS, {"id": store.collection.id}) == [(0, 1.0, True, True)]
+    assert read(store, STATISTICS) == [(0, 1.0, True, True)]
     assert not refresh_weights(store)
     plan = RetrievePlan(mode="lexical", k=5)
     scanned = retrieve(QUERY, plan, store)

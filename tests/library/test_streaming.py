@@ -12,11 +12,11 @@ import pytest
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
 from ragd.store import indexing
 from ragd.store.indexing import index, index_stream
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import fetch_all
 from ragd.text import chunking
 from ragd.text.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.types import Chunk, ChunkPolicy, Segment
-from tests.builders import make_chunks
+from tests.builders import make_chunks, read
 
 STORED = """
 SELECT doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, token_count, revision,
@@ -30,10 +30,6 @@ DOCUMENTS = "SELECT doc_id, tags, chunk_count FROM documents WHERE collection_id
 NEXT_REVISION = "UPDATE documents SET revision = revision + 1 WHERE collection_id = %(id)s RETURNING 1"
 EVERYTHING = (STORED, IN_ORDER_OF_ID, STATS, TERMS, DOCUMENTS)
 WORDS = ["whale", "sea", "fish", "herring", "boat", "net", "storm", "mast", "harbour", "gull", "ß", "中文", "don't"]
-
-
-def read(store: Store, sql: str) -> list[Any]:
-    return fetch_all(store.connection, sql, {"id": store.collection.id})
 
 
 @pytest.fixture(autouse=True)

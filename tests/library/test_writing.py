@@ -7,9 +7,9 @@ import pytest
 
 from ragd.store import chunk_writer, indexing
 from ragd.store.indexing import index
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import fetch_all
 from ragd.types import Chunk
-from tests.builders import make_chunks
+from tests.builders import make_chunks, read
 
 STORED = """
 SELECT doc_id, chunk_index, content, tags, metadata::text, token_count, revision, enabled, embedding::text, fts::text,
@@ -19,10 +19,6 @@ FROM chunks WHERE collection_id = %(id)s ORDER BY id
 STATS = "SELECT chunk_count, length_total, length_baked FROM chunk_stats WHERE collection_id = %(id)s"
 TERMS = "SELECT term, chunk_count FROM chunk_terms WHERE collection_id = %(id)s AND chunk_count <> 0 ORDER BY term"
 COUNTS = "SELECT doc_id, chunk_count FROM documents WHERE collection_id = %(id)s ORDER BY doc_id"
-
-
-def read(store: Store, sql: str) -> list[Any]:
-    return fetch_all(store.connection, sql, {"id": store.collection.id})
 
 
 def corpus() -> list[list[Chunk]]:
@@ -40,9 +36,9 @@ def test_weights_and_words_are_those_that_the_database_computes(make_store: Any)
     ((_, _, baked),) = read(store, STATS)
     computed = fetch_all(
         store.connection,
-        """SELECT fts = to_tsvector('english', context || E'\\n' || content), lexical::text,
+        f"""SELECT fts = to_tsvector('english', context || E'\\n' || content), lexical::text,
                   ragd_bm25(fts, %(baked)s)::text
-           FROM chunks WHERE collection_id = %(id)s""",
+           FROM {store.collection.partition} WHERE collection_id = %(id)s""",
         {"id": store.collection.id, "baked": baked},
     )
     assert len(computed) == 16

@@ -310,7 +310,7 @@ def test_disabled_documents_are_in_no_column_and_say_where_they_would_be(house: 
 
 
 def test_a_chunk_disabled_by_itself_says_so(house: Collection) -> None:
-    Chunk.objects.filter(collection=house, doc_id="pump.md").update(enabled=False)
+    Chunk.objects.of(house).filter(doc_id="pump.md").update(enabled=False)
     found = explain(house, QUERY, build_plan(house, mode="vector"))
     (loss,) = [item for item in found["losses"] if item["reason"] == "disabled"]
     assert loss["message"].endswith("but the chunk is disabled")

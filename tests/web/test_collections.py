@@ -163,7 +163,7 @@ def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
     collection = fill("nature", 3)
     found = count_chunk_lengths(collection)
     assert found is not None
-    lengths = list(Chunk.objects.filter(collection=collection).values_list("token_count", flat=True))
+    lengths = list(Chunk.objects.of(collection).values_list("token_count", flat=True))
     assert sum(found.counts) == len(lengths)
     assert found.highest == max(lengths)
     assert [count for _, _, count in found.rows] == [count for count in found.counts if count]

@@ -38,7 +38,7 @@ BINS = 16
 PRESENT = """
 SELECT chunk_index, start_char, end_char, token_count, encode(sha256(convert_to(
     CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END, 'UTF8')), 'hex')
-FROM chunks
+FROM {chunks}
 WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s AND start_char < %(reach)s
 ORDER BY chunk_index
 """
@@ -192,7 +192,8 @@ def preview_document(
     made: Sequence[Chunk] = list(overlays.apply(chunk_draft(draft, text, policy)))
     made = made if whole else _without_last(made)
     values = {"collection_id": collection.pk, "doc_id": document.doc_id, "reach": len(text)}
-    now = [PreviewChunk(*row) for row in fetch_all(connection, PRESENT, values)]
+    present = PRESENT.format(chunks=collection.chunks_table)
+    now = [PreviewChunk(*row) for row in fetch_all(connection, present, values)]
     return Preview(
         document.name,
         document.doc_id,

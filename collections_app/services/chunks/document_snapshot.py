@@ -84,7 +84,7 @@ class DocumentSnapshot:
                 field="doc_id",
             )
         overlays = read_overlays(document.collection_id, document.doc_id)
-        spans = cut_spans(document.collection_id, document.doc_id)
+        spans = cut_spans(document)
         anchors = [(hash_anchor(document.text[start:end]), start) for start, end in spans]
         return cls(document, overlays, spans, anchors, trace_sources(anchors, overlays))
 

@@ -24,7 +24,7 @@ BATCH = 500
 PAGE_SCAN_S = 15.0
 
 BATCH_ROWS = """
-SELECT doc_id, chunk_index, revision, content, context FROM chunks
+SELECT doc_id, chunk_index, revision, content, context FROM {chunks}
 WHERE collection_id = %(collection)s AND (doc_id, chunk_index) > (%(doc_id)s, %(index)s)
 ORDER BY doc_id, chunk_index LIMIT %(batch)s
 """
@@ -34,7 +34,7 @@ GROUP BY family
 """
 DROP_GONE = """
 DELETE FROM chunk_findings f WHERE f.collection_id = %(collection)s AND NOT EXISTS (
-    SELECT FROM chunks c
+    SELECT FROM {chunks} c
     WHERE c.collection_id = f.collection_id AND c.doc_id = f.doc_id AND c.chunk_index = f.chunk_index)
 """
 FORGET = """
@@ -83,7 +83,7 @@ def scan_collection(
         if seconds is not None and elapsed >= seconds:
             break
     if state.complete:
-        execute(connection, DROP_GONE, {"collection": collection.pk})
+        execute(connection, DROP_GONE.format(chunks=collection.chunks_table), {"collection": collection.pk})
     message = "all chunks" if state.complete else "a part of the chunks"
     audit.record(actor, [collection], audit.CHANGE, f"scanned {message} for findings")
     return state
@@ -122,7 +122,7 @@ def _scan_batch(collection: Collection, state: FindingScan) -> None:
     values = {
         "collection": collection.pk, "doc_id": state.reached_doc_id, "index": state.reached_index, "batch": BATCH,
     }  # fmt: skip
-    rows = fetch_all(connection, BATCH_ROWS, values)
+    rows = fetch_all(connection, BATCH_ROWS.format(chunks=collection.chunks_table), values)
     result = []
     for doc_id, index, revision, content, context in rows:
         if findings := find_in_chunk(content, context):

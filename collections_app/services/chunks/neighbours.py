@@ -60,7 +60,7 @@ def find_chunk(collection: Collection, doc_id: str, chunk_index: int) -> Chunk:
     """With its vector. ServiceError 404."""
     result = None
     if "\x00" not in doc_id:
-        rows = Chunk.objects.filter(collection_id=collection.pk, doc_id=doc_id, chunk_index=chunk_index)
+        rows = Chunk.objects.of(collection).filter(doc_id=doc_id, chunk_index=chunk_index)
         result = rows.defer("fts", "lexical").first()
     if result is None:
         raise ServiceError(

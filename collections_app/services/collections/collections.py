@@ -75,12 +75,13 @@ def create_collection(
     description: str = "",
     starters: Iterable[str] = (),
     open_role: str = "",
+    placement: str | None = None,
     actor: audit.Actor = None,
 ) -> Collection:
     """A new empty collection. What is not given is the server's default; a new generation can change it later.
 
     open_role: what everybody who is logged in is in it (`Role`); "": private to its administrators and those who are
-    granted a role. Whoever makes it administers it.
+    granted a role. Whoever makes it administers it. placement: where its chunks are (`ragd.store.placement`).
 
     Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
     """
@@ -97,6 +98,7 @@ def create_collection(
                 embed_dims=dims,
                 hybrid_enabled=hybrid_enabled,
                 language=language or AUTO,
+                placement=placement,
             )
             said = {
                 "title": clean_collection_title(title),
@@ -152,7 +154,7 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
             setattr(current, name, cleaned[name])
         if changed:
             current.save(update_fields=[*changed, "updated_at"])
-            if not Chunk.objects.filter(collection_id=current.pk).exists():
+            if not Chunk.objects.of(current).exists():
                 redefine_serving(current)
             audit.record(
                 actor,
@@ -191,7 +193,7 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):
         return value
-    if Chunk.objects.filter(collection_id=collection.pk).exists():
+    if Chunk.objects.of(collection).exists():
         raise ServiceError(
             f"{name} can be changed only while the collection is empty, because its index is built with it; "
             f"build a new generation of it instead (POST /v1/collections/{collection.name}/generations)",

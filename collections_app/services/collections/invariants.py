@@ -1,6 +1,7 @@
 """What must hold of everything that is stored, each rule a query for the rows that break it, with what to do then.
 
-{chunks} stands for the table of the generation that serves; %(collection)s, %(generation)s, %(dims)s and %(hybrid)s are
+{chunks} stands for the table of the generation that serves; what is joined with it is read first, since on a cluster it
+is elsewhere; %(collection)s, %(generation)s, %(dims)s and %(hybrid)s are
 the collection's own.
 """
 
@@ -40,9 +41,9 @@ RULES = (
         "chunk counts",
         "a document has another number of chunks than it says",
         """
+        WITH c AS MATERIALIZED (SELECT doc_id, count(*) AS chunks FROM {chunks} GROUP BY doc_id)
         SELECT d.doc_id || ' has ' || coalesce(c.chunks, 0) || ' chunks and says ' || d.chunk_count
-        FROM documents d
-        LEFT JOIN (SELECT doc_id, count(*) AS chunks FROM {chunks} GROUP BY doc_id) AS c USING (doc_id)
+        FROM documents d LEFT JOIN c USING (doc_id)
         WHERE d.collection_id = %(collection)s AND d.chunk_count <> coalesce(c.chunks, 0)
         ORDER BY d.doc_id
         """,
@@ -61,8 +62,9 @@ RULES = (
         "chunks without a document",
         "there are chunks of a document that is not there",
         """
-        SELECT DISTINCT c.doc_id FROM {chunks} c
-        WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id)
+        WITH c AS MATERIALIZED (SELECT DISTINCT doc_id FROM {chunks})
+        SELECT c.doc_id FROM c
+        WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.collection_id = %(collection)s AND d.doc_id = c.doc_id)
         ORDER BY c.doc_id
         """,
         REBUILD,
@@ -71,8 +73,9 @@ RULES = (
         "switches",
         "a chunk can be found though its document is disabled, or the other way round",
         """
-        SELECT c.doc_id || '#' || c.chunk_index FROM {chunks} c
-        JOIN documents d ON d.collection_id = c.collection_id AND d.doc_id = c.doc_id
+        WITH c AS MATERIALIZED (SELECT doc_id, chunk_index, enabled, switched_off FROM {chunks})
+        SELECT c.doc_id || '#' || c.chunk_index FROM c
+        JOIN documents d ON d.collection_id = %(collection)s AND d.doc_id = c.doc_id
         WHERE c.enabled <> (d.enabled AND NOT c.switched_off)
         ORDER BY c.doc_id, c.chunk_index
         """,
@@ -91,12 +94,12 @@ RULES = (
         "statistics",
         "the collection's statistics are not those of its chunks",
         """
+        WITH words AS MATERIALIZED (
+            SELECT coalesce(sum(cardinality(positions)), 0)::bigint AS length FROM {chunks} c, unnest(c.fts)
+        ), rows AS MATERIALIZED (SELECT count(*) AS chunks FROM {chunks}), counted AS (SELECT * FROM rows, words)
         SELECT 'counted ' || counted.chunks || ' chunks of ' || counted.length || ' words, stored ' || s.chunk_count
                || ' of ' || s.length_total
-        FROM chunk_stats s, LATERAL (
-            SELECT count(*) AS chunks,
-                   coalesce(sum((SELECT sum(cardinality(positions)) FROM unnest(c.fts))), 0)::bigint AS length
-            FROM {chunks} c) AS counted
+        FROM chunk_stats s, counted
         WHERE s.collection_id = %(collection)s AND s.generation = %(generation)s
           AND (s.chunk_count, s.length_total) IS DISTINCT FROM (counted.chunks, counted.length)
         UNION ALL
@@ -109,10 +112,12 @@ RULES = (
         "document frequencies",
         "a term's number of chunks is not what a recount gives",
         """
+        WITH r AS MATERIALIZED (
+            SELECT ragd_term(lexeme) AS term, count(*) AS chunks FROM {chunks} c, unnest(c.fts) GROUP BY 1
+        )
         SELECT 'term ' || coalesce(t.term, r.term) || ' is in ' || coalesce(r.chunks, 0) || ' chunks, stored '
                || coalesce(t.chunk_count, 0)
-        FROM (SELECT ragd_term(lexeme) AS term, count(*) AS chunks FROM {chunks} c, unnest(c.fts) GROUP BY 1) AS r
-        FULL JOIN (SELECT term, chunk_count FROM chunk_terms
+        FROM r FULL JOIN (SELECT term, chunk_count FROM chunk_terms
                    WHERE collection_id = %(collection)s AND generation = %(generation)s) AS t USING (term)
         WHERE coalesce(t.chunk_count, 0) <> coalesce(r.chunks, 0)
         ORDER BY 1
@@ -142,13 +147,13 @@ RULES = (
         "packed postings",
         "a packed chunk is missing from its segment",
         """
+        WITH c AS MATERIALIZED (SELECT id FROM {chunks} WHERE lexical IS NOT NULL)
         SELECT 'segment ' || s.id || ' holds ' || length(s.chunk_ids) / 8 || ' ids and says ' || s.size
         FROM chunk_segments s
         WHERE s.collection_id = %(collection)s AND s.generation = %(generation)s
           AND (length(s.chunk_ids) <> 8 * s.size OR s.first_id > s.last_id
                OR NOT EXISTS (SELECT 1 FROM chunk_postings p WHERE p.segment_id = s.id)
-               OR (SELECT count(*) FROM {chunks} c
-                   WHERE c.id BETWEEN s.first_id AND s.last_id AND c.lexical IS NOT NULL) > s.size)
+               OR (SELECT count(*) FROM c WHERE c.id BETWEEN s.first_id AND s.last_id) > s.size)
         ORDER BY s.id
         """,
         REBUILD,

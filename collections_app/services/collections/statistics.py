@@ -34,7 +34,7 @@ class Histogram:
 
 def count_chunk_lengths(collection: Collection) -> Histogram | None:
     """How long the chunks are, in words, in 24 bins from 0 to the longest; None without chunks."""
-    chunks = Chunk.objects.filter(collection=collection)
+    chunks = Chunk.objects.of(collection)
     highest = chunks.aggregate(highest=Max("token_count"))["highest"]
     if highest is None:
         return None

@@ -54,7 +54,7 @@ def _move(
             Document.objects.filter(pk__in=[document.pk for document in moved]).update(
                 archived_at=archived_at, enabled=enabled, updated_at=timezone.now()
             )
-            chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+            chunks = Chunk.objects.of(collection).filter(doc_id__in=ids, switched_off=False)
             chunks.exclude(enabled=enabled).update(enabled=enabled)
         kind = StateChange.Kind.UNARCHIVED if enabled else StateChange.Kind.ARCHIVED
         record_switches(collection, moved, kind, actor)

@@ -223,7 +223,7 @@ def set_documents_enabled(
             Document.objects.filter(pk__in=[document.pk for document in changed]).update(
                 enabled=enabled, updated_at=timezone.now()
             )
-            chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+            chunks = Chunk.objects.of(collection).filter(doc_id__in=ids, switched_off=False)
             chunks.update(enabled=enabled)
         kind = StateChange.Kind.ENABLED if enabled else StateChange.Kind.DISABLED
         record_switches(collection, changed, kind, actor)

@@ -55,7 +55,7 @@ RETURNING id
 MOVE_CHUNKS = """
 INSERT INTO trashed_chunks (trashed_id, collection_id, doc_id, chunk_index, content, context, embedding)
 SELECT t.id, c.collection_id, c.doc_id, c.chunk_index, c.content, c.context, c.embedding::vector
-FROM trashed_documents t JOIN chunks c ON c.collection_id = t.collection_id AND c.doc_id = t.doc_id
+FROM trashed_documents t JOIN {chunks} c ON c.collection_id = t.collection_id AND c.doc_id = t.doc_id
 WHERE t.id = ANY(%(ids)s) AND c.collection_id = %(collection)s AND c.embedding IS NOT NULL
 """
 MOVE_FILES = """
@@ -112,7 +112,7 @@ def trash_documents(collection: Collection, doc_ids: Iterable[str], *, actor: au
         params["doc_ids"] = list(visible.values_list("doc_id", flat=True))
         with elevated(Permission.WRITE, collection.pk):
             params["ids"] = [pk for (pk,) in fetch_all(connection, MOVE, params)]
-            execute(connection, MOVE_CHUNKS, params)
+            execute(connection, MOVE_CHUNKS.format(chunks=collection.chunks_table), params)
             execute(connection, MOVE_FILES, params)
         return delete_documents(collection, names, actor=actor)
 
@@ -169,7 +169,7 @@ def _restore(collection: Collection, row: TrashedDocument, actor: audit.Actor) -
             document = Document.objects.filter(collection=collection, doc_id=row.doc_id)
             document.update(**stated, enabled=past.enabled)
             if not past.enabled:
-                Chunk.objects.filter(collection_id=collection.pk, doc_id=row.doc_id).update(enabled=False)
+                Chunk.objects.of(collection).filter(doc_id=row.doc_id).update(enabled=False)
             execute(connection, RESTORE_REVISIONS, values)
             execute(connection, RESTORE_FETCHED, values | {"document": document.values_list("pk", flat=True).get()})
             _drop([row.pk])

@@ -214,7 +214,8 @@ class Builder:
 
     def _embed(self, batch: Sequence[CutDocument], chunks: Chunks) -> EmbeddedChunks:
         """With vectors. A text that the document has already, here or under the same model, keeps its vector."""
-        tables = ["chunks"] if spec_of(self.generation).shares_vectors(spec_of(self.collection)) else []
+        shares = spec_of(self.generation).shares_vectors(spec_of(self.collection))
+        tables = [self.collection.chunks_table] if shares else []
         tables.append(self.store.collection.partition)
         embedded = EmbeddedChunks(chunks, JobCheckpoints(self.progress.job, self.progress))
         done = self.generation.chunks_done

@@ -19,7 +19,7 @@ from ragd.types import Chunk, ChunkPolicy
 
 SERVED_ROWS = """
 SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off,
-       attributes::text FROM chunks
+       attributes::text FROM {chunks}
 WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
 """
 
@@ -49,7 +49,8 @@ def cut_document(collection: Collection, document: Document, target: Collection,
 
 
 def _served_chunks(collection: Collection, document: Document) -> list[Chunk]:
-    rows = fetch_all(connection, SERVED_ROWS, {"collection": collection.pk, "doc_id": document.doc_id})
+    scope = {"collection": collection.pk, "doc_id": document.doc_id}
+    rows = fetch_all(connection, SERVED_ROWS.format(chunks=collection.chunks_table), scope)
     return [
         Chunk(
             document.doc_id,

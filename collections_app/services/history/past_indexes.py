@@ -299,7 +299,7 @@ class _Maker:
 
     def _copy(self, past: PastIndex, base: Mapping[str, BaseDocument], changed: Sequence[str]) -> Store:
         dims = self.generation.embed_dims
-        number = create_generation(connection, self.collection.pk, dims, PAST_FIRST + past.pk)
+        number = create_generation(connection, self.collection.pk, dims, PAST_FIRST + past.pk, "local")
         store = open_past(self.collection, past)
         names = {"past": store.collection.partition, "base": self.table}
         execute(connection, DROP_TRIGGER.format(**names))

@@ -187,7 +187,7 @@ class KnownVectors:
     tables: of chunks under the same model, where to look; the later ones win. None: nothing is known.
     """
 
-    def __init__(self, collection_id: int, doc_ids: Iterable[str], tables: Sequence[str] = ("chunks",)) -> None:
+    def __init__(self, collection_id: int, doc_ids: Iterable[str], tables: Sequence[str]) -> None:
         self.scope: dict[str, Any] = {"collection_id": collection_id}
         self.rows: dict[TextKey, tuple[str, int]] = {}
         params = self.scope | {"doc_ids": list(doc_ids)}

@@ -173,7 +173,7 @@ def ingest(
     cut = chunk_draft(draft, text, policy)
     laid = overlays.apply(cut)
     progress.enter("embed", chunks_total=len(laid))
-    tables = known_in if before is None else ("chunks",)
+    tables = known_in if before is None else (collection.chunks_table,)
     known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force else tables)
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))

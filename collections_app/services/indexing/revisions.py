@@ -45,7 +45,7 @@ WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 # A chunk's content is left out where it is a slice of the text, as all are that no overlay made: those carry its mark.
 # (To compare every chunk with its slice would take time that grows with the square of the text's length.)
 KEEP = """
-INSERT INTO document_revisions
+{own}INSERT INTO document_revisions
     (collection_id, doc_id, revision, title, tags, metadata, file_metadata, source, media_type, text, size_chars,
      content_hash, source_hash, page_map, cell_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at,
      replaced_at, replaced_by, reason)
@@ -59,18 +59,19 @@ WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
 
 SAME_TEXT = "encode(sha256(convert_to(d.text, 'UTF8')), 'hex') = %(text_hash)s"
 
-OWN_CHUNKS = """
-coalesce((
-    SELECT jsonb_agg(jsonb_build_object(
-        'index', c.chunk_index, 'start', c.start_char, 'end', c.end_char, 'context', c.context,
-        'enabled', NOT c.switched_off,
-        'content', CASE WHEN d.size_chars = 0 OR c.metadata ? %(mark)s OR length(c.content) <> c.end_char - c.start_char
-                   THEN c.content END
-    ) ORDER BY c.chunk_index)
-    FROM chunks c
-    WHERE c.collection_id = %(collection_id)s AND c.doc_id = d.doc_id
-), '[]')
+# They are read first of all: on a cluster they are elsewhere, and a statement joins nothing with what is elsewhere.
+OWN = """
+WITH own AS MATERIALIZED (
+    SELECT doc_id, jsonb_agg(jsonb_build_object(
+        'index', chunk_index, 'start', start_char, 'end', end_char, 'context', context, 'enabled', NOT switched_off,
+        'content', CASE WHEN metadata ? %(mark)s OR length(content) <> end_char - start_char
+                   OR doc_id IN (SELECT doc_id FROM documents WHERE collection_id = %(collection_id)s
+                                 AND doc_id = ANY(%(doc_ids)s) AND size_chars = 0) THEN content END
+    ) ORDER BY chunk_index) AS chunks
+    FROM {table} WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s) GROUP BY doc_id
+)
 """
+OWN_CHUNKS = "coalesce((SELECT own.chunks FROM own WHERE own.doc_id = d.doc_id), '[]')"
 
 
 # What edits by hand changed, each as it was before and after; a document without any gives no row.
@@ -114,12 +115,17 @@ def keep_revision(
     text: that of the state which follows. The caller holds the document's lock and the transaction.
     """
     text_hash = hash_text(text) if len(text) == stored.size_chars else ""
-    _keep(collection, [doc_id], cause, KEEP.format(same_text=SAME_TEXT, chunks=OWN_CHUNKS), text_hash)
+    _keep(collection, [doc_id], cause, keep_sql(collection, SAME_TEXT), text_hash)
 
 
 def keep_labels(collection: Collection, doc_ids: Sequence[str], cause: Cause) -> None:
     """`keep_revision` for documents of which only tags and metadata change: text and chunks stay where they are."""
-    _keep(collection, doc_ids, cause, KEEP.format(same_text="true", chunks="'[]'"), "")
+    _keep(collection, doc_ids, cause, KEEP.format(own="", same_text="true", chunks="'[]'"), "")
+
+
+def keep_sql(collection: Collection, same_text: str) -> str:
+    """KEEP with the chunks that serve; same_text: the condition under which the text is left out."""
+    return KEEP.format(own=OWN.format(table=collection.chunks_table), same_text=same_text, chunks=OWN_CHUNKS)
 
 
 def _keep(collection: Collection, doc_ids: Sequence[str], cause: Cause, sql: str, text_hash: str) -> None:

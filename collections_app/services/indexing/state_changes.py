@@ -11,7 +11,7 @@ from django.db import connection
 from collections_app.domain.overlays import MARK
 from collections_app.models import Collection, Document, DocumentRevision, StateChange
 from collections_app.models.library import Actor, name_actor
-from collections_app.services.indexing.revisions import DROP, KEEP, OWN_CHUNKS
+from collections_app.services.indexing.revisions import DROP, keep_sql
 from ragd.store.store import execute
 
 Kind = StateChange.Kind
@@ -66,7 +66,7 @@ def record_deletions(collection: Collection, doc_ids: Sequence[str], actor: Acto
     }
     if values["keeps"]:
         execute(connection, DROP, values)
-        execute(connection, KEEP.format(same_text="false", chunks=OWN_CHUNKS), values)
+        execute(connection, keep_sql(collection, "false"), values)
     execute(connection, RECORD_DELETED, values)
     if values["keeps"]:
         last = DocumentRevision.objects.filter(collection_id=collection.pk, doc_id__in=list(doc_ids))

@@ -66,7 +66,7 @@ WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s ORDER BY id
 
 # Where the chunks of a document stand, as the policy cut them: only what was added by hand has no length.
 SPANS = """
-SELECT start_char, end_char FROM chunks
+SELECT start_char, end_char FROM {chunks}
 WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s AND end_char > start_char
 ORDER BY chunk_index
 """
@@ -242,15 +242,16 @@ def note_all_applied(collection_id: int) -> None:
             note_applied(listed, place_overlays(anchors_of(document), listed), document.revision)
 
 
-def cut_spans(collection_id: int, doc_id: str) -> list[tuple[int, int]]:
+def cut_spans(document: Document) -> list[tuple[int, int]]:
     """(start, end) of the stored chunks of a document as the policy cut them, in order."""
-    params = {"collection_id": collection_id, "doc_id": doc_id}
-    return [(start, end) for start, end in fetch_all(connection, SPANS, params)]
+    params = {"collection_id": document.collection_id, "doc_id": document.doc_id}
+    sql = SPANS.format(chunks=document.collection.chunks_table)
+    return [(start, end) for start, end in fetch_all(connection, sql, params)]
 
 
 def anchors_of(document: Document) -> list[tuple[str, int]]:
     """(hash_anchor, start) of the stored chunks of a document as the policy cut them, in order."""
-    positions = cut_spans(document.collection_id, document.doc_id)
+    positions = cut_spans(document)
     return [(hash_anchor(document.text[start:end]), start) for start, end in positions]
 
 

@@ -31,6 +31,7 @@ from collections_app.services.transfer.import_writer import FENCE, FIRST, Import
 from collections_app.work.leases import Lease
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 from ragd.store.generations import GenerationSpec
+from ragd.store.placement import choose_placement
 from ragd.store.store import execute
 from ragd.store.tables import INSERT_STATS, create_partition, languages
 from ragd.types import ChunkPolicy
@@ -252,8 +253,9 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )
-        create_partition(connection, collection.pk, FIRST, spec.embed_dims)
-        stats = {"collection_id": collection.pk, "generation": FIRST, "serving": False}
+        placement = choose_placement(connection, None)
+        create_partition(connection, collection.pk, FIRST, spec.embed_dims, placement)
+        stats = {"collection_id": collection.pk, "generation": FIRST, "serving": False, "placement": placement}
         execute(connection, INSERT_STATS, stats)
         Generation.objects.create(
             collection=collection,

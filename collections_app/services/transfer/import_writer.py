@@ -39,7 +39,7 @@ from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
 from collections_app.services.transfer.list_rows import write_lists
 from ragd.errors import UnknownCollection
-from ragd.store.generations import GenerationSpec, open_generation
+from ragd.store.generations import PLACEMENT, GenerationSpec, open_generation
 from ragd.store.postings import POSTINGS_MIN, build_postings, drop_postings
 from ragd.store.store import REBAKE, SET_BAKED, execute, fetch_all, partition_name
 from ragd.store.tables import attach_partition
@@ -80,8 +80,9 @@ FROM chunk_stats s WHERE s.collection_id = %(collection_id)s AND s.generation = 
 SERVE = "UPDATE chunk_stats SET serving = true WHERE collection_id = %(collection)s AND generation = 1"
 
 WRONG_COUNTS = """
+WITH c AS MATERIALIZED (SELECT doc_id, count(*) AS chunks FROM {chunks} GROUP BY doc_id)
 SELECT d.doc_id FROM documents d
-LEFT JOIN (SELECT doc_id, count(*) AS chunks FROM {chunks} GROUP BY doc_id) AS c USING (doc_id)
+LEFT JOIN c USING (doc_id)
 WHERE d.collection_id = %(collection)s AND d.chunk_count <> coalesce(c.chunks, 0)
 ORDER BY d.doc_id LIMIT 1
 """
@@ -256,7 +257,9 @@ class ImportWriter:
                     if not replace:
                         raise name_taken(name)
                     fence_collection(before, actor=actor)
-                attach_partition(connection, self.collection.pk, FIRST)
+                scope = {"collection_id": self.collection.pk, "generation": FIRST}
+                if fetch_all(connection, PLACEMENT, scope) == [("local",)]:
+                    attach_partition(connection, self.collection.pk, FIRST)
                 execute(connection, SERVE, {"collection": self.collection.pk})
                 Collection.objects.filter(pk=self.collection.pk).update(deleted_at=None)
                 self.collection.deleted_at = None

@@ -174,7 +174,7 @@ def try_question(collection: Collection, derived: QuestionCandidate) -> TriedQue
 
 def read_passages(collection: Collection, document: Document) -> list[Passage]:
     """At most CHUNKS_READ chunks of a document that are retrieved, spread evenly over it."""
-    rows = Chunk.objects.filter(collection=collection, doc_id=document.doc_id, enabled=True).order_by("chunk_index")
+    rows = Chunk.objects.of(collection).filter(doc_id=document.doc_id, enabled=True).order_by("chunk_index")
     indexes = list(rows.values_list("chunk_index", flat=True))
     step = max(1, -(-len(indexes) // CHUNKS_READ))
     columns = ("chunk_index", "content", "context", "start_char")
@@ -270,8 +270,8 @@ def _tell_rank(tried: TriedQuestion) -> str:
 
 def _holders(collection: Collection, derived: QuestionCandidate) -> list[str]:
     """The chunks that hold the whole sentence, of which overlap makes more than one; at least that it came from."""
-    rows = Chunk.objects.filter(
-        collection=collection, doc_id=derived.doc_id, start_char__lte=derived.start, end_char__gte=derived.end
+    rows = Chunk.objects.of(collection).filter(
+        doc_id=derived.doc_id, start_char__lte=derived.start, end_char__gte=derived.end
     )
     indexes = {derived.chunk_index, *rows.values_list("chunk_index", flat=True)}
     return [f"{derived.doc_id}#{index}" for index in sorted(indexes)]

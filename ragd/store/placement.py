@@ -1,0 +1,64 @@
+"""Where the chunks of a generation are: in this database, on one node of a Citus cluster, or spread over its nodes.
+
+The table of the chunks is distributed; everything else stays on the coordinator, which is this database. "node": the
+table is one shard, and a search touches one node. "spread": shards by hash of doc_id, a share of them on each node; a
+search asks all of them and the coordinator merges. Settings of a session do not reach the nodes. Those that SET LOCAL
+makes do, until the end of the transaction, where `citus.propagate_set_commands` is "local".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from ragd.errors import InvalidInput
+from ragd.store.store import Connection, execute, fetch_all
+from ragd.types import Placement
+
+SHARDS_PER_NODE = 2
+
+HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+NODES = """
+SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND isactive AND shouldhaveshards AND groupid > 0
+"""
+PROPAGATE = "SET LOCAL citus.propagate_set_commands = 'local'"
+ON_ONE_NODE = "SELECT create_distributed_table(%(table)s, NULL, colocate_with => 'none')"
+SPREAD = "SELECT create_distributed_table(%(table)s, 'doc_id', shard_count => %(shards)s, colocate_with => 'none')"
+
+
+def count_nodes(connection: Connection) -> int:
+    """How many nodes hold chunks beside this one; 0 where the database is not the coordinator of a cluster."""
+    ((has_citus,),) = fetch_all(connection, HAS_CITUS)
+    return int(fetch_all(connection, NODES)[0][0]) if has_citus else 0
+
+
+def choose_placement(connection: Connection, requested: str | None) -> Placement:
+    """The placement of a new table; None: "node" on a cluster, "local" elsewhere.
+
+    Raises InvalidInput for an unknown one, and for one that needs nodes where there are none.
+    """
+    nodes = count_nodes(connection)
+    known: tuple[Placement, ...] = get_args(Placement)
+    for placement in known:
+        if placement == (requested or ("node" if nodes else "local")):
+            if placement == "local" or nodes:
+                return placement
+            raise InvalidInput(
+                f"placement {placement!r} needs a Citus cluster with nodes, and this database has none; use 'local'",
+                field="placement",
+            )
+    raise InvalidInput(f"placement must be one of {', '.join(known)}, not {requested!r}", field="placement")
+
+
+def distribute(connection: Connection, table: str, placement: Placement) -> None:
+    """Move an empty table of this database to where the placement says."""
+    if placement == "node":
+        fetch_all(connection, ON_ONE_NODE, {"table": table})
+    elif placement == "spread":
+        fetch_all(connection, SPREAD, {"table": table, "shards": SHARDS_PER_NODE * count_nodes(connection)})
+
+
+def set_everywhere(connection: Connection, settings: Mapping[str, str]) -> None:
+    """Settings until the end of the transaction, here and on the nodes that it reaches. In one round trip."""
+    quoted = {name: value.replace("'", "''") for name, value in settings.items()}
+    execute(connection, "; ".join([PROPAGATE, *(f"SET LOCAL {name} = '{value}'" for name, value in quoted.items())]))

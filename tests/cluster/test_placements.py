@@ -1,0 +1,42 @@
+"""Collections on a Citus cluster: on one node, over all nodes, and beside them on the coordinator."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.cluster.nodes import REPOSITORY, Cluster
+
+pytestmark = pytest.mark.timeout(600)  # the engine may have to be built first
+
+
+def run(environment: Mapping[str, str], *arguments: str) -> Any:
+    """What a module prints as JSON."""
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env=dict(environment), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("placement", ["node", "spread"])
+def test_every_rule_of_the_specification_holds(
+    cluster: Cluster, environment: Mapping[str, str], placement: str
+) -> None:
+    arguments = ("ragd.conformance", "--database", cluster.url, "--placement", placement, "--json")
+    report = run(environment, *arguments)
+    assert report["passed"] and report["cases"] > 3000
+
+
+def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[str, str]) -> None:
+    seen = run(environment, "tests.cluster.flow", "local", "node", "spread")
+    local = seen["local"]
+    assert local["check"] == [] and len(local["written"]["hybrid falcon nest ()"]) > 1
+    assert local["read by ada"] == local["again by ada"] and "d2" not in local["read by ada"]
+    assert set(local["read by ada"]) - set(local["read by bob"]) == {"d0", "d1"}
+    for placement in ("node", "spread"):
+        assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
