@@ -19,7 +19,11 @@ FILE_TYPES = {
     "application/pdf": "PDF",
     "application/rtf": "RTF",
     "application/vnd.ms-excel": "Excel 97",
+    "application/vnd.ms-excel.2003+xml": "Excel 2003",
+    "application/vnd.ms-office.flat-opc+xml": "Office XML",
     "application/vnd.ms-powerpoint": "PowerPoint 97",
+    "application/vnd.ms-word.2003+xml": "Word 2003",
+    "application/vnd.oasis.opendocument.flat+xml": "OpenDocument XML",
     "application/vnd.oasis.opendocument.presentation": "ODP",
     "application/vnd.oasis.opendocument.spreadsheet": "ODS",
     "application/vnd.oasis.opendocument.text": "ODT",
@@ -31,6 +35,7 @@ FILE_TYPES = {
     "application/vnd.ms-outlook": "Outlook",
     "application/x-ndjson": "JSON Lines",
     "application/x-subrip": "Subtitles",
+    "application/xhtml+xml": "HTML",
     "application/xml": "XML",
     "message/rfc822": "E-mail",
     "image/jpeg": "JPEG",
@@ -46,13 +51,24 @@ FILE_TYPES = {
     "text/x-rst": "reStructuredText",
 }
 
-FILE_SYMBOLS = {
-    "file-text": ("EPUB", "Markdown", "ODT", "RTF", "Subtitles", "Text", "Word", "Word 97", "reStructuredText"),
-    "file-sheet": ("CSV", "Excel", "Excel 97", "ODS", "TSV"),
-    "file-slides": ("ODP", "PowerPoint", "PowerPoint 97"),
+FILE_SYMBOLS = {  # by the first word of what they are called
+    "file-text": (
+        "EPUB",
+        "Markdown",
+        "ODT",
+        "Office",
+        "OpenDocument",
+        "RTF",
+        "Subtitles",
+        "Text",
+        "Word",
+        "reStructuredText",
+    ),
+    "file-sheet": ("CSV", "Excel", "ODS", "TSV"),
+    "file-slides": ("ODP", "PowerPoint"),
     "file-pdf": ("PDF",),
     "file-web": ("HTML",),
-    "file-data": ("JSON", "JSON Lines", "XML"),
+    "file-data": ("JSON", "XML"),
     "file-mail": ("E-mail", "Mailbox", "Outlook"),
     "file-image": ("JPEG", "PNG", "TIFF", "WebP"),
 }
@@ -162,7 +178,7 @@ def file_type(media_type: str) -> str:
 
 def file_symbol(media_type: str) -> str:
     """The symbol of the sprite for files of that type."""
-    word = file_type(media_type)
+    word = file_type(media_type).partition(" ")[0]  # Word 97 -> Word
     return next((symbol for symbol, words in FILE_SYMBOLS.items() if word in words), "file")
 
 

@@ -111,6 +111,23 @@ document.addEventListener("htmx:load", (event) => offerBuilders(event.target.par
 document.addEventListener("toggle", (event) => {
   if (event.target.matches?.("[data-filter-build][open]")) htmx.trigger(event.target.lastElementChild, "opened");
 }, true);
+// An answer to what the rows said before the last change is not shown: another request follows the change.
+const builderOf = (target) => target.closest?.("[data-filter-build]");
+const changes = new WeakMap(); // builder -> [changes so far, those that the last request told]
+for (const type of ["input", "change"]) {
+  document.addEventListener(type, ({ target }) => {
+    const fold = builderOf(target);
+    if (fold) changes.set(fold, [(changes.get(fold)?.[0] ?? 0) + 1, changes.get(fold)?.[1] ?? 0]);
+  }, true); // htmx consumes them on their way up
+}
+document.addEventListener("htmx:beforeRequest", ({ target }) => {
+  const fold = builderOf(target);
+  if (fold) changes.set(fold, [changes.get(fold)?.[0] ?? 0, changes.get(fold)?.[0] ?? 0]);
+});
+document.addEventListener("htmx:beforeSwap", ({ target, detail }) => {
+  const [now, told] = changes.get(builderOf(target)) ?? [0, 0];
+  if (now !== told) detail.shouldSwap = false;
+});
 document.addEventListener("htmx:load", ({ target }) => {
   if (target.dataset?.expression === undefined) return;
   const input = document.getElementById(target.dataset.for);

@@ -136,6 +136,7 @@ def test_lists_say_what_kind_of_file_it_is(visitor: Client, park: Collection) ->
     for media_type, symbol, word in (
         ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "#i-file-text", "Word"),
         ("text/csv; charset=utf-8", "#i-file-sheet", "CSV"),
+        ("application/vnd.ms-excel", "#i-file-sheet", "Excel 97"),
         ("application/pdf", "#i-file-pdf", "PDF"),
         ("message/rfc822", "#i-file-mail", "E-mail"),
         ("application/x-own", "#i-file", "application/x-own"),

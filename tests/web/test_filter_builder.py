@@ -86,7 +86,9 @@ def test_the_rows_are_those_of_the_collection(visitor: Client, fill: Callable[..
     }
     rows |= {"row-value": ["2020", "Wh", ""]}
     page = visitor.get(BUILDER, asked | rows)
-    assert attribute(page, "#id_filter-rows", "data-expression") == "metadata.year >= 2020 or title starts with 'Wh'"
+    assert (
+        attribute(page, "[data-for=id_filter]", "data-expression") == "metadata.year >= 2020 or title starts with 'Wh'"
+    )
     assert attribute(visitor.get(BUILDER, asked | rows | {"drop": "0"}), "[data-expression]", "data-expression") == (
         "title starts with 'Wh'"
     )
