@@ -81,5 +81,8 @@ def test_folders_open_and_close_and_narrow_the_list(visit: Visit, nature: Any) -
     expect(page.locator("#documents tbody [data-row]")).to_have_count(4)
     tree.get_by_role("link", name="birds 3").click()
     expect(page.locator("#documents tbody [data-row]")).to_have_count(3)
+    fits = "(([table]) => table.scrollWidth <= table.clientWidth)(document.querySelectorAll('.with-folders .scroll'))"
+    visit.look("light", 1360)
+    assert page.evaluate(fits)
     tree.get_by_role("link", name="All folders").click()
     expect(page.locator(".facets [href]").first).to_have_attribute("aria-current", "true")
