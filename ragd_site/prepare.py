@@ -24,6 +24,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.contrib.staticfiles.finders import get_finders
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
+from django.utils.module_loading import import_string
 
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
@@ -47,6 +48,10 @@ def main(arguments: list[str]) -> None:
     ensure_admin()
     if arguments != ["needed"]:
         load_sample()
+    elif settings.RAGD_SAMPLE:
+        import_string(
+            "evaluation_app.sample.loading.announce_sample"
+        )()  # the pages say that it comes before its process runs
 
 
 class MigrationCount:

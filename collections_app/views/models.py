@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -77,15 +78,19 @@ def edit(request: PageRequest, pk: int) -> HttpResponse:
 
 
 def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None) -> HttpResponse:
-    """The form; with do=test, what one call of what is filled in finds, and nothing is saved."""
+    """The form; with do=test, what one call of what is filled in finds, and nothing is saved. do=test-save saves what
+    answers; dimensions that were left out are those of the answer."""
     result: TestResult | None = None
 
     def save() -> HttpResponse:
         nonlocal result
-        if request.POST.get("do") == "test":
-            result = run_test(draft_endpoint(form.values(), row))
-            return _page(request, form, row, result, 200)
-        saved = save_setting(form.values(), actor=request.user, row=row)
+        values, do = form.values(), request.POST.get("do")
+        if do in ("test", "test-save"):
+            result = run_test(draft_endpoint(values, row))
+            if do == "test" or not result.passed:
+                return _page(request, form, row, result, 200)
+            values = replace(values, dims=values.dims or result.dims)
+        saved = save_setting(values, actor=request.user, row=row)
         messages.success(request, gettext("%(name)s saved.") % {"name": saved.name})
         return redirect("collections:models")
 

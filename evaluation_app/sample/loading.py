@@ -11,9 +11,11 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.domain.permissions import Role
-from collections_app.models import Collection, Document
+from collections_app.models import Collection, Document, Operation
 from collections_app.services.collections import collections as collection_services
+from collections_app.services.collections import operations
 from collections_app.services.documents import documents as document_services
+from collections_app.work.leases import Lease
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import start_run
@@ -25,6 +27,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
 SHIPPED = "ships with ragd"
 FIRST_EVALUATION = "First evaluation of the sample"
+STARTERS = (
+    "How do I back up ragd?",
+    "How do I start the server on another port?",
+    "Which tools does the MCP endpoint offer?",
+    "What happens to a job when its worker is killed?",
+)
 QUESTION_DEFAULTS: dict[str, Any] = {
     "expected_doc_ids": [],
     "expected_answer": "",
@@ -52,11 +60,40 @@ def load_sample(progress: Callable[[int, int], None] | None = None) -> SampleOut
     Idempotent. Documents that the sample brought and that are gone from the repository are deleted; a person's own
     documents in the collection are left alone, and so are those of the sample that somebody archived.
     """
-    collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
-    if collection is None:
-        collection = collection_services.create_collection(
-            name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION, open_role=Role.ASKER
-        )
+    lease = announce_sample()
+    if lease is None:
+        return _load(Collection.objects.live().get(name=SAMPLE_NAME), progress)
+    with operations.running(Operation.Kind.IMPORT, SAMPLE_NAME, lease=lease) as told:
+
+        def tell(done: int, total: int) -> None:
+            told.tell("documents", done, total)
+            if progress is not None:
+                progress(done, total)
+
+        collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
+        outcome = _load(collection or _create(), tell)
+        told.succeed({"documents": outcome.written})
+        return outcome
+
+
+def announce_sample() -> Lease[Operation] | None:
+    """The import as which pages show that the sample is on its way; None where it was loaded whole before."""
+    last = operations.last_operation(Operation.Kind.IMPORT, SAMPLE_NAME)
+    if last is not None and last.is_running and last.arguments is None:
+        return Lease(last, last.attempts)
+    is_there = Collection.objects.live().filter(name=SAMPLE_NAME).exists()
+    if is_there and (last is None or last.state == Operation.State.SUCCEEDED):
+        return None
+    return operations.begin(Operation.Kind.IMPORT, SAMPLE_NAME)
+
+
+def _create() -> Collection:
+    return collection_services.create_collection(
+        name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION, starters=STARTERS, open_role=Role.ASKER
+    )
+
+
+def _load(collection: Collection, progress: Callable[[int, int], None] | None) -> SampleOutcome:
     files = sample_files()
     archived = set(
         Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)

@@ -118,6 +118,22 @@
     if (!stopping) area.form.requestSubmit();
   });
 
+  // a collection's name chooses it alone, with Enter on its box too; the box itself adds it
+  const chooseAlone = (box, event) => {
+    event.preventDefault();
+    findAll("[name=collection]", box.form).forEach((each) => { each.checked = each === box; });
+    box.dispatchEvent(new Event("change", { bubbles: true }));
+    const menu = box.closest("details");
+    menu.open = false;
+    find("summary", menu).focus();
+  };
+  on("click", ".collections-menu label", (label, event) => {
+    if (event.target !== label.control) chooseAlone(label.control, event);
+  });
+  on("keydown", ".collections-menu [name=collection]", (box, event) => {
+    if (event.key === "Enter") chooseAlone(box, event);
+  });
+
   on("change", "#composer [name=collection]", (box) => {
     const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.labels[0].textContent.trim()).join(", ");
     find("[data-chosen]", box.form).textContent = chosen || gettext("Choose a collection");

@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.models import ApiKey, Collection, Document
+from collections_app.models import ApiKey, Collection, Document, Operation
 from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
@@ -22,6 +22,7 @@ from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.sample import loading
 from evaluation_app.sample.loading import (
     SAMPLE_NAME,
+    announce_sample,
     load_golden_set,
     load_sample,
     read_questions,
@@ -63,6 +64,25 @@ def test_the_sample_is_the_documentation(small_sample: Path) -> None:
     documents = Document.objects.by_doc_id().values_list("doc_id", "title", "source")
     assert list(documents) == [("README.md", "House", "README.md"), ("docs/garden.md", "Garden", "docs/garden.md")]
     assert GoldenQuestion.objects.count() == outcome.questions == len(read_questions(loading.GOLDEN_FILE))
+
+
+def test_pages_know_that_it_is_on_its_way_until_it_is_loaded_whole(
+    small_sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = announce_sample()
+    assert lease is not None and lease.work.is_running
+    same = announce_sample()
+    assert same is not None and same.work == lease.work, "the process that loads it takes the row over"
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="away"):
+        broken.setattr(loading, "_ingest_file", lambda *_: (_ for _ in ()).throw(OSError("away")))
+        load_sample()
+    assert [each.state for each in Operation.objects.all()] == ["failed"]
+    seen = list[tuple[int, int]]()
+    load_sample(lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)] and announce_sample() is None
+    assert [each.state for each in Operation.objects.all()] == ["succeeded", "failed"]
+    questions = {question["question"] for question in read_questions(loading.GOLDEN_FILE)}
+    assert set(Collection.objects.get().starters) == set(loading.STARTERS) <= questions
 
 
 def test_loading_it_again_changes_nothing(small_sample: Path) -> None:

@@ -161,6 +161,12 @@ def count_running(kind: str) -> int:
     return sum(each.is_running for each in Operation.objects.filter(kind=kind, state=Operation.State.RUNNING))
 
 
+def arriving_collection() -> Operation | None:
+    """The newest import that runs now; None when there is none."""
+    imports = Operation.objects.filter(kind=Operation.Kind.IMPORT, state=Operation.State.RUNNING)
+    return next((each for each in imports if each.is_running), None)
+
+
 def last_operation(kind: str, subject: str | None = None) -> Operation | None:
     """The newest of a kind, of one collection when it is named; None when there is none."""
     rows = Operation.objects.filter(kind=kind)

@@ -203,9 +203,18 @@ def check_role(role: str) -> str:
 
 
 def make_person(
-    name: str, password: str | None = None, *, email: str = "", groups: Iterable[Group] = (), actor: audit.Actor = None
+    name: str,
+    password: str | None = None,
+    *,
+    email: str = "",
+    groups: Iterable[Group] = (),
+    role: str = "",
+    collection: Collection | None = None,
+    actor: audit.Actor = None,
 ) -> User:
     """A new user. password: None for one who comes by single sign-on or a proxy alone, under this user name.
+
+    role: the first one, in that collection or in all; "" for none.
 
     Raises Forbidden, InvalidInput for a name or password that is refused, ServiceError 409 for a taken name.
     """
@@ -223,6 +232,8 @@ def make_person(
         user.groups.set(groups)
         how = "with a password" if password is not None else "without a password, by sign-on alone"
         audit.record(actor, [user], audit.ADDITION, f"made {how}")
+        if role:
+            grant(user, role, collection, actor=actor)
     return user
 
 

@@ -20,7 +20,25 @@ ROLE_HELP = gettext_lazy(
 )
 
 
-class PersonForm(forms.Form):
+class RoleForm(forms.Form):
+    """A role, and in which collection; "" is all."""
+
+    collection = forms.ChoiceField(label=gettext_lazy("Collection"), required=False)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [("", gettext("All collections")), *collection_choices(Collection.objects.live().by_name())]
+        field_of(self, "collection", forms.ChoiceField).choices = choices
+
+    def chosen(self) -> Collection | None:
+        name = self.cleaned_data["collection"]
+        return Collection.objects.live().get(name=name) if name else None
+
+
+class PersonForm(RoleForm):
+    """A new person; they may have their first role at once."""
+
     either = ("password",)  # needed by the choice above it, so it is not shown as optional
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -52,6 +70,11 @@ class PersonForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        role = field_of(self, "role", forms.ChoiceField)
+        role.required, role.choices = False, [("", gettext("No role yet")), *Role.choices]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -86,22 +109,6 @@ class GroupsForm(forms.Form):
         required=False,
         widget=forms.CheckboxSelectMultiple,
     )
-
-
-class RoleForm(forms.Form):
-    """A role, and in which collection; "" is all."""
-
-    collection = forms.ChoiceField(label=gettext_lazy("Collection"), required=False)
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        choices = [("", gettext("All collections")), *collection_choices(Collection.objects.live().by_name())]
-        field_of(self, "collection", forms.ChoiceField).choices = choices
-
-    def chosen(self) -> Collection | None:
-        name = self.cleaned_data["collection"]
-        return Collection.objects.live().get(name=name) if name else None
 
 
 class ShareForm(forms.Form):

@@ -54,7 +54,13 @@ def new_person(request: PageRequest) -> HttpResponse:
         data = form.cleaned_data
         password = data["password"] if data["log_in"] == "password" else None
         person = service.make_person(
-            data["username"], password, email=data["email"], groups=data["groups"], actor=request.user
+            data["username"],
+            password,
+            email=data["email"],
+            groups=data["groups"],
+            role=data["role"],
+            collection=form.chosen(),
+            actor=request.user,
         )
         messages.success(request, gettext("%(name)s added. Give roles here.") % {"name": person.username})
         return redirect("collections:person", person.pk)

@@ -16,12 +16,12 @@ from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
-from collections_app.services.collections.operations import last_operation
+from collections_app.services.collections.operations import arriving_collection, last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
 from collections_app.services.governance.people import name_administrators
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
-from evaluation_app.models import ConformanceResult, GoldenQuestion
+from evaluation_app.models import ConformanceResult
 from evaluation_app.pages.overview.guide import read_guide
 from evaluation_app.pages.overview.summaries import (
     home_summary,
@@ -36,9 +36,10 @@ from evaluation_app.pages.style_examples import style_examples
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.spans.store.span_reads import collector_state
+from retrieval_app.chats.starters import find_starters, usual_collections
 
 RECENT = 8
-SUGGESTED = 4
+ARRIVING = {"arriving": "evaluation/parts/arriving.html"}
 CONFORMANCE_DOCS = "docs/conformance.md"
 
 
@@ -71,10 +72,18 @@ def upkeep(request: PageRequest) -> HttpResponse:
 
 @require_GET
 def home(request: PageRequest) -> HttpResponse:
-    context: dict[str, Any] = {"summary": home_summary(), "active": _active_jobs()}
+    if is_part(request, ARRIVING):
+        context: dict[str, Any] = {"arriving": arriving_collection()}
+        response = render_page(request, "evaluation/home.html", context, parts=ARRIVING)
+        if context["arriving"] is None:
+            response.headers["HX-Refresh"] = "true"  # the page that waits shows what has come
+        return response
+    context = {"summary": home_summary(), "active": _active_jobs()}
     if is_part(request, ["running"]):
         return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
-    context |= {"trends": home_trends(), "sample": _sample_questions(), "guide": read_guide(request)}
+    context |= {"arriving": arriving_collection(), "trends": home_trends(), "guide": read_guide(request)} | _suggested(
+        request
+    )
     if not current_access().may_anywhere(Permission.READ):
         context["administrators"] = name_administrators()
     return render_page(request, "evaluation/home.html", context)
@@ -85,12 +94,10 @@ def _active_jobs() -> list[IngestJob]:
     return list(IngestJob.objects.active().listed().order_by("-state", "created_at", "id")[:6])
 
 
-def _sample_questions() -> list[GoldenQuestion]:
-    """A few questions that the sample collection answers, for somebody who is new; none once it is deleted."""
-    if not Collection.objects.live().filter(name=SAMPLE_NAME).exists():
-        return []
-    questions = GoldenQuestion.objects.filter(golden_set__collection_name=SAMPLE_NAME).exclude(expected_doc_ids=[])
-    return list(questions.order_by("position", "id")[:SUGGESTED])
+def _suggested(request: PageRequest) -> dict[str, Any]:
+    """Questions that one click asks, of the collections that the reader asked last: {"starters", "starts_in"}."""
+    usual = usual_collections(request.user, list(Collection.objects.live().by_name()))
+    return {"starters": find_starters(usual), "starts_in": usual}
 
 
 @require_GET

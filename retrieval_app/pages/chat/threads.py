@@ -26,18 +26,20 @@ from collections_app.http.page_requests import (
     render_page,
     whole_number,
 )
-from collections_app.models import Collection
+from collections_app.models import Collection, Operation
+from collections_app.services.collections.operations import arriving_collection
 from ragd.errors import RagdError
 from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.chats.assistants import collections_of_assistant
 from retrieval_app.chats.exporting import as_json, as_markdown
+from retrieval_app.chats.starters import find_starters, usual_collections
 from retrieval_app.chats.threads import delete, rename, share
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
 from retrieval_app.pages.chat.questions import Keeper, Question, find_assistant, find_thread, read_question
 from retrieval_app.pages.forms import AskForm, initial_of
 from retrieval_app.pages.runs import describe_run
 
-PARTS = {"chat": "retrieval/chat/chat.html"}
+PARTS = {"chat": "retrieval/chat/chat.html", "starters": "retrieval/chat/starters.html"}
 THREADS_LISTED = 50
 ASSISTANTS_OFFERED = 12
 EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/json")}
@@ -107,15 +109,18 @@ def describe_page(
     assistant = thread.assistant if thread else find_assistant(request.GET.get("assistant", ""))
     if assistant:
         initial["collection"] = [each.name for each in collections_of_assistant(assistant)]
+    chosen = [each for each in collections if each.name in initial["collection"]]
     return {
         "thread": thread,
         "assistant": assistant,
+        "starters": [] if listed else assistant.starters if assistant else find_starters(chosen),
         "assistants": [] if thread else ChatAssistant.objects.offered().by_name()[:ASSISTANTS_OFFERED],
         "is_own": is_own,
         "messages_shown": _shown(listed, {collection.name for collection in collections}),
         "form": AskForm(initial=initial, collections=collections),
         "replaces": edited,
         "collections": collections,
+        "arriving": None if thread else _arriving(collections),
         "quotes_only": not has_chat_model(),
         "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
         "shared_threads": ChatThread.objects.filter(shared=True)
@@ -123,6 +128,14 @@ def describe_page(
         .select_related("user")
         .newest_first()[:THREADS_LISTED],
     }
+
+
+def _arriving(collections: Sequence[Collection]) -> Operation | None:
+    """The import to wait for, where there is nothing else to ask."""
+    if len(collections) > 1:
+        return None
+    found = arriving_collection()
+    return found if found and {each.name for each in collections} <= {found.subject} else None
 
 
 def _shown(listed: Sequence[ChatMessage], living: set[str]) -> list[ShownMessage]:
@@ -180,15 +193,12 @@ def _run_of(request: PageRequest) -> QueryRun | None:
 
 def _initial(request: PageRequest, collections: Sequence[Collection], last: QueryRun | None) -> dict[str, Any]:
     """The settings of the last answer; else the collections that the address names, else those that this person
-    used last, else the first."""
+    used last, else the first in which they may ask."""
     if last is not None:
         return initial_of(last) | {"query": ""}
     names = [collection.name for collection in collections]
     chosen = [name for name in request.GET.getlist("collection") if name in names]
-    if not chosen:
-        used = QueryRun.objects.filter(user=request.user, collection_name__in=names).newest_first()
-        newest = used.first()
-        chosen = newest.collection_names if newest else names[:1]
+    chosen = chosen or [each.name for each in usual_collections(request.user, collections)]
     return {"collection": chosen, "query": request.GET.get("q", "")}
 
 
