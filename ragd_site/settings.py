@@ -90,6 +90,7 @@ RAGD_EVALUATION_BANDS = environment.RAGD_EVALUATION_BANDS
 RAGD_CAPTURE_CONTENT = environment.RAGD_CAPTURE_CONTENT
 RAGD_CAPTURE_VECTORS = environment.RAGD_CAPTURE_VECTORS
 RAGD_OTLP_CONTENT = environment.RAGD_OTLP_CONTENT
+RAGD_COLLECTOR = "ragd_site.observability.collector.configured"  # reads where spans are sent
 OTEL_EXPORTER_OTLP_ENDPOINT = environment.OTEL_EXPORTER_OTLP_ENDPOINT
 OTEL_EXPORTER_OTLP_HEADERS = environment.OTEL_EXPORTER_OTLP_HEADERS.get_secret_value()
 RAGD_METRICS_KEY = environment.RAGD_METRICS_KEY.get_secret_value()

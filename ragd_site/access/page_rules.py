@@ -189,6 +189,7 @@ RULES: dict[str, Rule] = {
     "evaluation:retry-failed": OF_SERVER,
     "evaluation:upkeep": OF_SERVER,
     "evaluation:leak-probe": OF_SERVER,
+    "evaluation:collector": OF_SERVER,
     "evaluation:try-rules": OF_SERVER,
     "evaluation:prices": Rule(None, ADMINISTER, everywhere=True),
     "evaluation:evidence": OF_SERVER,

@@ -10,9 +10,12 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.util.re import parse_env_headers
 
 from evaluation_app.spans.store import collector_export
+from evaluation_app.spans.store.collector_trial import Collector
 
 TRACES_PATH = "v1/traces"
 TLS = {"ca_certs": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
+
+PROTOBUF, JSON = "http/protobuf", "http/json"
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +38,33 @@ def request_headers(signal: str) -> dict[str, str]:
     return dict(parse_env_headers(own or settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
 
 
+def protocol_of() -> str:
+    """What OTEL_EXPORTER_OTLP_PROTOCOL names: http/protobuf (the default, and for what is not known) or http/json."""
+    protocol = setting("PROTOCOL") or PROTOBUF
+    if protocol not in (PROTOBUF, JSON):
+        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL must be %s or %s, not %s; taking the first", PROTOBUF, JSON, protocol)
+    return protocol if protocol == JSON else PROTOBUF
+
+
+def tls_of() -> dict[str, str]:
+    """Files of certificates, as urllib3 calls them."""
+    return {name: path for name, variable in TLS.items() if (path := setting(variable))}
+
+
+def configured() -> Collector:
+    """As the environment says it, for `collector_trial`."""
+    return Collector(traces_endpoint(), protocol_of(), request_headers("TRACES"), tls_of())
+
+
 def build_exporter() -> SpanExporter:
-    """What speaks the protocol that OTEL_EXPORTER_OTLP_PROTOCOL names: http/protobuf (the default) or http/json."""
+    """What speaks the protocol of `protocol_of`."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    protocol = setting("PROTOCOL") or "http/protobuf"
-    if protocol == "http/json":
+    if protocol_of() == JSON:
         return collector_export.JsonExporter(
             traces_endpoint(),
             headers=request_headers("TRACES"),
             compress=setting("COMPRESSION") == "gzip",
-            tls={name: path for name, variable in TLS.items() if (path := setting(variable))},
-        )
-    if protocol != "http/protobuf":
-        log.warning(
-            "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json, not %s; taking the first", protocol
+            tls=tls_of(),
         )
     return OTLPSpanExporter(timeout=collector_export.TIMEOUT_S, headers=request_headers("TRACES"))

@@ -12,28 +12,39 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from django.test import Client
+from google.protobuf.json_format import MessageToJson
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from collections_app.domain.permissions import Role
+from collections_app.models import RoleGrant
 from evaluation_app.models import SpanSender
 from evaluation_app.spans.store import collector_export
 from evaluation_app.spans.store.collector_export import SendingExporter, SendingProcessor, name_endpoint
+from evaluation_app.spans.store.collector_trial import SPAN_NAME
 from evaluation_app.spans.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.collector import build_exporter, request_headers, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
+from tests.web.pages import has, wrong_fields
 
 PREFIX = "OTEL_EXPORTER_OTLP"
 
 
 @dataclass
 class Receiver:
-    """A collector. status: what it answers."""
+    """A collector. status, answer: what it answers."""
 
     url: str = ""
     status: int = 200
+    answer: bytes = b""
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
 
@@ -46,8 +57,9 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             made.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(made.status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(made.answer)))
             self.end_headers()
+            self.wfile.write(made.answer)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -162,3 +174,60 @@ def test_a_full_queue_is_counted() -> None:
     exporter._begin()
     exporter.waiting = lambda: 0
     assert exporter.lost == 0  # a forked child counts its own
+
+
+COLLECTOR = "/settings/connections/collector/"
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+def test_a_test_span_says_what_came_back(
+    admin_client: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any, protocol: str
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", protocol)
+    settings.OTEL_EXPORTER_OTLP_HEADERS = "api-key=secret"
+    trial = admin_client.post(COLLECTOR).context["trial"]
+    ((path, headers, body),) = receiver.requests
+    request = to_request(body.decode()) if protocol == "http/json" else ExportTraceServiceRequest.FromString(body)
+    assert [(span.name, span.trace_id.hex()) for span in spans_of(request)] == [(SPAN_NAME, trial.trace_id)]
+    assert (path, headers["api-key"]) == ("/v1/traces", "secret")
+    assert (trial.passed, trial.status, trial.endpoint) == (True, 200, f"{receiver.url}/v1/traces")
+    page = admin_client.get(COLLECTOR)
+    assert page.context["header_names"] == ["api-key"] and b"secret" not in page.content
+    receiver.status, receiver.answer = 401, b"no key"
+    trial = admin_client.post(COLLECTOR).context["trial"]
+    assert (trial.passed, trial.status, trial.said) == (False, 401, "no key")
+    rejected = ExportTraceServiceResponse(
+        partial_success=ExportTracePartialSuccess(rejected_spans=1, error_message="too old")
+    )
+    receiver.status = 200
+    receiver.answer = MessageToJson(rejected).encode() if protocol == "http/json" else rejected.SerializeToString()
+    trial = admin_client.post(COLLECTOR).context["trial"]
+    assert (trial.passed, trial.status) == (False, 200) and "too old" in trial.said
+    receiver.answer = b"<html>"
+    assert admin_client.post(COLLECTOR).context["trial"].passed is False
+
+
+def test_an_endpoint_can_be_tried_before_it_is_set(
+    admin_client: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.delenv(f"{PREFIX}_ENDPOINT")
+    settings.OTEL_EXPORTER_OTLP_HEADERS = "api-key=secret"
+    assert admin_client.get(COLLECTOR).context["endpoint"] == ""
+    for endpoint in (receiver.url, f"{receiver.url}/v1/traces"):
+        assert admin_client.post(COLLECTOR, {"endpoint": endpoint}).context["trial"].passed
+    assert {(path, headers.get("api-key")) for path, headers, _ in receiver.requests} == {("/v1/traces", None)}
+    for wrong in ("", "file:///etc/passwd", "host:4318", "http://", "http://h:0", "http://h:x"):
+        response = admin_client.post(COLLECTOR, {"endpoint": wrong})
+        assert (response.status_code, wrong_fields(response)) == (422, ["endpoint"]), wrong
+    trial = admin_client.post(COLLECTOR, {"endpoint": "http://127.0.0.1:1"}).context["trial"]
+    assert (trial.passed, trial.status) == (False, None) and trial.said
+
+
+def test_where_spans_go_is_for_administrators(client: Client, receiver: Receiver, django_user_model: Any) -> None:
+    ada = django_user_model.objects.create_user("ada")
+    for role in (Role.CURATOR, Role.EVALUATOR):
+        RoleGrant.objects.create(user=ada, collection_id=0, role=role)
+    client.force_login(ada)
+    assert [client.get(COLLECTOR).status_code, client.post(COLLECTOR).status_code] == [403, 403]
+    assert not receiver.requests
+    assert not has(client.get("/settings/connections/"), "#collector")

@@ -10,6 +10,8 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.access_context import current_access
+from collections_app.domain.permissions import Permission
 from collections_app.http.page_requests import PageRequest, render_page
 
 ZONE_COOKIE = "timezone"  # static/js/ragd.js shows times by it; without it in the zone of the browser
@@ -72,4 +74,5 @@ def connections(request: PageRequest) -> HttpResponse:
             "exports",
         ),
     ]
-    return render_page(request, "shell/connections.html", {"snippets": snippets})
+    administers = current_access().may(Permission.ADMINISTER)
+    return render_page(request, "shell/connections.html", {"snippets": snippets, "administers": administers})

@@ -154,23 +154,38 @@ class JsonExporter(SpanExporter):
         self, endpoint: str, *, headers: Mapping[str, str], compress: bool, tls: Mapping[str, Any] | None = None
     ) -> None:
         self._endpoint = endpoint
-        self._headers = {**headers, "Content-Type": "application/json"}
+        self._headers = headers
         self._compress = compress
-        if compress:
-            self._headers["Content-Encoding"] = "gzip"
         self._pool = urllib3.PoolManager(timeout=TIMEOUT_S, retries=False, **(tls or {}))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        body = json_request(MessageToDict(encode_spans(spans), use_integers_for_enums=True)).encode()
-        answer = self._pool.request(
-            "POST", self._endpoint, body=gzip.compress(body) if self._compress else body, headers=self._headers
-        )
+        answer = post_spans(self._pool, self._endpoint, spans, headers=self._headers, compress=self._compress)
         if answer.status >= 300:
             raise OSError(f"{name_endpoint(self._endpoint)} answered {answer.status}: {answer.data[:200]!r}")
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
         self._pool.clear()
+
+
+def post_spans(
+    pool: urllib3.PoolManager,
+    endpoint: str,
+    spans: Sequence[ReadableSpan],
+    *,
+    headers: Mapping[str, str],
+    protocol: str = "http/json",
+    compress: bool = False,
+) -> urllib3.BaseHTTPResponse:
+    """The answer of a receiver of OTLP, whatever its status. protocol: http/json or http/protobuf. Raises what the pool
+    raises."""
+    request = encode_spans(spans)
+    if protocol == "http/json":
+        kind, body = "application/json", json_request(MessageToDict(request, use_integers_for_enums=True)).encode()
+    else:
+        kind, body = "application/x-protobuf", request.SerializeToString()
+    stated = {**headers, "Content-Type": kind} | ({"Content-Encoding": "gzip"} if compress else {})
+    return pool.request("POST", endpoint, body=gzip.compress(body) if compress else body, headers=stated)
 
 
 def json_request(message: Any) -> str:
