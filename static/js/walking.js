@@ -59,7 +59,8 @@ const rowLink = (row) => find("[data-row-link]", row) ?? find(":is(th, td.wide, 
     if (at < 0) return null;
     const nav = find("#walk-form").content.cloneNode(true).firstElementChild;
     for (const [rel, neighbour, beyond] of [["prev", list.rows[at - 1], list.before], ["next", list.rows[at + 1], list.after]]) {
-      const link = find(`[rel=${rel}]`, nav);
+      const link = find(`[data-walk=${rel}]`, nav);
+      link.rel = rel;
       if (!neighbour && !beyond) link.remove();
       else [link.href, link.title] = neighbour ?? [beyond, ""];
       link.toggleAttribute("data-turn", !neighbour);

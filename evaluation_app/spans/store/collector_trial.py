@@ -81,7 +81,7 @@ def send_test_span(collector: Collector, endpoint: str = "") -> Trial:
 def _address(endpoint: str) -> str:
     try:
         parts = urlsplit(endpoint)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     if not is_address:
