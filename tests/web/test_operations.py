@@ -62,6 +62,7 @@ def test_the_four_numbers_of_nothing(db: None) -> None:
 
 
 def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
+    from collections_app.models import Collection
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from evaluation_app.sample.loading import SAMPLE_NAME, SHIPPED
 
@@ -70,14 +71,15 @@ def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any], django
         return [(node.attributes["data-step"] or "", "data-done" in node.attributes) for node in listed]
 
     assert steps() == [(key, False) for key in ("model", "files", "ask", "why", "golden")]
-    fill(SAMPLE_NAME, 1)
+    sample = fill(SAMPLE_NAME, 1)
+    Collection.objects.filter(pk=sample.pk).update(starters=["What & why?"])
     golden = GoldenSet.objects.create(name=SAMPLE_NAME, collection_name=SAMPLE_NAME)
     question = {"golden_set": golden, "question": "What & why?", "expected_doc_ids": ["whales.md"]}
     GoldenQuestion.objects.create(**question, notes=SHIPPED)
     visitor.post("/guide/", {"do": "without-model"})
     home = visitor.get("/")
     assert [key for key, done in steps() if done] == ["model", "files"]
-    assert texts(home, "[aria-current=step] button.plain") == ["What & why?"]
+    assert texts(home, "form.starters button") == ["What & why?"]
     answered = visitor.post("/chat/", {"collection": SAMPLE_NAME, "query": "What & why?"}, follow=True)
     assert has(answered, ".message") and steps()[2] == ("ask", True)
     visitor.get(attribute(visitor.get("/"), "[data-step=why] a", "href") or "")
