@@ -21,7 +21,7 @@ from collections_app.services.generations.generation_states import GenerationSta
 from collections_app.services.generations.list_weights import submit_measurement
 from collections_app.services.generations.recall_probes import recall_warning, submit_probe
 from collections_app.validation import StrictInt
-from ragd.types import ChunkPolicy, VectorType
+from ragd.types import ChunkPolicy, Placement, VectorType
 
 router = Router(auth=BearerAuth(), tags=["generations"])
 
@@ -39,6 +39,9 @@ class GenerationRequest(Request):
     hybrid_enabled: StrictBool | None = None
     vector_type: VectorType | None = Field(
         None, description="halfvec: the vector index holds 16-bit floats, half its size"
+    )
+    placement: Placement | None = Field(
+        None, description="where the chunks go: local, in this database; on a Citus cluster node or spread"
     )
     activate: Literal["automatic", "manual"] = Field(
         "automatic", description="automatic: it serves as soon as it is complete; manual: when it is activated"

@@ -40,3 +40,9 @@ def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[s
     assert set(local["read by ada"]) - set(local["read by bob"]) == {"d0", "d1"}
     for placement in ("node", "spread"):
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
+
+
+def test_a_collection_moves_with_its_next_index_version(environment: Mapping[str, str]) -> None:
+    moved = run(environment, "tests.cluster.moves")
+    assert moved["placements"] == ["local", "spread", "node", "local"]
+    assert all(ranking == moved["rankings"][0] for ranking in moved["rankings"])

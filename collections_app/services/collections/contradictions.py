@@ -37,14 +37,15 @@ KEPT_MAX = 1_000
 USUAL_RATE = 400  # chunks in a second, before one was measured
 CHUNK_COUNT = "SELECT chunk_count FROM chunk_stats WHERE collection_id = %(collection)s AND serving"
 BATCH_ROWS = """
-SELECT doc_id, chunk_index, content FROM chunks
+SELECT doc_id, chunk_index, content FROM {chunks}
 WHERE collection_id = %(collection)s AND enabled AND (doc_id, chunk_index) > (%(doc_id)s, %(index)s)
 ORDER BY doc_id, chunk_index LIMIT %(batch)s
 """
 TEXTS = """
 SELECT c.doc_id, c.chunk_index, c.content, c.enabled
 FROM unnest(%(docs)s::text[], %(indexes)s::integer[]) AS listed (doc_id, chunk_index)
-JOIN chunks c ON c.collection_id = %(collection)s AND c.doc_id = listed.doc_id AND c.chunk_index = listed.chunk_index
+JOIN {chunks} c ON c.collection_id = %(collection)s AND c.chunk_index = listed.chunk_index
+ AND c.doc_id = listed.doc_id COLLATE "C"
 """
 
 
@@ -121,7 +122,7 @@ def scan_contradictions(collection: Collection, progress: OperationProgress) -> 
     read, last = 0, ("", -1)
     while len(claims) < CLAIMS_MAX:
         values = {"collection": collection.pk, "doc_id": last[0], "index": last[1], "batch": BATCH}
-        rows = fetch_all(connection, BATCH_ROWS, values)
+        rows = fetch_all(connection, BATCH_ROWS.format(chunks=collection.chunks_table), values)
         if not rows:
             break
         for doc_id, index, content in rows:
@@ -196,7 +197,8 @@ def list_contradictions(
         "docs": [doc_id for doc_id, _ in places],
         "indexes": [index for _, index in places],
     }
-    texts = {(doc, index): (content, on) for doc, index, content, on in fetch_all(connection, TEXTS, params)}
+    stored = fetch_all(connection, TEXTS.format(chunks=collection.chunks_table), params)
+    texts = {(doc, index): (content, on) for doc, index, content, on in stored}
     named = Document.objects.filter(collection=collection, doc_id__in={doc_id for doc_id, _ in places})
     documents = {
         doc_id: (title, revision) for doc_id, title, revision in named.values_list("doc_id", "title", "revision")

@@ -24,13 +24,15 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.store.generations import GenerationSpec, create_generation
+from ragd.store.placement import choose_placement
 from ragd.store.store import fetch_all
 from ragd.store.tables import languages
-from ragd.types import SPEC_VERSION, VECTOR_TYPES
+from ragd.types import SPEC_VERSION, VECTOR_TYPES, Placement
 
 State = Generation.State
 
 CHOICES = ("embed_model", "embed_dims", "chunk_policy", "language", "hybrid_enabled", "vector_type")
+PLACEMENT = "placement"  # is chosen too, and changes no chunk and no vector
 PROBE_TEXT = "How many dimensions has this text?"
 
 DIFFERING = """
@@ -49,10 +51,11 @@ WHERE g.generation_id = %(generation)s AND NOT EXISTS (SELECT 1 FROM documents d
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a new generation is to be: its spec, and the chunk policy as it was stated."""
+    """What a new generation is to be: its spec, and the chunk policy as it was stated. placement: None for the same."""
 
     spec: GenerationSpec
     chunk_policy: Mapping[str, Any]
+    placement: Placement | None = None
 
 
 def list_generations(collection: Collection) -> list[Generation]:
@@ -81,9 +84,9 @@ def resolve_target(collection: Collection, choices: Mapping[str, Any]) -> Target
 
     Raises InvalidInput and DimensionMismatch that name the field.
     """
-    if unknown := set(choices) - set(CHOICES):
+    if unknown := set(choices) - {*CHOICES, PLACEMENT}:
         name = sorted(unknown)[0]
-        raise InvalidInput(f"a generation has no {name!r}; it has {', '.join(CHOICES)}", field=name)
+        raise InvalidInput(f"a generation has no {name!r}; it has {', '.join((*CHOICES, PLACEMENT))}", field=name)
     chosen = {name: value for name, value in choices.items() if value is not None}
     model, dims = _resolve_model(collection, chosen)
     language = chosen.get("language", collection.language)
@@ -98,7 +101,8 @@ def resolve_target(collection: Collection, choices: Mapping[str, Any]) -> Target
             f"vector_type must be one of {', '.join(VECTOR_TYPES)}, not {vector_type!r}", field="vector_type"
         )
     policy = resolve_policy(explicit, window)
-    return Target(GenerationSpec(model, dims, hybrid, language, policy, vector_type), explicit)
+    placement = choose_placement(connection, chosen[PLACEMENT]) if PLACEMENT in chosen else None
+    return Target(GenerationSpec(model, dims, hybrid, language, policy, vector_type), explicit, placement)
 
 
 def _resolve_model(collection: Collection, chosen: Mapping[str, Any]) -> tuple[str, int]:
@@ -126,7 +130,7 @@ def start_generation(
 ) -> Generation:
     """Begin to build a new generation in the background; the present one serves until it is complete.
 
-    choices: CHOICES; what is left out stays as it is. With none
+    choices: CHOICES and PLACEMENT; what is left out stays as it is. With none
     the index is made anew as it is. automatic: it serves as soon as it is complete, else when `activate_generation` is
     called. Raises ServiceError 409 while another one is built or waits, and what `resolve_target` and `check_embedder`
     raise.
@@ -148,7 +152,7 @@ def start_generation(
             f"started generation {generation.number}",
             action="generation.add",
             before={name: getattr(current, name) for name in CHOICES},
-            after={name: getattr(target, name) for name in CHOICES if hasattr(target, name)},
+            after={name: getattr(target, name) for name in (*CHOICES, PLACEMENT) if getattr(target, name, None)},
         )
     drop_leftovers()
     return generation
@@ -180,7 +184,7 @@ def _make(collection: Collection, target: Target, *, automatic: bool, actor: aud
     spec = target.spec
     return Generation.objects.create(
         collection=collection,
-        number=create_generation(connection, collection.pk, spec.embed_dims, highest + 1),
+        number=create_generation(connection, collection.pk, spec.embed_dims, highest + 1, target.placement),
         hash=spec.hash,
         spec_version=SPEC_VERSION,
         embed_model=spec.embed_model,
