@@ -47,8 +47,11 @@ class DownloadSlots:
 class LimitedDownload:
     """Iterate it for its bytes, once; `close` ends it early and may be called twice.
 
-    Its slot is released at the end, at a failure and by `close`. Raises ServiceError 429 when none is free.
+    Its slot is released at the end, at a failure, by `close`, and with the object where nobody closes it. Raises
+    ServiceError 429 when none is free.
     """
+
+    _is_open = False
 
     def __init__(self, slots: DownloadSlots, pieces: Generator[bytes]) -> None:
         slots.acquire()
@@ -69,6 +72,11 @@ class LimitedDownload:
             self._is_open = False
             self._slots.release()
             self._pieces.close()
+
+    def __del__(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._slots.release()
 
 
 def limit_sending(request: HttpRequest) -> None:

@@ -113,6 +113,11 @@ def test_a_fourth_download_waits_its_turn(client: Client, monkeypatch: pytest.Mo
     assert len(b"".join(client.get("/v1/runs/export", headers=bearer()).streaming_content).splitlines()) == 1
 
 
+def test_a_download_that_nobody_closes_frees_its_place() -> None:
+    for _ in range(run_log.LOGS_AT_ONCE + 1):
+        run_log.RunLog(QueryRun.objects.all())
+
+
 def test_the_page_downloads_what_it_lists(client: Client) -> None:
     client.force_login(User.objects.create_superuser("ada"))
     make_run(query="noon")
