@@ -87,7 +87,8 @@ class Newcomer:
         self.tasks[-1].fields += 1
 
     def choose(self, label: str | re.Pattern[str], option: str) -> None:
-        self.page.get_by_label(label).locator("visible=true").first.select_option(label=option)
+        field = self.page.get_by_label(label).and_(self.page.locator("select"))
+        field.locator("visible=true").first.select_option(label=option)
         self.tasks[-1].fields += 1
 
     def ask(self, collection: str, question: str) -> None:
