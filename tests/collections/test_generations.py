@@ -20,15 +20,18 @@ from collections_app.models import (
     GenerationDocument,
     IngestJob,
     StateChange,
+    TrashedChunk,
 )
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
+from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import (
     delete_documents,
     ingest_text,
     reindex_documents,
     set_documents_enabled,
 )
+from collections_app.services.documents.trash import trash_documents
 from collections_app.services.generations import builder
 from collections_app.services.generations.generations import (
     activate_generation,
@@ -142,6 +145,21 @@ def test_a_change_of_language_embeds_nothing(filled: Collection, embeddings: Ope
         (doc_id, index, list(vector)) for doc_id, index, vector in vectors
     ]
     assert reload(filled).language == "german"
+    check_whole(filled)
+
+
+def test_who_read_the_collection_before_a_swap_writes_into_what_serves_now(
+    filled: Collection, embeddings: OpenAIServer
+) -> None:
+    stale = [Collection.objects.get(pk=filled.pk) for _ in range(3)]
+    assert run(start_generation(filled, OTHER)) == "succeeded"
+    now = reload(filled)
+    set_documents_enabled(stale[0], ["a"], enabled=False)
+    archive_documents(stale[1], ["b"])
+    assert not Chunk.objects.of(now).filter(enabled=True).exists()  # "c" was disabled before
+    trash_documents(stale[2], ["c"])
+    vectors = TrashedChunk.objects.values_list("embedding", flat=True)
+    assert {len(vector) for vector in vectors} == {OTHER["embed_dims"]}
     check_whole(filled)
 
 

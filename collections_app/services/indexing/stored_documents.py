@@ -38,7 +38,7 @@ from ragd.store.store import fetch_all
 PIECE_CHARS = 1 << 20
 LONG_CHARS = 1 << 20  # a text of more is handled in pieces throughout
 
-HOLD_COLLECTION = "SELECT id FROM collections WHERE id = %(collection_id)s AND deleted_at IS NULL FOR SHARE"
+HOLD_COLLECTION = "SELECT generation FROM collections WHERE id = %(collection_id)s AND deleted_at IS NULL FOR SHARE"
 
 HOLD_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
@@ -95,15 +95,20 @@ class StoredDocument:
 def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
     """Wait until nobody else writes these documents; held until the transaction ends.
 
-    Raises UnknownCollection when the collection is being deleted; a deletion that comes later waits.
+    `collection` is as it is stored then, also where another generation began to serve since it was read: its chunks are
+    read and written by the name of their table. Raises UnknownCollection when it is being deleted; a deletion or a swap
+    that comes later waits.
     """
     names = set(doc_ids)
     if names:
         lock_names(document_seed(collection.pk), names)
     with connection.cursor() as cursor:
         cursor.execute(HOLD_COLLECTION, {"collection_id": collection.pk})
-        if cursor.fetchone() is None:
-            raise _deleted(collection)
+        row = cursor.fetchone()
+    if row is None:
+        raise _deleted(collection)
+    if row[0] != collection.generation:
+        collection.refresh_from_db()
 
 
 def lock_document(collection: Collection, doc_id: str) -> StoredDocument | None:
