@@ -73,7 +73,11 @@ WITH nearest AS MATERIALIZED (
 SELECT {COLUMNS}, 1 - distance AS score FROM nearest ORDER BY distance, doc_id, chunk_index
 """
 
-HNSW_NAMES = ("hnsw.ef_search", "hnsw.iterative_scan", "hnsw.max_scan_tuples")  # in the order of scan_settings()
+HNSW_NAMES = {
+    "ef_search": "hnsw.ef_search",
+    "scan_order": "hnsw.iterative_scan",
+    "scan_tuples": "hnsw.max_scan_tuples",
+}
 # Until the end of the transaction.
 HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
        set_config('hnsw.iterative_scan', %(scan_order)s, true),
@@ -131,7 +135,7 @@ def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
 def set_scan(store: Store, settings: Mapping[str, str]) -> None:
     """Let index scans go by these settings (`scan_settings`) until the end of the transaction."""
     if store.collection.is_distributed:
-        named = dict(zip(HNSW_NAMES, settings.values(), strict=True))
+        named = {HNSW_NAMES[name]: value for name, value in settings.items()}
         set_everywhere(store.connection, named | {"hnsw.scan_mem_multiplier": "4"})
     else:
         execute(store.connection, SET_HNSW, dict(settings))

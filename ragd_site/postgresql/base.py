@@ -9,7 +9,7 @@ over chunks that lacks it finds none there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.backends.postgresql import base
 from psycopg.pq import TransactionStatus
@@ -21,9 +21,13 @@ CHUNKS = "chunks_c"  # how the names of all tables of chunks begin
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """_bound: the access that the connection has; None: not known, as after a rollback, which takes settings back."""
+    """_bound: the access that the connection has; None: not known, as after a rollback, which takes settings back.
+
+    coordinators: (host, port, database) -> whether it has Citus, asked once in a process.
+    """
 
     _bound: str | None = None
+    coordinators: ClassVar[dict[tuple[str, int, str], bool]] = {}
 
     def create_cursor(self, name: str | None = None) -> Any:
         wanted = current_setting()
@@ -35,9 +39,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         self._bound = None
         connection = super().get_new_connection(conn_params)
-        has_nodes = connection.execute(HAS_CITUS).fetchone()[0]
-        connection.rollback()
-        if has_nodes and self._on_nodes not in self.execute_wrappers:
+        database = (connection.info.host, connection.info.port, connection.info.dbname)
+        if database not in self.coordinators:
+            self.coordinators[database] = connection.execute(HAS_CITUS).fetchone()[0]
+            connection.rollback()
+        if self.coordinators[database] and self._on_nodes not in self.execute_wrappers:
             self.execute_wrappers.append(self._on_nodes)
         return connection
 
