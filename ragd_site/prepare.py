@@ -49,9 +49,8 @@ def main(arguments: list[str]) -> None:
     if arguments != ["needed"]:
         load_sample()
     elif settings.RAGD_SAMPLE:
-        import_string(
-            "evaluation_app.sample.loading.announce_sample"
-        )()  # the pages say that it comes before its process runs
+        announce = import_string("evaluation_app.sample.loading.announce_sample")
+        announce()  # the pages say that it comes before its process runs
 
 
 class MigrationCount:

@@ -28,8 +28,8 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection, Document, IngestJob, TrashedDocument
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
-from collections_app.services.documents.filter_completions import complete, metadata_keys, offered_fields, values_of
-from collections_app.services.documents.filter_rows import FilterRow, filter_of_rows, rows_of_filter, write_value
+from collections_app.services.documents.filters.completions import complete, metadata_keys, offered_fields, values_of
+from collections_app.services.documents.filters.rows import FilterRow, filter_of_rows, rows_of_filter, write_value
 from collections_app.services.documents.folders import folders_of
 from collections_app.services.documents.readers import name_readers
 from collections_app.services.documents.selection import DocumentFilter, count_facets

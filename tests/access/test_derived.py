@@ -40,7 +40,7 @@ from collections_app.services.chunks.chunk_outliers import scan_duplicates
 from collections_app.services.collections.statistics import count_documents
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from collections_app.services.documents.edits import edit_document
-from collections_app.services.documents.filter_completions import complete
+from collections_app.services.documents.filters.completions import complete
 from collections_app.services.governance.api_keys import create_key
 from collections_app.services.governance.document_access import set_access, widen
 from collections_app.services.uploads.uploads import HeldFile, submit_uploads

@@ -99,6 +99,18 @@ class Visit:
         expect(self.page.locator("[hx-trigger=load]")).to_have_count(0, timeout=30_000)
         return self.page
 
+    def darken(self) -> str:
+        """Choose the dark theme in the menu; the ground that the page has then, and after a reload."""
+        ground = "getComputedStyle(document.documentElement).backgroundColor"
+        light = self.page.evaluate(ground)
+        self.page.get_by_label("Account and theme of ada").click()
+        self.page.get_by_role("button", name="Dark theme").click()
+        dark = str(self.page.evaluate(ground))
+        assert dark != light
+        self.page.reload()
+        assert self.page.evaluate(ground) == dark
+        return dark
+
     def look(self, theme: Literal["light", "dark"], width: int) -> None:
         self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         self.page.set_viewport_size({"width": width, "height": 800})

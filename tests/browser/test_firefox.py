@@ -57,14 +57,7 @@ def read_the_run_and_go_elsewhere(visit: Visit) -> None:
         page.wait_for_url(f"**/{tab}/")
         assert visit.overflow_px() <= 0
 
-    ground = "getComputedStyle(document.documentElement).backgroundColor"
-    light = page.evaluate(ground)
-    page.get_by_label("Account and theme of ada").click()
-    page.get_by_role("button", name="Dark theme").click()
-    dark = page.evaluate(ground)
-    assert dark != light
-    page.reload()
-    assert page.evaluate(ground) == dark
+    visit.darken()
 
     page.keyboard.press("Control+k")
     page.locator("#palette input[type=search]").fill("rivers")

@@ -198,14 +198,7 @@ def test_the_palette_goes_anywhere(visit: Visit, nature: Collection) -> None:
 
 def test_the_theme_is_kept_and_reaches_the_admin(visit: Visit) -> None:
     page = visit.page
-    ground = "getComputedStyle(document.documentElement).backgroundColor"
-    light = page.evaluate(ground)
-    page.get_by_label("Account and theme of ada").click()
-    page.get_by_role("button", name="Dark theme").click()
-    dark = page.evaluate(ground)
-    assert dark != light
-    page.reload()
-    assert page.evaluate(ground) == dark
+    dark = visit.darken()
     visit.go("/admin/")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import expect
 
@@ -14,9 +14,14 @@ from tests.browser.conftest import Visit
 WHALES = "animals/whales.md"
 
 
+LOOKS: tuple[tuple[Literal["light", "dark"], int], ...] = (
+    ("light", 360), ("dark", 360), ("dark", 1360), ("light", 1360),
+)  # fmt: skip
+
+
 def look_over(visit: Visit) -> None:
-    for theme, width in (("light", 360), ("dark", 360), ("dark", 1360), ("light", 1360)):
-        visit.look(theme, width)  # type: ignore[arg-type]
+    for theme, width in LOOKS:
+        visit.look(theme, width)
         assert (visit.violations(), visit.overflow_px() <= 0) == ([], True), (theme, width)
 
 

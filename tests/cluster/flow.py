@@ -17,6 +17,7 @@ import django
 os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
 django.setup()
 
+# the models are there only when Django is set up
 from django.conf import settings  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.db import transaction  # noqa: E402

@@ -18,7 +18,8 @@ LISTED_MAX = 200  # folders of one level
 BELOW = """
 SELECT path, name, count(*), bool_or(strpos(substr(rest, length(name) + 2), '/') > 0)
 FROM (
-    SELECT p.path, substr(d.doc_id, length(p.path) + 1) AS rest, split_part(substr(d.doc_id, length(p.path) + 1), '/', 1) AS name
+    SELECT p.path, substr(d.doc_id, length(p.path) + 1) AS rest,
+           split_part(substr(d.doc_id, length(p.path) + 1), '/', 1) AS name
     FROM unnest(%(paths)s::text[]) AS p (path)
     JOIN documents d ON d.collection_id = %(collection_id)s AND (d.archived_at IS NULL) = ANY(%(present)s)
         AND d.doc_id COLLATE "C" >= p.path
@@ -27,7 +28,7 @@ FROM (
 WHERE strpos(rest, '/') > 0
 GROUP BY path, name
 ORDER BY path, name COLLATE "C"
-"""  # noqa: E501
+"""
 PRESENT = {"archived": [False], "any": [True, False]}
 
 
