@@ -69,7 +69,7 @@ def connections(request: PageRequest) -> HttpResponse:
         (
             "otlp",
             gettext("OTLP endpoint"),
-            gettext("Sends the spans of this server to a collector: a variable of its environment."),
+            gettext("A collector gets the spans of this server once an environment variable names it."),
             "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
             "exports",
         ),
