@@ -52,13 +52,11 @@ def test_a_long_text_is_the_mean_of_windows_that_the_model_reads_whole(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = multilingual_e5.open_model()
-    read: list[int] = []
-    seen: list[str] = []
+    seen: list[tuple[str, int]] = []
     encode = model.encode
 
     def note(texts: list[str], is_query: bool) -> object:
-        seen.extend(texts)
-        read.extend(model.token_count(text, is_query) for text in texts)
+        seen.extend([(text, model.token_count(text, is_query)) for text in texts])  # at once: threads note too
         return encode(texts, is_query)
 
     monkeypatch.setattr(model, "encode", note)
@@ -66,8 +64,9 @@ def test_a_long_text_is_the_mean_of_windows_that_the_model_reads_whole(
     [vector] = embedder.embed(
         ["Das Wetter war mild und nichts geschah. " * 6 + "Auf Island brach ein Vulkan aus. " * 2]
     )
+    read = [tokens for _, tokens in seen]
     assert len(read) > 1 and max(read) <= 64 < sum(read)
-    windows = np.asarray([encode([text], False)[0] for text in seen], dtype=np.float64)
+    windows = np.asarray([encode([text], False)[0] for text, _ in seen], dtype=np.float64)
     mean = (windows * np.asarray(read)[:, None]).sum(axis=0)
     assert np.allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
 
