@@ -23,7 +23,7 @@ from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import collector_page, guide, home, model_prices, palette
+from evaluation_app.pages.overview import collector_page, guide, home, model_prices, palette, retention_page
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import conversations, run_pair
 from evaluation_app.pages.traces import views as trace_views
@@ -56,6 +56,8 @@ urlpatterns = [
     path("models/bake-offs/<uuid:pk>/", bake_offs.show_bake_off, name="bake-off"),
     path("models/bake-offs/<uuid:pk>/cancel/", bake_offs.cancel, name="bake-off-cancel"),
     path("models/bake-offs/<uuid:pk>/build/", bake_offs.build, name="bake-off-build"),
+    path("settings/retention/", retention_page.retention, name="retention"),
+    path("settings/retention/<slug:key>/", retention_page.change_period, name="retention-period"),
     path("settings/connections/collector/", collector_page.collector, name="collector"),
     # traces
     path("traces/", overview_page.show_overview, name="traces"),

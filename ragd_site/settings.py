@@ -94,6 +94,8 @@ RAGD_COLLECTOR = "ragd_site.observability.collector.configured"  # reads where s
 OTEL_EXPORTER_OTLP_ENDPOINT = environment.OTEL_EXPORTER_OTLP_ENDPOINT
 OTEL_EXPORTER_OTLP_HEADERS = environment.OTEL_EXPORTER_OTLP_HEADERS.get_secret_value()
 RAGD_METRICS_KEY = environment.RAGD_METRICS_KEY.get_secret_value()
+# which variables are set: those of retention go before what is set on the page
+RAGD_STATED = frozenset(environment.model_fields_set)
 RAGD_GENERATION_KEEP_DAYS = environment.RAGD_GENERATION_KEEP_DAYS
 RAGD_REVISIONS_KEPT = environment.RAGD_REVISIONS_KEPT
 RAGD_DELETED_KEPT_DAYS = environment.RAGD_DELETED_KEPT_DAYS

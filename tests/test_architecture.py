@@ -30,7 +30,7 @@ ORDER: dict[str, str] = {
     "collections_app": (
         "advisory_locks audit_origin domain access_context row_access fetching parsing connectors validation errors"
         " stages work models model_folders model_endpoints"
-        " stores policies replicas services http tasks templatetags api views admin urls apps"
+        " stores policies retention_periods replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
         "governance endpoints models jobs indexing documents chunks uploads sources connectors generations history"

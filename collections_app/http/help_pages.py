@@ -60,6 +60,7 @@ HELP = {
     "evaluation:spans": "span-store",
     "evaluation:operations": "operations",
     "evaluation:upkeep": "operations",
+    "evaluation:retention": "operations",
     "evaluation:prices": "metrics",
     "evaluation:evidence": "exports",
     "evaluation:status": "conformance",

@@ -245,6 +245,11 @@ PLACES = (
                 about=gettext_noop("Searches as different people for texts that they may not see."),
             ),
             Page(
+                "evaluation:retention", gettext_noop("Retention"), "clock", administers,
+                "days kept deletion delete old runs spans trash revisions gdpr", group=gettext_noop("Server"),
+                about=gettext_noop("How long each kind of data is kept, and what was deleted."),
+            ),
+            Page(
                 "evaluation:upkeep", gettext_noop("Maintenance"), "operations", administers,
                 "retention cleanup checks repairs", group=gettext_noop("Server"),
                 about=gettext_noop("Consistency checks, repairs, and what retention removed."),

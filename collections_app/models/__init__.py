@@ -19,7 +19,13 @@ from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.layouts import StoredPage
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.model_settings import ModelSetting
-from collections_app.models.operations import IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
+from collections_app.models.operations import (
+    IdempotencyRecord,
+    Operation,
+    OperationFile,
+    RetentionSetting,
+    WorkerHeartbeat,
+)
 from collections_app.models.personal import PersonalSetting
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
@@ -62,6 +68,7 @@ __all__ = [
     "Provider",
     "RecognizedPageCheckpoint",
     "Report",
+    "RetentionSetting",
     "RoleGrant",
     "StateChange",
     "StoredPage",

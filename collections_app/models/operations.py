@@ -1,4 +1,4 @@
-"""What keeps the service going: signs of life, and answers kept for repeated requests."""
+"""What keeps the service going: signs of life, operations, how long data is kept, answers for repeated requests."""
 
 from __future__ import annotations
 
@@ -57,6 +57,22 @@ class IdempotencyRecord(models.Model):
         db_table = "idempotency_records"
         constraints = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_owner_key")]
         indexes = [models.Index(fields=["created_at"], name="idempotency_created_idx")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class RetentionSetting(models.Model):
+    """How long the server keeps one kind of data, as an administrator set it. key: of `retention_periods.PERIODS`."""
+
+    key = models.CharField(max_length=32, primary_key=True)
+    value = models.IntegerField()
+    updated_by = models.TextField(default="", blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "retention_settings"
+        ordering = ["key"]
 
     def __str__(self) -> str:
         return self.key

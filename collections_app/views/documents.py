@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -27,6 +26,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Collection, Document, IngestJob, TrashedDocument
 from collections_app.policies import policy_for
+from collections_app.retention_periods import kept_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.filters.completions import complete, metadata_keys, offered_fields, values_of
 from collections_app.services.documents.filters.rows import FilterRow, filter_of_rows, rows_of_filter, write_value
@@ -132,7 +132,7 @@ def trash(request: PageRequest, name: str) -> HttpResponse:
             "collection": collection,
             "tab": "trash",
             "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
-            "kept_days": settings.RAGD_TRASH_DAYS,
+            "kept_days": kept_for("trash_days"),
         }
         return render_page(request, "collections/trash.html", context)
     chosen = [number for text in request.POST.getlist("id") if (number := whole_number(text)) is not None]

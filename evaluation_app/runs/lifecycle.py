@@ -18,6 +18,7 @@ from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.models.library import name_actor
+from collections_app.retention_periods import kept_for
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
 from collections_app.stores import open_rerankers
@@ -281,23 +282,27 @@ def _send_first(runs: QuerySet[EvaluationRun]) -> int:
 
 
 def delete_old_evaluations(days: int | None = None) -> int:
-    """Delete runs that ended longer ago than RAGD_EVALUATION_RETENTION_DAYS, in batches; returns how many went.
+    """Delete runs that ended longer ago than they are kept, in batches; returns how many went.
 
     0 days keeps all. A set's baseline and its newest run that went through always stay.
     """
-    kept_days = server.RAGD_EVALUATION_RETENTION_DAYS if days is None else days
-    if not kept_days:
-        return 0
-    ended = EvaluationRun.objects.filter(finished_at__lt=timezone.now() - timedelta(days=kept_days))
-    stored = set(GoldenSet.objects.exclude(baseline=None).values_list("baseline_id", flat=True))
-    newest = EvaluationRun.objects.filter(state=State.SUCCEEDED).order_by("golden_set_id", "-created_at", "-id")
-    stored |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
-    rows = ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=stored).order_by("created_at", "id")
+    rows = expired_evaluations(kept_for("evaluation_days") if days is None else days).order_by("created_at", "id")
     deleted = 0
     while batch := list(rows.values_list("pk", flat=True)[:DELETE_BATCH]):
         EvaluationRun.objects.filter(pk__in=batch).delete()
         deleted += len(batch)
     return deleted
+
+
+def expired_evaluations(days: int) -> QuerySet[EvaluationRun]:
+    """What `delete_old_evaluations` deletes."""
+    if not days:
+        return EvaluationRun.objects.none()
+    ended = EvaluationRun.objects.filter(finished_at__lt=timezone.now() - timedelta(days=days))
+    stored = set(GoldenSet.objects.exclude(baseline=None).values_list("baseline_id", flat=True))
+    newest = EvaluationRun.objects.filter(state=State.SUCCEEDED).order_by("golden_set_id", "-created_at", "-id")
+    stored |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
+    return ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=stored)
 
 
 def _find_collection(golden_set: GoldenSet) -> Collection:

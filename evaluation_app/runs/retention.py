@@ -1,26 +1,40 @@
-"""What is past its time goes, in batches, and it is told what went: runs with their spans, spans, revisions."""
+"""What is past its retention goes, in batches, and it is told what went; how much would go now is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Operation
+from collections_app.retention_periods import stored
 from collections_app.services.collections.invariant_check import request_check
 from collections_app.services.collections.operations import forget_operations, last_operation, running
-from collections_app.services.collections.retention import drop_deleted_documents, drop_old_revisions
-from evaluation_app.runs.lifecycle import delete_old_evaluations
+from collections_app.services.collections.retention import (
+    count_deleted_documents,
+    count_old_revisions,
+    drop_deleted_documents,
+    drop_old_revisions,
+)
+from collections_app.services.documents.trash import expire_trash, expired_trash
+from collections_app.services.generations.swap import expire_retired, expired_retired
+from evaluation_app.runs.lifecycle import delete_old_evaluations, expired_evaluations
 from evaluation_app.scoring.run_scores import forget_scores
-from evaluation_app.spans.store.partitions import maintain
+from evaluation_app.spans.search.search import in_time
+from evaluation_app.spans.store.partitions import count_expired, maintain
 from evaluation_app.spans.store.span_reads import forget_writers
 from ragd.store.store import execute
-from retrieval_app.runs.query_pipeline import delete_old_runs
+from retrieval_app.runs.query_pipeline import delete_old_runs, expired_runs
 
 CHECK_EVERY = timedelta(hours=24)
+COUNT_S = 3.0
 
 # a trace that another run is part of stays
 DELETE_SPANS_OF_RUNS = """
@@ -29,8 +43,63 @@ DELETE FROM spans s WHERE s.trace_id = ANY(%(traces)s)
 """
 
 
+# by the key of a period: how many rows go at a value of it
+COUNTERS: dict[str, Callable[[int], int]] = {
+    "runs_days": lambda days: sum(rows.count() for rows in expired_runs(days)),
+    "span_days": lambda days: count_expired(timezone.now(), days, 0),
+    "span_mb": lambda most: count_expired(timezone.now(), 0, most),
+    "evaluation_days": lambda days: expired_evaluations(days).count(),
+    "trash_days": lambda days: expired_trash(timezone.now(), days).count(),
+    "revisions": count_old_revisions,
+    "deleted_days": count_deleted_documents,
+    "index_version_days": lambda days: expired_retired(timezone.now(), days).count(),
+}
+
+
+def count_due(values: Mapping[str, int], *, limit_s: float = COUNT_S) -> dict[str, int | None]:
+    """How many rows the next deletion would remove of each kind if it were kept for `values`, by the key of a period.
+
+    Nothing is deleted. No statement takes longer than what is left of `limit_s` for all; None: not counted within that.
+    """
+    ends = time.monotonic() + limit_s
+    result: dict[str, int | None] = {}
+    for key, value in values.items():
+        result[key] = None
+        if (left := ends - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                result[key] = in_time(partial(COUNTERS[key], value), left)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class LastDeletion:
+    """at: when the last one ran, None before the first; failed: that it did. removed: how many rows it removed, by the
+    names of its report. removing: the last one that removed some, by those names: (when, how many)."""
+
+    at: datetime | None
+    failed: bool
+    removed: Mapping[str, int]
+    removing: Mapping[str, tuple[datetime, int]]
+
+
+def last_deletions() -> LastDeletion:
+    """What is known of the deletions of the last days, as far as operations are kept. One query."""
+    ended = Operation.objects.filter(kind=Operation.Kind.RETENTION, finished_at__isnull=False)
+    rows = list(ended.values_list("finished_at", "state", "report"))
+    removing: dict[str, tuple[datetime, int]] = {}
+    for at, _, report in rows:
+        for name, count in report.items():
+            if count and at is not None:
+                removing.setdefault(name, (at, count))
+    if not rows:
+        return LastDeletion(None, False, {}, removing)
+    at, state, report = rows[0]
+    return LastDeletion(at, state == Operation.State.FAILED, report, removing)
+
+
 def apply_retention() -> Operation:
     """Once: delete what is too old by the collections' and the server's numbers; the operation says what went."""
+    stored.forget()  # what was set a moment ago holds
     with running(Operation.Kind.RETENTION, "") as progress:
         spans = 0
 
@@ -49,6 +118,8 @@ def apply_retention() -> Operation:
             "spans": maintain().spans,
             "revisions": drop_old_revisions(),
             "deleted_documents": drop_deleted_documents(),
+            "trash": expire_trash(timezone.now()),
+            "index_versions": expire_retired(timezone.now()),
             "evaluation_runs": delete_old_evaluations(),
             "operations": forget_operations(),
         }

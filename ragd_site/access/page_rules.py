@@ -188,6 +188,8 @@ RULES: dict[str, Rule] = {
     "evaluation:operations": OF_SERVER,
     "evaluation:retry-failed": OF_SERVER,
     "evaluation:upkeep": OF_SERVER,
+    "evaluation:retention": OF_SERVER,
+    "evaluation:retention-period": OF_SERVER,
     "evaluation:leak-probe": OF_SERVER,
     "evaluation:collector": OF_SERVER,
     "evaluation:try-rules": OF_SERVER,

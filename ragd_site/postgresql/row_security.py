@@ -218,6 +218,7 @@ POLICIES: dict[str, Policy] = {
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
 OPEN: dict[str, bool] = {
     **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings", "conformance_results"), False),
+    "retention_settings": False,
     **dict.fromkeys(("model_prices", "model_settings", "providers", "worker_heartbeats", "span_writers"), True),
     **dict.fromkeys(("span_senders", "fetch_hosts", "kept_judgements"), True),
     **dict.fromkeys(("auth_user", "auth_group", "auth_permission", "auth_user_groups", "auth_group_permissions"), True),

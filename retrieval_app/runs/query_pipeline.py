@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import Error as DatabaseError
 from django.db import transaction
@@ -23,6 +22,7 @@ from collections_app.errors import ServiceError, describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
+from collections_app.retention_periods import kept_for
 from collections_app.services.governance.limits import count_tokens
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
@@ -212,26 +212,31 @@ class _Counting:
 def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
     """Delete runs that are too old, in batches; returns how many went.
 
-    days: of every run; None: what the run's collection states (retention.runs_days), else RAGD_RUN_RETENTION_DAYS,
+    days: of every run; None: what the run's collection states (retention.runs_days), else the server's number,
     which also holds for runs of collections that are gone. 0 keeps all. on_batch: told (id, trace id) of what has gone.
     """
     if days is not None:
-        return _delete_older(QueryRun.objects.all(), days, on_batch)
+        return _delete(_older(QueryRun.objects.all(), days), on_batch)
+    return sum(_delete(rows, on_batch) for rows in expired_runs(kept_for("runs_days")))
+
+
+def expired_runs(days: int) -> list[QueryRunQuerySet]:
+    """Runs that are too old by their collection's number, else by `days`; 0 keeps all. One part per number."""
     explicit: dict[int, int] = {}
     for pk, retention in Collection.objects.live().values_list("pk", "retention"):
         if retention.get("runs_days") is not None:
             explicit[pk] = int(retention["runs_days"])
     rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(explicit)))
-    deleted = _delete_older(rest, settings.RAGD_RUN_RETENTION_DAYS, on_batch)
-    for pk, its_days in explicit.items():
-        deleted += _delete_older(QueryRun.objects.filter(collection_id=pk), its_days, on_batch)
-    return deleted
+    own = [_older(QueryRun.objects.filter(collection_id=pk), its_days) for pk, its_days in explicit.items()]
+    return [_older(rest, days), *own]
 
 
-def _delete_older(rows: QueryRunQuerySet, days: int, on_batch: OnDeleted) -> int:
-    if not days:
-        return 0
-    old, deleted = rows.older_than(timezone.now() - timedelta(days=days)), 0
+def _older(rows: QueryRunQuerySet, days: int) -> QueryRunQuerySet:
+    return rows.older_than(timezone.now() - timedelta(days=days)) if days else rows.none()
+
+
+def _delete(old: QueryRunQuerySet, on_batch: OnDeleted) -> int:
+    deleted = 0
     while batch := list(old.values_list("pk", "trace_id")[:DELETE_BATCH]):
         ids = [pk for pk, _ in batch]
         forget_runs(ids)

@@ -83,6 +83,8 @@ def addresses_of(nature: Collection) -> list[str]:
         f"/collections/operation/{check.pk}/",
         "/audit/",
         "/audit/?q=nothing+like+this",
+        "/settings/retention/?count=on",
+        "/settings/retention/runs_days/",
         "/collections/nature/settings/",
         "/collections/nature/generations/",
         "/collections/nature/statistics/",

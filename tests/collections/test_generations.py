@@ -49,6 +49,7 @@ from collections_app.services.jobs.retries import retry_job
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
 from collections_app.stores import open_store
+from evaluation_app.runs.retention import apply_retention
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.search.retrieval import retrieve
 from ragd.store.generations import SwapBlocked
@@ -441,6 +442,7 @@ def test_a_retired_one_is_given_up_after_its_days(filled: Collection, settings: 
     assert expire_retired(timezone.now() + timedelta(days=4)) == 0  # somebody wants it back
     cancel_generation(get_generation(filled, 1))
     Generation.objects.filter(number=1).update(retired_at=timezone.now() - timedelta(days=4))
+    assert apply_retention().report["index_versions"] == 1
     assert sweep()["generations"] == 1
     assert states(filled) == {2: "serving", 1: "dropped"}
 

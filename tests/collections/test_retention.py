@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
-from collections_app.models import Collection, DocumentRevision, Operation
+from collections_app.access_context import SYSTEM, Access, Forbidden, using_access
+from collections_app.domain.permissions import GIVEN
+from collections_app.errors import ServiceError
+from collections_app.models import (
+    AuditEvent,
+    Collection,
+    DocumentRevision,
+    Operation,
+    RetentionSetting,
+    TrashedDocument,
+)
+from collections_app.retention_periods import DATABASE, DEFAULT, ENVIRONMENT, PERIODS, find_period, kept_for, stored
 from collections_app.services.collections import operations
 from collections_app.services.collections.collections import create_collection, update_collection
 from collections_app.services.collections.invariant_check import request_check
-from collections_app.services.collections.retention import check_retention, drop_old_revisions, effective_retention
+from collections_app.services.collections.retention import (
+    check_retention,
+    drop_old_revisions,
+    effective_retention,
+    set_period,
+)
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.documents.trash import trash_documents
 from collections_app.tasks import run_operation
 from evaluation_app.models import Span
-from evaluation_app.runs.retention import apply_retention, check_daily
+from evaluation_app.runs.retention import COUNTERS, apply_retention, check_daily, count_due, last_deletions
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer
+
+
+@pytest.fixture(autouse=True)
+def forgotten_periods() -> Iterator[None]:
+    """What a test sets is known for seconds after its rows are gone."""
+    stored.forget()
+    yield
+    stored.forget()
 
 
 def make_run(collection: Collection | None, days: int, trace: str = "") -> QueryRun:
@@ -97,6 +124,104 @@ def test_wrong_numbers_are_refused(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         check_retention(values)
     assert refused.value.field == field
+
+
+def state_nothing(settings: Any) -> None:
+    """As if the environment stated nothing, whatever the one of the tests does."""
+    settings.RAGD_STATED = frozenset()
+
+
+def test_deletions_go_by_what_was_set(
+    notes: Collection, settings: Any, admin_user: User, embeddings: OpenAIServer
+) -> None:
+    state_nothing(settings)
+    own = create_collection(name="own")
+    update_collection(own, changes={"retention": {"runs_days": 90, "revisions": 9}})
+    for number in range(5):
+        for collection in (notes, own):
+            ingest_text(collection, "a.md", f"The text number {number} of it.")
+    trash_documents(notes, ["a.md"])
+    TrashedDocument.objects.update(deleted_at=timezone.now() - timedelta(days=3))
+    ingest_text(notes, "a.md", "Once more.")
+    ingest_text(notes, "a.md", "And once more.")
+    kept = make_run(own, 50), make_run(notes, 3)
+    make_run(notes, 50)
+    assert {"runs": 0, "revisions": 0, "trash": 0}.items() <= apply_retention().report.items()
+    values = {"runs_days": 10, "revisions": 0, "trash_days": 2}
+    expected = {"runs_days": 1, "revisions": 1, "trash_days": 1}
+    assert count_due(values) == expected, "counted before it is set"
+    with using_access(SYSTEM):
+        for key, value in values.items():
+            assert set_period(key, value, actor=admin_user).value == value
+    stored.forget()  # as in another process
+    assert count_due({key: kept_for(key) for key in values}) == expected
+    report = apply_retention().report
+    assert (report["runs"], report["revisions"], report["trash"]) == (1, 1, 1)
+    assert set(QueryRun.objects.values_list("pk", flat=True)) == {run.pk for run in kept}
+    assert set(count_due(values).values()) == {0} and DocumentRevision.objects.filter(collection=own).count() == 4
+    last = last_deletions()
+    assert last.removed == report and last.removing["runs"][1] == 1
+    assert apply_retention().report["runs"] == 0
+    assert last_deletions().removing["runs"] == last.removing["runs"]
+
+
+def test_spans_go_by_what_was_set(notes: Collection, settings: Any, admin_user: User) -> None:
+    state_nothing(settings)
+    make_span("a" * 32, "1" * 16)
+    make_span("b" * 32, "2" * 16)
+    Span.objects.filter(trace_id="a" * 32).update(started_at=timezone.now() - timedelta(days=12))
+    assert count_due({"span_days": 10, "span_mb": 0}) == {"span_days": 1, "span_mb": 0}
+    assert apply_retention().report["spans"] == 0
+    with using_access(SYSTEM):
+        set_period("span_days", 10, actor=admin_user)
+    assert apply_retention().report["spans"] == 1
+    assert list(Span.objects.values_list("trace_id", flat=True)) == ["b" * 32]
+
+
+def test_every_kind_of_data_has_a_count_that_matches_its_deletion() -> None:
+    assert set(COUNTERS) == set(PERIODS)
+
+
+def test_what_is_set_is_audited_and_taken_back(settings: Any, admin_user: User) -> None:
+    state_nothing(settings)
+    settings.RAGD_TRASH_DAYS = 30
+    with using_access(SYSTEM):
+        assert set_period("trash_days", 7, actor=admin_user).source == DATABASE
+        set_period("trash_days", 7, actor=admin_user)
+        back = set_period("trash_days", None, actor=admin_user)
+    assert (back.value, back.source, RetentionSetting.objects.count()) == (30, DEFAULT, 0)
+    rows = AuditEvent.objects.filter(action="retentionsetting.change").order_by("id")
+    assert [(row.subject_id, row.before, row.after, row.actor_name) for row in rows] == [
+        ("trash_days", {"source": "default", "value": 30}, {"source": "database", "value": 7}, "admin"),
+        ("trash_days", {"source": "database", "value": 7}, {"source": "default", "value": 30}, "admin"),
+    ]
+
+
+def test_the_environment_goes_first(settings: Any, admin_user: User) -> None:
+    state_nothing(settings)
+    with using_access(SYSTEM):
+        set_period("trash_days", 7, actor=admin_user)
+        settings.RAGD_STATED, settings.RAGD_TRASH_DAYS = frozenset({"RAGD_TRASH_DAYS"}), 12
+        assert (kept_for("trash_days"), find_period("trash_days").source) == (12, ENVIRONMENT)
+        with pytest.raises(ServiceError) as refused:
+            set_period("trash_days", 5, actor=admin_user)
+    assert (refused.value.status, RetentionSetting.objects.get().value) == (409, 7)
+
+
+@pytest.mark.parametrize("value", [-1, 36_501])
+def test_a_number_out_of_bounds_is_refused(value: int, settings: Any, admin_user: User) -> None:
+    state_nothing(settings)
+    with using_access(SYSTEM), pytest.raises(InvalidInput) as refused:
+        set_period("runs_days", value, actor=admin_user)
+    assert refused.value.field == "value" and not RetentionSetting.objects.exists()
+
+
+def test_who_does_not_administer_everything_sets_nothing(settings: Any, admin_user: User) -> None:
+    state_nothing(settings)
+    curator = Access(everywhere=GIVEN["curator"], collections={1: GIVEN["administrator"]})
+    with using_access(curator), pytest.raises(Forbidden):
+        set_period("runs_days", 1, actor=admin_user)
+    assert not RetentionSetting.objects.exists()
 
 
 def test_everything_is_checked_once_a_day(notes: Collection, django_capture_on_commit_callbacks: Any) -> None:

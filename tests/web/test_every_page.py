@@ -104,6 +104,8 @@ def filled_addresses(run: Any) -> list[str]:
     return [
         *plain_addresses(),
         *NATURE,
+        "/settings/retention/?count=on",
+        "/settings/retention/runs_days/",
         f"/runs/{run.pk}/",
         f"/runs/{run.pk}/ranking/",
         f"/runs/{run.pk}/trace/",

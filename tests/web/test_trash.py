@@ -27,8 +27,8 @@ from collections_app.services.chunks.chunk_edits import edit_chunk
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from collections_app.services.documents.trash import restore_documents, trash_documents
 from collections_app.services.indexing import ingestion
-from collections_app.services.worker.maintenance import sweep
 from evaluation_app.erasure.documents import erase_document
+from evaluation_app.runs.retention import apply_retention
 from tests.parsing.builders import make_pdf
 from tests.web.pages import attribute, has, is_empty, texts, toasts, tones, tree
 
@@ -143,7 +143,7 @@ def test_nobody_finds_what_is_in_the_trash(
 def test_the_trash_forgets_by_time_and_by_erasure(nature: Collection, settings: Any) -> None:
     trash_documents(nature, ["whales.md", "paper.pdf"])
     TrashedDocument.objects.filter(doc_id="paper.pdf").update(deleted_at=timezone.now() - timedelta(days=31))
-    assert sweep()["trash"] == 1
+    assert apply_retention().report["trash"] == 1
     assert list(TrashedDocument.objects.values_list("doc_id", flat=True)) == ["whales.md"]
     assert not TrashedFile.objects.exists()
     erase_document(nature, "whales.md")

@@ -1,21 +1,26 @@
-"""How long what a collection has outlived is kept: earlier revisions, deleted documents, and stored runs."""
+"""How long data is kept, of a collection and of the server; earlier revisions and deleted documents go by it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.models import Collection, StoredPage
+from collections_app.access_context import elevated
+from collections_app.domain.permissions import Permission
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, RetentionSetting, StateChange, StoredPage
+from collections_app.models.library import name_actor
+from collections_app.retention_periods import ENVIRONMENT, PERIODS, KeptFor, find_period, kept_for, stored
+from collections_app.services.governance import audit
 from collections_app.services.indexing.page_layouts import drop_unused_pages
 from collections_app.services.indexing.state_changes import forget_deleted
 from ragd.errors import InvalidInput
-from ragd.store.store import execute
+from ragd.store.store import execute, fetch_all
 
-LIMITS = {"revisions": 1_000, "runs_days": 36_500, "deleted_days": 36_500}
+LIMITS = {period.key: period.most for period in PERIODS.values() if period.of_collection}
 BATCH = 500
 
 # the oldest first: an earlier revision may need a later one to be read
@@ -25,6 +30,17 @@ DELETE FROM document_revisions WHERE id IN (
     JOIN documents d ON d.collection_id = r.collection_id AND d.doc_id = r.doc_id
     WHERE r.collection_id = %(collection)s AND r.revision < d.revision - %(kept)s
     ORDER BY r.revision, r.id LIMIT %(batch)s)
+"""
+COUNT_OLD_REVISIONS = """
+SELECT count(*) FROM document_revisions r
+JOIN documents d ON d.collection_id = r.collection_id AND d.doc_id = r.doc_id
+JOIN collections c ON c.id = r.collection_id AND c.deleted_at IS NULL
+WHERE r.revision < d.revision - coalesce((c.retention ->> 'revisions')::int, %(kept)s)
+"""
+COUNT_DELETED_DOCUMENTS = """
+SELECT count(*) FROM state_changes s JOIN collections c ON c.id = s.collection_id AND c.deleted_at IS NULL
+WHERE s.kind = %(kind)s AND s.kept IS NOT NULL
+  AND s.made_at < %(now)s - make_interval(days => coalesce((c.retention ->> 'deleted_days')::int, %(days)s))
 """
 
 
@@ -49,12 +65,66 @@ def check_retention(values: Mapping[str, Any] | None) -> dict[str, int]:
 
 def effective_retention(collection: Collection) -> dict[str, int]:
     """What holds for a collection: its own numbers, else the server's."""
-    usual = {
-        "revisions": settings.RAGD_REVISIONS_KEPT,
-        "runs_days": settings.RAGD_RUN_RETENTION_DAYS,
-        "deleted_days": settings.RAGD_DELETED_KEPT_DAYS,
-    }
+    usual = {name: kept_for(name) for name in LIMITS}
     return usual | {name: value for name, value in collection.retention.items() if value is not None}
+
+
+def overriding(key: str) -> dict[str, int]:
+    """Collections with a value of their own for it, by name."""
+    rows = Collection.objects.live().by_name().values_list("name", "retention")
+    return {name: int(retention[key]) for name, retention in rows if retention.get(key) is not None}
+
+
+@transaction.atomic
+def set_period(key: str, value: int | None, *, actor: audit.Actor) -> KeptFor:
+    """Set how long the server keeps one kind of data; None: the default again. Returns what holds now.
+
+    For administrators of all collections. Raises ServiceError: 422 with the field `value`, 409 where the environment
+    states it; KeyError for a key that is not in PERIODS.
+    """
+    before = find_period(key)
+    period = before.period
+    if before.source == ENVIRONMENT:
+        raise ServiceError(
+            f"{period.variable}={before.value} of the environment holds; change the variable, or unset it and start"
+            " again to set it here",
+            type="set_by_environment",
+            status=409,
+        )
+    if value is not None and not 0 <= value <= period.most:
+        raise InvalidInput(
+            f"{period.variable} must be a whole number from 0 to {period.most}, not {value}", field="value"
+        )
+    with elevated(Permission.ADMINISTER):
+        row = RetentionSetting(pk=key, value=before.value if value is None else value, updated_by=name_actor(actor))
+        if value is None:
+            RetentionSetting.objects.filter(pk=key).delete()
+        else:
+            row.save()
+    stored.forget()
+    transaction.on_commit(stored.forget, robust=True)
+    after = find_period(key)
+    if after.value != before.value or after.source != before.source:
+        audit.record(
+            actor,
+            [row],
+            audit.CHANGE,
+            f"{period.unit} that are kept" + (": the default again" if value is None else ""),
+            before={"value": before.value, "source": before.source},
+            after={"value": after.value, "source": after.source},
+        )
+    return after
+
+
+def count_old_revisions(kept: int) -> int:
+    """How many `drop_old_revisions` would remove if the server kept so many."""
+    return int(fetch_all(connection, COUNT_OLD_REVISIONS, {"kept": kept})[0][0])
+
+
+def count_deleted_documents(days: int) -> int:
+    """How many `drop_deleted_documents` would give up if the server kept them so long."""
+    values = {"now": timezone.now(), "kind": StateChange.Kind.DELETED.value, "days": days}
+    return int(fetch_all(connection, COUNT_DELETED_DOCUMENTS, values)[0][0])
 
 
 def drop_old_revisions() -> int:

@@ -1,4 +1,4 @@
-"""The trash: documents that people delete are kept for RAGD_TRASH_DAYS, apart from all that is searched or listed.
+"""The trash: documents that people delete are kept for some days, apart from all that is searched or listed.
 
 A document goes there as rows of tables of its own and is deleted as any other; restoring it ingests its text again
 under the same ID, with its earlier revisions, manual edits, vectors, original and access list.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from collections_app.access_context import elevated, require
 from collections_app.domain.permissions import Permission
@@ -20,6 +20,7 @@ from collections_app.errors import ServiceError, describe
 from collections_app.models import Chunk, Collection, Document, TrashedDocument
 from collections_app.models.library import name_actor
 from collections_app.policies import policy_for
+from collections_app.retention_periods import kept_for
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.documents import delete_documents, draft_of
 from collections_app.services.governance import audit
@@ -97,10 +98,10 @@ DROP = (
 
 def trash_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> dict[str, int]:
     """Delete documents, with what was attached to them, and keep them in the trash; what went, counted, as
-    `delete_documents` counts it. Without days in RAGD_TRASH_DAYS they are deleted for good."""
+    `delete_documents` counts it. Where they are kept for 0 days they are deleted for good."""
     require(Permission.WRITE, collection.pk)
     names = list(doc_ids)
-    if not settings.RAGD_TRASH_DAYS:
+    if not kept_for("trash_days"):
         return delete_documents(collection, names, actor=actor)
     with transaction.atomic():
         named: list[str] = []
@@ -204,9 +205,14 @@ def empty_trash(collection: Collection, ids: Sequence[int] | None = None, *, act
     return len(doomed)
 
 
+def expired_trash(now: datetime, days: int) -> QuerySet[TrashedDocument]:
+    """What has been in the trash for longer."""
+    return TrashedDocument.objects.filter(deleted_at__lt=now - timedelta(days=days))
+
+
 def expire_trash(now: datetime) -> int:
-    """Delete what has been in the trash for RAGD_TRASH_DAYS; returns how many documents."""
-    old = TrashedDocument.objects.filter(deleted_at__lt=now - timedelta(days=settings.RAGD_TRASH_DAYS))
+    """Delete what has been in the trash for longer than it is kept; returns how many documents."""
+    old = expired_trash(now, kept_for("trash_days"))
     gone = 0
     while ids := list(old.values_list("pk", flat=True)[:SWEPT_AT_ONCE]):
         with transaction.atomic():

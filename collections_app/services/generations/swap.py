@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import cast
 
-from django.conf import settings
 from django.db import OperationalError, connection, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
@@ -16,6 +16,7 @@ from collections_app.access_context import system_access
 from collections_app.models import Collection, Generation, GenerationDocument
 from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import policy_for
+from collections_app.retention_periods import kept_for
 from collections_app.services.indexing.state_changes import record_serving
 from collections_app.services.indexing.stored_documents import note_all_applied
 from ragd.errors import UnknownCollection
@@ -154,12 +155,15 @@ def forget(rows: Iterable[Generation]) -> int:
     return Generation.objects.filter(pk__in=ids).update(state=State.DROPPED, automatic=False)
 
 
+def expired_retired(now: datetime, days: int) -> QuerySet[Generation]:
+    """Retired generations that nobody is bringing back, older than this."""
+    old = Generation.objects.filter(state=State.RETIRED, retired_at__lt=now - timedelta(days=days))
+    return old.exclude(jobs__state__in=ACTIVE_STATES)
+
+
 def expire_retired(now: datetime) -> int:
-    """Give up retired generations older than RAGD_GENERATION_KEEP_DAYS that nobody is bringing back."""
-    old = Generation.objects.filter(
-        state=State.RETIRED, retired_at__lt=now - timedelta(days=settings.RAGD_GENERATION_KEEP_DAYS)
-    )
-    return forget(old.exclude(jobs__state__in=ACTIVE_STATES))
+    """Give up retired generations that are older than they are kept; `drop_leftovers` removes their tables."""
+    return forget(expired_retired(now, kept_for("index_version_days")))
 
 
 def drop_leftovers() -> int:

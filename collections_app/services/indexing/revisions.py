@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import Value
 from django.db.models.functions import Substr
@@ -20,6 +19,7 @@ from django.db.models.functions import Substr
 from collections_app.domain.overlays import MARK
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, StoredPage
+from collections_app.retention_periods import kept_for
 from collections_app.services.indexing.stored_documents import (
     UNSTATED,
     Cause,
@@ -104,7 +104,7 @@ class RevisionChunk:
 def revisions_kept(collection: Collection) -> int:
     """How many earlier revisions of each document are kept."""
     explicit = collection.retention.get("revisions")
-    return int(settings.RAGD_REVISIONS_KEPT if explicit is None else explicit)
+    return kept_for("revisions") if explicit is None else int(explicit)
 
 
 def keep_revision(

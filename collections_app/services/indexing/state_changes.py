@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import connection
 
 from collections_app.domain.overlays import MARK
 from collections_app.models import Collection, Document, DocumentRevision, StateChange
 from collections_app.models.library import Actor, name_actor
+from collections_app.retention_periods import kept_for
 from collections_app.services.indexing.revisions import DROP, keep_sql
 from ragd.store.store import execute
 
@@ -33,7 +33,7 @@ FROM documents d WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(
 def deleted_kept_days(collection: Collection) -> int:
     """For how many days the content of deleted documents is kept; 0: it goes with them."""
     explicit = collection.retention.get("deleted_days")
-    return int(settings.RAGD_DELETED_KEPT_DAYS if explicit is None else explicit)
+    return kept_for("deleted_days") if explicit is None else int(explicit)
 
 
 def record_switches(collection: Collection, documents: Iterable[Document], kind: str, actor: Actor) -> None:

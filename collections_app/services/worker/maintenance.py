@@ -27,10 +27,9 @@ from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.connectors.runs import sweep_connectors
 from collections_app.services.documents.scans import drop_unused_recognition
-from collections_app.services.documents.trash import expire_trash
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.list_weights import submit_due_measurements
-from collections_app.services.generations.swap import drop_leftovers, expire_retired
+from collections_app.services.generations.swap import drop_leftovers
 from collections_app.services.governance.limits import forget_counts
 from collections_app.services.history.past_indexes import drop_past_indexes
 from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
@@ -74,10 +73,9 @@ def sweep() -> dict[str, int]:
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "weights": submit_due_measurements(),
-            "generations": tidy_generations(now),
+            "generations": tidy_generations(),
             "past_indexes": drop_past_indexes(now),
             "uploads": drop_orphan_uploads(now),
-            "trash": expire_trash(now),
             "batches": close_abandoned_batches(now),
             "kept_vectors": drop_orphaned_checkpoints(now),
             "recognized_pages": drop_unused_recognition(),
@@ -118,11 +116,10 @@ def _is_loading(collection_id: int, now: datetime) -> bool:
     return Document.objects.filter(collection_id=collection_id, updated_at__gt=now - QUIET_FOR).exists()
 
 
-def tidy_generations(now: datetime) -> int:
-    """End what lost its job, give up what was retired long ago, and remove what nobody needs; returns tables gone."""
+def tidy_generations() -> int:
+    """End what lost its job, and remove what nobody needs; returns tables gone."""
     for collection_id in Generation.objects.filter(state="building").values_list("collection_id", flat=True):
         settle_generations(collection_id)
-    expire_retired(now)
     return drop_leftovers()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.db import connection
 from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
@@ -17,6 +16,7 @@ from collections_app.domain.model_presets import EMBEDDINGS
 from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
+from collections_app.retention_periods import kept_for
 from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import embedding_models
 from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, TagsField
@@ -188,13 +188,13 @@ class CollectionSettingsForm(forms.Form):
 
     def suggest_retention(self) -> None:
         """Show what holds when a field stays empty."""
-        days = settings.RAGD_RUN_RETENTION_DAYS
+        days = kept_for("runs_days")
         for name, default, zero in (
-            ("revisions", settings.RAGD_REVISIONS_KEPT, gettext("0 keeps none.")),
+            ("revisions", kept_for("revisions"), gettext("0 keeps none.")),
             ("runs_days", days or gettext("unlimited"), gettext("0 is unlimited.")),
             (
                 "deleted_days",
-                settings.RAGD_DELETED_KEPT_DAYS,
+                kept_for("deleted_days"),
                 gettext("Needed to search as of a time before a deletion."),
             ),
         ):

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.domain.formats import MEGABYTE
+from collections_app.retention_periods import kept_for
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ ATTACH = "ALTER TABLE spans ATTACH PARTITION {name} FOR VALUES FROM ('{lower}') 
 DETACH = "ALTER TABLE spans DETACH PARTITION {name}"
 DROP = "DROP TABLE IF EXISTS {name}"
 COUNT = "SELECT count(*) FROM {name}"
+COUNT_IN_DEFAULT = "SELECT count(*) FROM spans_default WHERE started_at < %(before)s"
 LOCK_DEFAULT = "LOCK TABLE spans_default IN ACCESS EXCLUSIVE MODE"
 MOVE = """
 WITH gone AS (DELETE FROM spans_default WHERE started_at >= '{lower}' AND started_at < '{upper}' RETURNING *)
@@ -119,12 +120,12 @@ def list_partitions() -> list[Partition]:
 def maintain(now: datetime | None = None, *, keep_days: int | None = None, max_mb: int | None = None) -> Maintenance:
     """One round: partitions made ahead, the default one emptied into them, large ones ended, old ones dropped.
 
-    keep_days, max_mb: RAGD_SPAN_RETENTION_DAYS and RAGD_SPAN_MAX_MB unless stated; 0 is no limit. Must run outside a
-    transaction. Of two rounds at the same time one does nothing. What the store is too busy for waits for the next.
+    keep_days, max_mb: the server's numbers unless stated; 0 is no limit. Must run outside a transaction. Of two rounds
+    at the same time one does nothing. What the store is too busy for waits for the next.
     """
     moment = now or timezone.now()
-    days = settings.RAGD_SPAN_RETENTION_DAYS if keep_days is None else keep_days
-    limit = (settings.RAGD_SPAN_MAX_MB if max_mb is None else max_mb) * MEGABYTE
+    days = kept_for("span_days") if keep_days is None else keep_days
+    limit = (kept_for("span_mb") if max_mb is None else max_mb) * MEGABYTE
     with session_lock(whole(LockSpace.SPAN_PARTITIONS)) as mine:
         if not mine:
             return Maintenance()
@@ -195,18 +196,35 @@ def drop_old(now: datetime, keep_days: int, limit_bytes: int) -> tuple[int, int]
 
     What is not over yet stays. Returns (partitions, spans) that went; either limit may be 0 for none.
     """
+    dropped = spans = 0
+    for each in expired_partitions(now, keep_days, limit_bytes):
+        if (count := _drop(each)) is None:
+            break
+        dropped, spans = dropped + 1, spans + count
+    return dropped, spans
+
+
+def expired_partitions(now: datetime, keep_days: int, limit_bytes: int) -> list[Partition]:
+    """Those that `drop_old` drops, the oldest first."""
     partitions = list_partitions()
     total = sum(each.bytes for each in partitions)
     before = now - timedelta(days=keep_days) if keep_days else LONG_AGO
-    dropped = spans = 0
+    expired = []
     for each in partitions:
         if each.upper is None or each.upper > now:
             continue
         if each.upper <= before or (limit_bytes and total > limit_bytes):
-            if (count := _drop(each)) is None:
-                break
-            total, dropped, spans = total - each.bytes, dropped + 1, spans + count
-    return dropped, spans
+            expired.append(each)
+            total -= each.bytes
+    return expired
+
+
+def count_expired(now: datetime, keep_days: int, max_mb: int) -> int:
+    """How many spans a round would delete with these limits; either may be 0 for none."""
+    parts = expired_partitions(now, keep_days, max_mb * MEGABYTE)
+    count = sum(int(_rows(COUNT.format(name=each.name))[0][0]) for each in parts)
+    before = now - timedelta(days=keep_days) if keep_days else LONG_AGO
+    return count + int(_rows(COUNT_IN_DEFAULT, {"before": before})[0][0])
 
 
 def delete_from_default(before: datetime, *, batch: int = BATCH) -> int:

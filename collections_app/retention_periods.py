@@ -1,0 +1,107 @@
+"""How long each kind of data is kept. What the environment states goes first, then what an administrator set on the
+page *Retention*, else the default.
+
+A change holds at once in the process that saved it, and within REFRESH_S in every other one; whatever deletes by it
+reads the rows again first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from collections_app.models import RetentionSetting
+
+REFRESH_S = 2.0
+ENVIRONMENT, DATABASE, DEFAULT = "environment", "database", "default"
+DAYS, REVISIONS, MEGABYTES = "days", "revisions", "MB"
+DAYS_MAX, REVISIONS_MAX, MEGABYTES_MAX = 36_500, 1_000, 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How long, or how much, is kept of one kind of data.
+
+    key: its name, in collections (`retention`) and in settings. variable: of the environment. unit: DAYS, REVISIONS or
+    MEGABYTES. most: the largest value. of_collection: whether a collection may have a value of its own. report: the
+    entry of a retention operation's report that counts what went.
+    """
+
+    key: str
+    variable: str
+    report: str
+    unit: str = DAYS
+    most: int = DAYS_MAX
+    of_collection: bool = False
+
+
+PERIODS = {
+    period.key: period
+    for period in (
+        Period("runs_days", "RAGD_RUN_RETENTION_DAYS", "runs", of_collection=True),
+        Period("span_days", "RAGD_SPAN_RETENTION_DAYS", "spans"),
+        Period("span_mb", "RAGD_SPAN_MAX_MB", "spans", MEGABYTES, MEGABYTES_MAX),
+        Period("evaluation_days", "RAGD_EVALUATION_RETENTION_DAYS", "evaluation_runs"),
+        Period("trash_days", "RAGD_TRASH_DAYS", "trash"),
+        Period("revisions", "RAGD_REVISIONS_KEPT", "revisions", REVISIONS, REVISIONS_MAX, of_collection=True),
+        Period("deleted_days", "RAGD_DELETED_KEPT_DAYS", "deleted_documents", of_collection=True),
+        Period("index_version_days", "RAGD_GENERATION_KEEP_DAYS", "index_versions"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFor:
+    """What holds for a kind of data. source: ENVIRONMENT, DATABASE or DEFAULT. default: what holds where nothing is set
+    here. updated_by: "" unless DATABASE."""
+
+    period: Period
+    value: int
+    source: str
+    default: int
+    updated_by: str = ""
+
+
+class StoredPeriods:
+    """The rows of RetentionSetting as this process last read them: at most REFRESH_S seconds old."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[int, str]] = {}
+        self._read_at: float | None = None
+
+    def find(self, key: str) -> tuple[int, str] | None:
+        """(value, who set it), or None."""
+        if self._read_at is None or time.monotonic() - self._read_at > REFRESH_S:
+            rows = RetentionSetting.objects.values_list("key", "value", "updated_by")
+            self._rows = {name: (value, by) for name, value, by in rows}
+            self._read_at = time.monotonic()
+        return self._rows.get(key)
+
+    def forget(self) -> None:
+        """The next question reads them."""
+        self._read_at = None
+
+
+stored = StoredPeriods()
+
+
+def kept_for(key: str) -> int:
+    """The server's value: days, revisions or MB."""
+    return find_period(key).value
+
+
+def find_period(key: str) -> KeptFor:
+    """What holds for one kind of data. Raises KeyError for a key that is not in PERIODS."""
+    period = PERIODS[key]
+    value = int(getattr(settings, period.variable))  # that of the environment, or the default of the variable
+    if is_stated(period):
+        return KeptFor(period, value, ENVIRONMENT, value)
+    row = stored.find(key)
+    return KeptFor(period, value, DEFAULT, value) if row is None else KeptFor(period, row[0], DATABASE, value, row[1])
+
+
+def is_stated(period: Period) -> bool:
+    """Whether the environment states it."""
+    return period.variable in settings.RAGD_STATED
