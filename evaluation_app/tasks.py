@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from evaluation_app.alerts.webhooks import DELIVER, deliver_due
 from evaluation_app.bake_offs.lifecycle import RUN_BAKE_OFF, process_bake_off
 from evaluation_app.conformance import RUN_CONFORMANCE, complete_run
 from evaluation_app.history.requests import BISECT, complete_bisection
@@ -34,3 +35,8 @@ def run_bake_off(bake_off_id: str) -> None:
 @shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def score_live_traffic() -> None:
     score_samples()
+
+
+@shared_task(name=DELIVER, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def deliver_webhooks() -> None:
+    deliver_due()

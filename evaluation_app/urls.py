@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic.base import RedirectView
 
+from evaluation_app.alerts import pages as alerts
 from evaluation_app.analysis.comparison import pages as comparison
 from evaluation_app.analysis.diagnosis import pages as diagnosis
 from evaluation_app.analysis.sweeps import pages as sweeps
@@ -46,6 +47,15 @@ urlpatterns = [
     path("operations/prices/", model_prices.prices_page, name="prices"),
     path("operations/upkeep/", home.upkeep, name="upkeep"),
     path("operations/leak-probe/", leak_probe.leak_probe, name="leak-probe"),
+    path("alerts/", alerts.alerts, name="alerts"),
+    path("alerts/rules/new/<str:kind>/", alerts.new_rule, name="new-alert-rule"),
+    path("alerts/rules/<int:pk>/", alerts.edit_rule, name="alert-rule"),
+    path("alerts/rules/<int:pk>/delete/", alerts.remove_rule, name="delete-alert-rule"),
+    path("alerts/webhooks/new/", alerts.new_webhook, name="new-webhook"),
+    path("alerts/webhooks/<int:pk>/", alerts.edit_webhook, name="webhook"),
+    path("alerts/webhooks/<int:pk>/test/", alerts.test_webhook, name="test-webhook"),
+    path("alerts/webhooks/<int:pk>/delete/", alerts.remove_webhook, name="delete-webhook"),
+    path("alerts/deliveries/<uuid:pk>/again/", alerts.deliver_again, name="deliver-again"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
     path("guide/", guide.change_guide, name="guide"),

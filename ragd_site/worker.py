@@ -39,6 +39,8 @@ django.setup()  # before the models are imported
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
 from collections_app.services.worker.maintenance import sweep
 from collections_app.work.leases import forgive_host
+from evaluation_app.alerts.evaluation import evaluate_alerts
+from evaluation_app.alerts.webhooks import deliver_soon
 from evaluation_app.bake_offs.lifecycle import sweep_bake_offs
 from evaluation_app.conformance import sweep_conformance
 from evaluation_app.models import ConformanceResult
@@ -62,6 +64,7 @@ warnings.simplefilter("ignore", SecurityWarning)
 SWEEP_EVERY_S = 15.0  # at most; never longer than a lease
 RETAIN_EVERY_S = 3600.0
 ROLL_UP_EVERY_S = 300.0
+ALERT_EVERY_S = 60.0
 ALIVE_WITHIN_S = 60
 WATCH_EVERY_S = 1.0
 POOL_LOST = 71  # the exit status of a worker that lost a process
@@ -154,14 +157,17 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 
 
 def sweep_until_stopped() -> None:
-    """Every 15 s (or lease, where that is shorter) send lost jobs again, every 5 minutes add spans up, every hour
-    delete what is past its retention. A fault is tried again.
+    """Every 15 s (or lease, where that is shorter) send lost jobs again, every minute measure the alert rules,
+    every 5 minutes add spans up, every hour delete what is past its retention. A fault is tried again.
     """
     sweep_every_s = min(SWEEP_EVERY_S, settings.RAGD_JOB_LEASE_S)
-    retain_at = roll_up_at = time.monotonic()
+    retain_at = roll_up_at = alert_at = time.monotonic()
     while not stopping.is_set():
         try:
             sweep_jobs()
+            if time.monotonic() >= alert_at:
+                alert_at = time.monotonic() + ALERT_EVERY_S
+                evaluate_alerts()
             if time.monotonic() >= retain_at:
                 retain_at = time.monotonic() + RETAIN_EVERY_S
                 apply_retention()
@@ -183,6 +189,7 @@ def sweep_jobs() -> None:
     sweep_conformance()
     sweep_bake_offs()
     send_samples()
+    deliver_soon()
 
 
 def apply_retention() -> None:

@@ -42,8 +42,8 @@ ORDER: dict[str, str] = {
     ),
     "evaluation_app": (
         "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis"
-        " conformance pages reviews gaps curation history leak_probe transfer_parts erasure commands templatetags tasks"
-        " api mcp_tools admin urls"
+        " conformance pages alerts reviews gaps curation history leak_probe transfer_parts erasure commands"
+        " templatetags tasks api mcp_tools admin urls"
         " management apps"
     ),
     "evaluation_app.spans": "store search evidence exports",

@@ -58,6 +58,7 @@ HELP = {
     "evaluation:conversations": "traces",
     "evaluation:trace-list": "traces",
     "evaluation:spans": "span-store",
+    "evaluation:alerts": "alerts",
     "evaluation:operations": "operations",
     "evaluation:upkeep": "operations",
     "evaluation:retention": "operations",

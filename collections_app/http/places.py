@@ -183,6 +183,8 @@ PLACES = (
             Page("evaluation:conversations", gettext_noop("Conversations"), "ask", reads, "sessions threads feedback"),
             Page("evaluation:trace-list", gettext_noop("Traces"), "traces", reads, "telemetry", starts=("/traces/",)),
             Page("evaluation:spans", gettext_noop("Spans"), "traces", reads, "telemetry attributes"),
+            Page("evaluation:alerts", gettext_noop("Alerts"), "alert", administers,
+                 "alarms rules thresholds webhooks notifications"),
             Page("evaluation:operations", gettext_noop("Operations"), "operations", administers,
                  "workers queue jobs storage"),
         ),

@@ -43,6 +43,8 @@ class Connector(models.Model):
     succeeded. waits: the last sync would delete so much that a person has to decide.
     """
 
+    encrypted_fields = ("secret",)
+
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="connectors")
     kind = models.CharField(max_length=32)

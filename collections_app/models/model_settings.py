@@ -20,6 +20,8 @@ class ModelSetting(models.Model):
     names another.
     """
 
+    encrypted_fields = ("secret",)
+
     id = models.BigAutoField(primary_key=True)
     name = models.CharField(max_length=100, unique=True)
     purpose = models.CharField(max_length=16, choices=list(PURPOSES.items()))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection, transaction
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -24,6 +24,7 @@ from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.connectors.records import count_states
 from evaluation_app.metrics.instruments import prometheus_name
 from evaluation_app.metrics.quality import quality_scores
+from evaluation_app.models import Alert, AlertRule
 from ragd.store.store import execute
 from ragd.telemetry import metrics
 
@@ -43,7 +44,7 @@ def read_metrics() -> bytes:
 
 
 class DatabaseCollector:
-    """Jobs by state, the queue by lane, its oldest job, live workers; the scores of the newest evaluations."""
+    """Jobs by state, the queue by lane, its oldest job, live workers, firing alerts, evaluation scores."""
 
     def describe(self) -> list[GaugeMetricFamily]:
         return []  # nothing is read before the first scrape
@@ -51,7 +52,11 @@ class DatabaseCollector:
     def collect(self) -> Iterable[GaugeMetricFamily]:
         with transaction.atomic():
             execute(connection, READ_BRIEFLY)
-            return [*_queue_gauges(), _family(metrics.EVALUATION_SCORE, quality_scores())]
+            return [
+                *_queue_gauges(),
+                _family(metrics.ALERTS, _firing()),
+                _family(metrics.EVALUATION_SCORE, quality_scores()),
+            ]
 
 
 def _queue_gauges() -> list[GaugeMetricFamily]:
@@ -68,6 +73,13 @@ def _queue_gauges() -> list[GaugeMetricFamily]:
         _family(metrics.WORKERS, [((), workers)]),
         _family(metrics.SOURCES, (((state,), total) for state, total in count_states().items())),
     ]
+
+
+def _firing() -> Rows:
+    """Every enabled rule has a series, so that an alert that is resolved falls to 0."""
+    firing = Count("alerts", filter=Q(alerts__state=Alert.State.FIRING))
+    rules = AlertRule.objects.filter(is_enabled=True).order_by("kind").values_list("kind").annotate(total=firing)
+    return [((kind,), total) for kind, total in rules]
 
 
 def _family(metric: metrics.Metric, rows: Rows) -> GaugeMetricFamily:

@@ -1,5 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
+from evaluation_app.models.alerts import Alert, AlertRule, Webhook, WebhookDelivery
 from evaluation_app.models.bake_offs import BakeOff
 from evaluation_app.models.bisections import StoredBisection
 from evaluation_app.models.comparisons import RunComparison, TriedFix
@@ -11,6 +12,8 @@ from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgem
 from evaluation_app.models.spans import Span, SpanRollup, SpanSender, SpanWriter
 
 __all__ = [
+    "Alert",
+    "AlertRule",
     "BakeOff",
     "BoardCard",
     "ConformanceResult",
@@ -34,4 +37,6 @@ __all__ = [
     "StoredBisection",
     "Sweep",
     "TriedFix",
+    "Webhook",
+    "WebhookDelivery",
 ]

@@ -40,6 +40,7 @@ LANE = "lane"
 STAGE = "ragd.stage"
 STATUS = "ragd.status"
 SIGNAL = "signal"
+RULE = "rule"
 GOLDEN_SET = "ragd.golden_set"
 MEASURE = "ragd.measure"
 OVERFLOW = "otel.metric.overflow"  # the value of every label of the one series that takes what is too many
@@ -124,6 +125,7 @@ QUEUE_DEPTH = _gauge("ragd.queue.depth", "{job}", "Queued jobs", LANE)
 QUEUE_OLDEST = _gauge("ragd.queue.oldest", "s", "Age of the oldest queued job, in seconds")
 SOURCES = _gauge("ragd.sources", "{source}", "Sources by state of their last sync", STATE)
 WORKERS = _gauge("ragd.workers", "{worker}", "Workers with a recent heartbeat")
+ALERTS = _gauge("ragd.alerts", "{alert}", "Firing alerts by rule", RULE)
 EVALUATION_SCORE = _gauge(
     "ragd.evaluation.score", "1", "Mean of a headline metric in the newest finished evaluation of what serves",
     names.COLLECTION, GOLDEN_SET, MEASURE,

@@ -186,6 +186,20 @@ RULES: dict[str, Rule] = {
     "evaluation:feedback": Rule(ASK, ASK),
     # of the server
     "evaluation:operations": OF_SERVER,
+    **dict.fromkeys(
+        (
+            "evaluation:alerts",
+            "evaluation:new-alert-rule",
+            "evaluation:alert-rule",
+            "evaluation:delete-alert-rule",
+            "evaluation:new-webhook",
+            "evaluation:webhook",
+            "evaluation:test-webhook",
+            "evaluation:delete-webhook",
+            "evaluation:deliver-again",
+        ),
+        OF_SERVER,
+    ),
     "evaluation:retry-failed": OF_SERVER,
     "evaluation:upkeep": OF_SERVER,
     "evaluation:retention": OF_SERVER,

@@ -69,6 +69,7 @@ OF_DOCUMENT = Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed(
 EVALUATED = Policy(named("read"), named("evaluate"))
 DOCUMENT_ROWS = f"{allowed('administer')} OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
 RUN_DOCUMENTS = "documents_of_run(retrieved_ids, lists)"
+OF_SERVER = "(SELECT ragd_all('administer'))"
 OWN_ENTRY = "user_id = (SELECT (ragd_access() ->> 'user')::integer)"
 # of a run that searched more than one collection, the others
 OTHER_KEYS = "documents_of_keys(o.value -> 'keys')"
@@ -209,10 +210,12 @@ POLICIES: dict[str, Policy] = {
     ),
     "personal_settings": Policy(OWN_ENTRY, OWN_ENTRY),
     "usage_counts": NOBODY,
-    "reports": Policy("(SELECT ragd_all('administer'))"),
+    "reports": Policy(OF_SERVER),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
-    **dict.fromkeys(("audit_events", "audit_links"), Policy("(SELECT ragd_all('administer'))")),
+    **dict.fromkeys(("audit_events", "audit_links"), Policy(OF_SERVER)),
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
+    "alert_rules": Policy(f"{allowed('administer')} OR {OF_SERVER}", "true"),
+    **dict.fromkeys(("alerts", "webhooks", "webhook_deliveries"), Policy(OF_SERVER, "true")),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.

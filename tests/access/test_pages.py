@@ -21,7 +21,9 @@ NAMESPACES = ("collections", "retrieval", "evaluation")
 # of the server: their argument names nothing of a collection
 OF_SERVER = {
     "collections:model-edit", "collections:model-delete", "collections:model-test", "collections:audit-event",
-    "collections:key-rotate", "collections:key-revoke", "collections:help-page",
+    "collections:key-rotate", "collections:key-revoke", "collections:help-page", "evaluation:new-alert-rule",
+    "evaluation:alert-rule", "evaluation:delete-alert-rule", "evaluation:webhook", "evaluation:test-webhook",
+    "evaluation:delete-webhook", "evaluation:deliver-again",
 }  # fmt: skip
 # what they show was not made, or cannot be made without more than a database
 NOTHING_TO_SHOW = {

@@ -103,6 +103,6 @@ def test_navigation_tabs_and_settings_are_those_of_the_reader() -> None:
     assert rails["viewer"] == ["Knowledge", "Quality", "Monitor", "Settings"]
     assert rails["asker"] == rails["root"] == ["Chat", "Knowledge", "Quality", "Monitor", "Settings"]
     tabs = {name: texts(house.client(name).get("/runs/"), ".tabs a") for name in ("viewer", "root")}
-    assert tabs["root"] == [*tabs["viewer"], "Operations"]
+    assert tabs["root"] == [*tabs["viewer"], "Alerts", "Operations"]
     assert texts(house.client("viewer").get("/traces/spans/"), ".tabs [aria-current]") == ["Spans"]
     assert texts(house.client("viewer").get("/settings/"), ".setting-cards strong")[0] == "Models"

@@ -142,6 +142,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/traces/spans/",
         "/traces/spans/?kind=LLM&where=latency_ms+%3E+0",
         "/operations/",
+        "/alerts/",
         "/operations/upkeep/",
         "/settings/",
         "/settings/appearance/",

@@ -38,6 +38,7 @@ class Asked:
     path: str
     headers: dict[str, str]  # names in lower case
     at_s: float  # time.monotonic()
+    body: bytes = b""
 
 
 class WebServer:
@@ -93,13 +94,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        page = self.site.enter(Asked(self.path, headers, time.monotonic()))
+        body = self.rfile.read(int(headers.get("content-length", 0)))
+        page = self.site.enter(Asked(self.path, headers, time.monotonic(), body))
         try:
             page.before()
             with suppress(OSError):  # the client may have had enough
                 self._send(page, headers)
         finally:
             self.site.leave()
+
+    do_POST = do_GET
 
     def _send(self, page: Page, headers: dict[str, str]) -> None:
         etag = page.headers.get("ETag", "")

@@ -84,16 +84,20 @@ def last_probe(collection: Collection) -> StoredProbe | None:
     return StoredProbe.objects.filter(collection=collection, generation=collection.generation).first()
 
 
-def collections_with_low_recall() -> list[tuple[Collection, StoredProbe]]:
-    """Live collections whose newest probe of what serves is under RAGD_RECALL_WARNING, by name; one query."""
+def serving_probes() -> list[StoredProbe]:
+    """The newest probe of what serves of each live collection, by name; with `collection`. One query."""
     newest = (
         StoredProbe.objects.filter(collection__deleted_at__isnull=True, generation=F("collection__generation"))
         .select_related("collection")
         .order_by("collection_id", "-created_at", "-id")
         .distinct("collection_id")
     )
-    low = [probe for probe in newest if probe.is_low(settings.RAGD_RECALL_WARNING)]
-    return sorted(((probe.collection, probe) for probe in low), key=lambda pair: pair[0].name)
+    return sorted(newest, key=lambda probe: probe.collection.name)
+
+
+def collections_with_low_recall() -> list[tuple[Collection, StoredProbe]]:
+    """Live collections whose newest probe of what serves is under RAGD_RECALL_WARNING, by name; one query."""
+    return [(probe.collection, probe) for probe in serving_probes() if probe.is_low(settings.RAGD_RECALL_WARNING)]
 
 
 def recall_warning(probe: StoredProbe | None) -> str:

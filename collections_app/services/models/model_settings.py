@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.apps import apps
 from django.db import transaction
+from django.db.models import Model
 
 from collections_app.domain.audit_digests import differing
 from collections_app.domain.identity import UNSEEN
@@ -17,7 +19,7 @@ from collections_app.errors import ServiceError
 from collections_app.fetching.addresses import METADATA_HOSTS
 from collections_app.model_endpoints.endpoints import ModelEndpoint, read_setting, stored
 from collections_app.model_endpoints.secrets import encrypt, renew
-from collections_app.models import Collection, Connector, Generation, ModelSetting
+from collections_app.models import Collection, Generation, ModelSetting
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.stores import LOCAL_MODELS, RESERVED_NAMES
@@ -131,18 +133,19 @@ def delete_setting(row: ModelSetting, *, actor: audit.Actor) -> None:
 
 @transaction.atomic
 def renew_secrets(*, actor: audit.Actor) -> int:
-    """Encrypt every key of models and sources under the present SECRET_KEY, so that earlier ones can be forgotten;
-    returns how many.
+    """Encrypt every stored secret, of all models with `encrypted_fields`, under the present SECRET_KEY, so that earlier
+    ones can be forgotten; returns how many.
 
     Raises UnreadableSecretError, and changes nothing then.
     """
-    settings = list(ModelSetting.objects.select_for_update().exclude(secret=""))
-    connectors = list(Connector.objects.select_for_update().exclude(secret=""))
-    secrets: list[ModelSetting | Connector] = [*settings, *connectors]
-    for row in secrets:
-        row.secret = renew(row.secret)
-    ModelSetting.objects.bulk_update(settings, ["secret"])
-    Connector.objects.bulk_update(connectors, ["secret"])
+    secrets: list[Model] = []
+    for kind in apps.get_models():
+        for name in getattr(kind, "encrypted_fields", ()):
+            rows = list(kind._default_manager.select_for_update().exclude(**{name: ""}))
+            for row in rows:
+                setattr(row, name, renew(getattr(row, name)))
+            kind._default_manager.bulk_update(rows, [name])
+            secrets += rows
     if secrets:
         audit.record(actor, secrets, audit.CHANGE, "its key was encrypted again under the present server key")
     return len(secrets)

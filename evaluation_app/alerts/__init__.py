@@ -1,0 +1,1 @@
+"""Alerts: rules over what the database knows, their states, and signed webhooks."""

@@ -1,0 +1,55 @@
+"""Alerts in words: titles, values with their units, and the banner of Home and Operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext
+
+from collections_app.domain import formats
+from evaluation_app.alerts.rules import KINDS, Kind
+from evaluation_app.models import Alert, AlertRule
+
+register = template.Library()
+
+BANNER_MAX = 3
+
+
+@register.filter
+def alert_kind(rule: AlertRule) -> Kind | None:
+    """None for a kind that this version does not have."""
+    return KINDS.get(rule.kind)
+
+
+@register.filter
+def alert_value(value: float | None, unit: str) -> str:
+    """The value with its unit; an en dash for None."""
+    if value is None:
+        return "–"
+    if unit == "share":
+        return f"{100 * value:.3g} %"
+    if unit == "ms":
+        return formats.duration(value)
+    if unit == "s":
+        return formats.span(int(value))
+    if unit == "usd":
+        return formats.dollars(value)
+    return f"{value:g}"
+
+
+@register.filter
+def rule_condition(rule: AlertRule) -> str:
+    """ "above 5 % for 5 min"."""
+    kind = KINDS[rule.kind]
+    limit = {"limit": alert_value(rule.threshold, kind.unit), "minutes": rule.for_minutes}
+    if kind.below:
+        return gettext("below %(limit)s for %(minutes)s min" if rule.for_minutes else "below %(limit)s") % limit
+    return gettext("above %(limit)s for %(minutes)s min" if rule.for_minutes else "above %(limit)s") % limit
+
+
+@register.inclusion_tag("evaluation/alerts/parts/banner.html")
+def firing_alerts() -> dict[str, Any]:
+    """A banner for each alert that fires, the oldest first, three at most. One query."""
+    firing = list(Alert.objects.firing()[: BANNER_MAX + 1])
+    return {"alerts": firing[:BANNER_MAX], "has_more": len(firing) > BANNER_MAX}
