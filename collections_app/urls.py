@@ -49,6 +49,7 @@ urlpatterns = [
     path("keys/<int:pk>/rotate/", keys.rotate, name="key-rotate"),
     path("keys/<int:pk>/revoke/", keys.revoke, name="key-revoke"),
     path("models/", models.list_page, name="models"),
+    path("models/choice/", models.check_choice_page, name="model-choice"),
     path("models/new/", models.add, name="model-add"),
     path("models/test/<str:key>/", models.test, name="model-test"),
     path("models/<int:pk>/", models.edit, name="model-edit"),

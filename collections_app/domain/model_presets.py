@@ -210,6 +210,8 @@ LIST = (
         _same("", EMBEDDINGS, RERANK, CHAT, JUDGE),
     ),
 )
+# dimensions of the models that the providers' documentation names
+USUAL_DIMS = {usual[0]: usual[1] for preset in LIST if (usual := preset.models.get(EMBEDDINGS)) is not None}
 PRESETS = {preset.key: preset for preset in LIST}
 OTHER = PRESETS["other"]
 

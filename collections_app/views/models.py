@@ -14,21 +14,40 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, Preset
+from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
     find_or_404,
     render_page,
     submit_form,
+    whole_number,
 )
 from collections_app.models import ModelSetting
 from collections_app.services.models.connection_test import TestResult, run_test
+from collections_app.services.models.model_choice import check_choice
 from collections_app.services.models.model_settings import delete_setting, draft_endpoint, save_setting, uses_of
 from collections_app.services.models.registry import GROUPS, SPARSE, find_model, list_models
 from collections_app.views.forms.model_settings import ModelSettingForm
+from ragd.errors import InvalidInput, RagdError
 
 ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add", "change", "delete"))
 RESULT = {"test-result": "models/parts/test.html"}
+
+
+@require_GET
+def check_choice_page(request: PageRequest) -> HttpResponse:
+    """What the forms of an index show below the model that is chosen: dimensions, languages and size, what to take for
+    another language, or why the model is refused."""
+    name, stated = request.GET.get("embed_model", ""), request.GET.get("embed_dims", "").strip()
+    context: dict[str, Any] = {}
+    try:
+        if stated and whole_number(stated) is None:
+            raise InvalidInput(f"dimensions must be a whole number, not {stated!r}", field="embed_dims")
+        context["choice"] = check_choice(name, whole_number(stated), request.GET.get("language", ""))
+    except (ServiceError, RagdError) as error:
+        context["refusal"] = describe(error)[1]["error"]
+    return render_page(request, "models/parts/choice.html", context)
 
 
 @require_GET

@@ -71,6 +71,7 @@ RULES: dict[str, Rule] = {
     "collections:create": Rule(WRITE, WRITE, everywhere=True),
     "collections:import": Rule(WRITE, WRITE, everywhere=True),
     "collections:delete": Rule(ADMINISTER, ADMINISTER),
+    "collections:model-choice": Rule(WRITE, WRITE),
     "collections:upload": Rule(WRITE, WRITE),
     "collections:upload-plan": Rule(WRITE, WRITE),
     "collections:upload-members": Rule(WRITE, WRITE),

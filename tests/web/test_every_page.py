@@ -19,7 +19,7 @@ from tests.web.pages import texts
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {
     "collections:switcher", "collections:filter-builder", "collections:filter-completions",
-    "evaluation:span-completions",
+    "evaluation:span-completions", "collections:model-choice",
 }  # fmt: skip
 DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation:review-export", "retrieval:run-log"}
 REDIRECTS = {"evaluation:review-next", "retrieval:ask"}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from django.conf import settings
 
 from collections_app.domain.identity import UNSEEN
+from collections_app.domain.model_presets import EMBEDDINGS, USUAL_DIMS
 from collections_app.model_endpoints.endpoints import embedding_endpoint, stored
-from collections_app.model_folders import first_folder, resolve_folder, stated_prompts
+from collections_app.model_folders import first_folder, folder_paths, resolve_folder, stated_prompts
 from collections_app.stores import LOCAL_MODEL, LOCAL_MODELS
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import multilingual_e5
+from ragd.models.openai_client import public_address
 from ragd.models.prompts import split_identity
 from ragd.store.store import HALFVEC_INDEX_DIMS
 
@@ -48,8 +52,8 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
     endpoint = embedding_endpoint(chosen)
     if endpoint is None:  # no text leaves a machine unasked
         raise InvalidInput(
-            f"the model {chosen!r} needs an embedding endpoint, and none is set up: add it on the page Models, set"
-            f" EMBED_BASE_URL or EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            f"no model {chosen!r} is set up, and no embedding endpoint that might know it: take one of"
+            f" {', '.join(_known_models())}, add the model on the page Models, or set EMBED_BASE_URL or EMBED_API_KEY",
             field="embed_model",
         )
     if endpoint.setting_id is not None and endpoint.dims is not None:
@@ -66,8 +70,21 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
             raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
         return identity, dims
     if chosen != settings.RAGD_EMBED_MODEL:
-        raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
+        if (usual := USUAL_DIMS.get(split_identity(chosen)[0])) is not None:
+            return identity, usual
+        raise InvalidInput(
+            f"state how many dimensions {chosen!r} makes (embed_dims): the server does not know it, and the endpoint"
+            f" {public_address(endpoint.address)} is not asked before documents are embedded",
+            field="embed_dims",
+        )
     return identity, int(settings.RAGD_EMBED_DIMS)
+
+
+def _known_models() -> list[str]:
+    """Names that a new collection can state: installed here, in folders, and set up at endpoints."""
+    built_in = [name for name in LOCAL_MODELS if name != multilingual_e5.MODEL or multilingual_e5.find_model()]
+    folders = [Path(path).name for path in folder_paths()]
+    return [*built_in, *folders, *(row.identity for row in stored.of(EMBEDDINGS))]
 
 
 def default_model() -> tuple[str, int]:

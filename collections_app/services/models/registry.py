@@ -35,6 +35,8 @@ SPARSE = "sparse"  # an encoder for keyword search; folders alone
 GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: _("Keyword search"), **PURPOSES}
 IN_PROCESS, FOLDER, AT_ENDPOINT = _("built in"), _("folder"), _("endpoint")
 HERE = _("this process")
+ENGLISH, MANY_LANGUAGES = _("English"), _("about 100 languages")  # marked for pages
+MULTILINGUAL_KEY = f"builtin:{multilingual_e5.MODEL}"
 SOURCES = _("environment"), _("database")  # marked for pages
 READY, INSTALLABLE, MISSING, OVERRIDDEN, UNREADABLE = "ready", "installable", "missing", "overridden", "unreadable"
 
@@ -54,7 +56,8 @@ class ModelEntry:
 
     kind: "built in" (this process), "folder" or "endpoint". identity: as collections or plans name it. source: "built
     in", "environment" or "database". state: "ready", "installable" (note says how), "missing" (note says what),
-    "overridden" by the environment, "unreadable" (its key). size_bytes, licence: None and "" where unknown. breaker:
+    "overridden" by the environment, "unreadable" (its key). languages: ENGLISH or MANY_LANGUAGES, of those that ragd
+    ships. size_bytes, licence: None and "" where unknown. breaker:
     of an embedding endpoint that was in trouble. endpoint: what is asked, None where nothing is.
     """
 
@@ -73,6 +76,7 @@ class ModelEntry:
     passage_prompt: str = ""
     size_bytes: int | None = None
     licence: str = ""
+    languages: str = ""
     provider: str = ""
     is_default: bool = False
     setting_id: int | None = None
@@ -131,6 +135,11 @@ def find_model(key: str) -> ModelEntry | None:
     return next((entry for entry in list_models() if entry.key == key), None)
 
 
+def find_built_in(key: str) -> ModelEntry | None:
+    """The model of that key that ragd ships, installed or not."""
+    return next((entry for entry in _built_in() if entry.key == key), None)
+
+
 def embedding_models() -> list[ModelEntry]:
     """Those that a new index can be built with, without what `list_models` reads of their use and tests."""
     stored.read()
@@ -149,15 +158,16 @@ def _built_in() -> Iterable[ModelEntry]:
         state=READY if folder else MISSING,
         note="" if folder else _("The package of the model is not installed: see requirements-model.txt."),
         dims=LOCAL_DIMS, window=minilm.WINDOW, size_bytes=_size(folder), licence="Apache-2.0",
+        languages=ENGLISH,
     )  # fmt: skip
     found = multilingual_e5.find_model()
     yield ModelEntry(
-        f"builtin:{multilingual_e5.MODEL}", EMBEDDINGS, IN_PROCESS, multilingual_e5.MODEL, multilingual_e5.MODEL,
+        MULTILINGUAL_KEY, EMBEDDINGS, IN_PROCESS, multilingual_e5.MODEL, multilingual_e5.MODEL,
         HERE, IN_PROCESS,
         state=READY if found else INSTALLABLE,
-        note="" if found else _("About a hundred languages. Install it with `make run EXTRAS=multilingual`."),
+        note="" if found else _("Install it with `make run EXTRAS=multilingual`."),
         dims=multilingual_e5.DIMS, window=multilingual_e5.WINDOW, query_prompt="query: ", passage_prompt="passage: ",
-        size_bytes=_size(found), licence="MIT",
+        size_bytes=_size(found), licence="MIT", languages=MANY_LANGUAGES,
     )  # fmt: skip
     yield ModelEntry(
         f"builtin:{BUILTIN}", RERANK, IN_PROCESS, _("Built-in reranker"), BUILTIN, HERE, IN_PROCESS,

@@ -10,6 +10,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.access_lists import StatedAccess, read_access
+from collections_app.domain.formats import size as format_size
 from collections_app.domain.formats import stemming
 from collections_app.domain.identity import COLLECTION_TITLE_MAX_CHARS
 from collections_app.domain.model_presets import EMBEDDINGS
@@ -18,7 +19,7 @@ from collections_app.http.page_requests import field_of
 from collections_app.model_endpoints.endpoints import environment_endpoint
 from collections_app.retention_periods import kept_for
 from collections_app.services.endpoints.embedding_model import default_model
-from collections_app.services.models.registry import embedding_models
+from collections_app.services.models.registry import ModelEntry, embedding_models
 from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, TagsField
 from collections_app.views.forms.metadata import MetadataField
 from ragd.store.tables import languages
@@ -59,6 +60,14 @@ LANGUAGE_HELP = gettext_lazy(
 )
 
 
+def describe_model(entry: ModelEntry) -> str:
+    """An embedding model as an option of a list: its name, dimensions, and languages and size where they are known."""
+    words = [gettext("%(dims)s dimensions") % {"dims": entry.dims}]
+    words += [gettext(entry.languages)] if entry.languages else []
+    words += [format_size(entry.size_bytes)] if entry.size_bytes else []
+    return f"{entry.index_name}: {', '.join(words)}"
+
+
 class IndexFields(ChunkPolicyFields):
     """What an index is built with, to be mixed into forms that set it."""
 
@@ -84,13 +93,7 @@ class IndexFields(ChunkPolicyFields):
     def _offer_models(self) -> None:
         """The models that are set up, to choose from; to type as well where an endpoint may know others."""
         field, model = self.fields["embed_model"], self["embed_model"].value()
-        offered = [
-            (
-                entry.index_name,
-                gettext("%(model)s: %(dims)s dimensions") % {"model": entry.index_name, "dims": entry.dims},
-            )
-            for entry in embedding_models()
-        ]
+        offered = [(entry.index_name, describe_model(entry)) for entry in embedding_models()]
         if environment_endpoint(EMBEDDINGS) is not None:
             field.widget.attrs["list"] = "embed-models"
             self.embed_models = offered
