@@ -25,7 +25,12 @@ class QueueForm(forms.Form):
 
     source = forms.ChoiceField(label=gettext_lazy("Source"))
     which = forms.ChoiceField(
-        label=gettext_lazy("Selection"), choices=[(name, gettext_lazy(WORDS[name])) for name in WHICH], initial="unsure"
+        label=gettext_lazy("Selection"),
+        choices=[(name, gettext_lazy(WORDS[name])) for name in WHICH],
+        initial="random",
+        help_text=gettext_lazy(
+            "Only a random sample stands for all answers: judge-human agreement and anchored scores need one."
+        ),
     )
     number = forms.IntegerField(label=gettext_lazy("Number of answers"), min_value=1, max_value=TASKS_MAX, initial=30)
     wanted = forms.IntegerField(

@@ -19,15 +19,14 @@ from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import failures, mode_title
-from retrieval_app.citations.answer_html import render_sentence
+from retrieval_app.citations.answer_html import render_sentence, strip_marks
 
 register = template.Library()
 
 # band -> (icon, word)
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
-MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
-EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
+CITATIONS = re.compile(r"\s*\[\d+\]")
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
@@ -77,7 +76,7 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
 @register.filter
 def without_marks(text: str) -> str:
     """An answer without the marks of Markdown and of citations, for a list that has room for words alone."""
-    return " ".join(EMPHASIS.sub(r"\1", MARKS.sub("", text)).split())
+    return " ".join(CITATIONS.sub("", strip_marks(text)).split())
 
 
 @register.filter

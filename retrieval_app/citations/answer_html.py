@@ -30,6 +30,8 @@ OPEN_MARKS = re.compile(r"(?<!\S)(?:\*{1,3}|_{1,3}|`+|\[)\Z")
 CODE_SPAN = re.compile(r"`[^`]*`")
 LONE_STAR = re.compile(r"(?<!\*)\*\Z")
 BULLET = re.compile(r"(?m)^\s*[*+-]\s")
+MARKS = re.compile(r"\*\*|`|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
+EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
 ABSOLUTE = re.compile(r"https?:|mailto:", re.IGNORECASE)
 
 
@@ -120,6 +122,11 @@ def render_sentence(text: str) -> SafeString:
     """A sentence of an answer, or another text in one line, as `render_answer` has it within a paragraph."""
     html: str = _markdown().renderInline(text.translate(PLACEHOLDER_CHARS), {"citations": []})
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+def strip_marks(text: str) -> str:
+    """The words of an answer without the marks of Markdown, where none can be rendered; lines and citations stay."""
+    return EMPHASIS.sub(r"\1", MARKS.sub("", text))
 
 
 class CitationRenderer(RendererHTML):

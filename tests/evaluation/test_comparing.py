@@ -232,15 +232,15 @@ def test_the_axis_holds_every_interval(runs: tuple[Any, Any]) -> None:
 
 def test_one_question_side_by_side(db: None) -> None:
     golden = {"question": "Which?", "category": "factual", "expected_doc_ids": ["b"], "expected_answer": "blue"}
-    first = {"golden": golden, "answer": "The whale is blue.", "retrieved_ids": ["a#0", "b#1", "c#2"]}
-    second = {"golden": golden, "answer": "The whale is grey.", "retrieved_ids": ["b#1", "d#0", "a#0"]}
+    first = {"golden": golden, "answer": "The **whale** is `blue`.", "retrieved_ids": ["a#0", "b#1", "c#2"]}
+    second = {"golden": golden, "answer": "The **whale** is grey. [1]", "retrieved_ids": ["b#1", "d#0", "a#0"]}
     base = make_run([{"recall@10": 1.0}], items={0: first})
     other = make_run([{"recall@10": 0.5}], items={0: second})
     seen = compare_question(base, other, 0)
     left, right = seen.sides
-    assert "".join(part.text for part in left.answer) == first["answer"]
-    assert "".join(part.text for part in right.answer) == second["answer"]
-    assert [part.text for part in right.answer if part.kind == "added"] == ["grey."]
+    assert "".join(part.text for part in left.answer) == "The whale is blue."
+    assert "".join(part.text for part in right.answer) == "The whale is grey. [1]"
+    assert [part.text for part in right.answer if part.kind == "added"] == ["grey. [1]"]
     assert [(row.doc_id, row.gain, row.mark, row.expected) for row in right.ranks] == [
         ("b", 1, "", True), ("d", None, "new", False), ("a", -2, "", False)
     ]  # fmt: skip

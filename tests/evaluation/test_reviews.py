@@ -272,6 +272,7 @@ def visitor(ada: User) -> Client:
 def test_a_person_goes_through_the_queue_without_seeing_the_judge(visitor: Client, run: EvaluationRun) -> None:
     page = visitor.get(f"/evaluation/review/?run={run.pk}").content.decode()
     assert "empty-state" in page
+    assert '<option value="random" selected>' in page  # the choice that stands for all answers
     sent = {"source": f"run:{run.pk}", "which": "unsure", "number": 2, "wanted": 1}
     assert visitor.post("/evaluation/review/", sent).status_code == 302
     address = visitor.get("/evaluation/review/next/")["Location"]

@@ -16,6 +16,7 @@ from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from ragd.insight.ranking_comparison import rank_moves
+from retrieval_app.citations.answer_html import strip_marks
 from retrieval_app.explanations.rank_lines import RankLine, join_ranks
 
 SHOWN_RANKS = 50
@@ -58,7 +59,7 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The question in one run. answer: its words, marked where the other run's answer has others."""
+    """The question in one run. answer: its words without Markdown, marked where the other run's answer has others."""
 
     letter: str
     item: EvaluationItem
@@ -115,7 +116,7 @@ def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, l
     if base.pk not in records or other.pk not in records:
         raise Http404(f"question {position} was not asked in both runs")
     before, after = records[base.pk], records[other.pk]
-    parts = mark_words(before.answer, after.answer)
+    parts = mark_words(strip_marks(before.answer), strip_marks(after.answer))
     joined = join_rankings(before.retrieved_ids, after.retrieved_ids, _expected(before))
     sides = []
     for letter, item, kind, ranks in zip(letters, (before, after), ("removed", "added"), joined.ranks, strict=True):

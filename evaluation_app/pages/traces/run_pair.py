@@ -15,12 +15,13 @@ from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.analysis.comparison.side_by_side import SHOWN_RANKS, RankRow, join_rankings
 from evaluation_app.pages.traces.waterfall import Waterfall, on_axis, run_waterfall
 from evaluation_app.spans.store.span_reads import flush_pending
+from retrieval_app.citations.answer_html import strip_marks
 from retrieval_app.models import QueryRun
 
 
 @dataclass(frozen=True, slots=True)
 class RunSide:
-    """answer: its words, marked where the other's has others. more: results beyond those that `ranks` shows."""
+    """answer: its words without Markdown, marked where the other's has others. more: results beyond `ranks`."""
 
     letter: str
     run: QueryRun
@@ -45,7 +46,7 @@ def compare_query_runs(request: PageRequest, run_id: uuid.UUID, other_id: uuid.U
     shown = "" if request.GET.get("show") == "all" else "stages"
     waterfalls = [run_waterfall(run, shown=shown) for run in (before, after)]
     axis_ms = max(waterfall.total_ms for waterfall in waterfalls)
-    parts = mark_words(before.answer or "", after.answer or "")
+    parts = mark_words(strip_marks(before.answer or ""), strip_marks(after.answer or ""))
     joined = join_rankings(before.retrieved_ids, after.retrieved_ids)
     sides = [
         RunSide(
