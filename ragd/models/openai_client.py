@@ -17,9 +17,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+import httpcore2
 import httpx2
 
 from ragd.errors import InvalidInput
+from ragd.models.interruption import InterruptibleBackend
 
 if TYPE_CHECKING:
     import openai  # takes most of a second, so it is loaded with the first request
@@ -123,7 +125,17 @@ class DeadlineStream(httpx2.SyncByteStream):
 
 
 class DeadlineTransport(httpx2.HTTPTransport):
-    """The read timeout of a request bounds its whole answer."""
+    """The read timeout of a request bounds its whole answer, and another thread may end it (`interruption`)."""
+
+    def __init__(self, limits: httpx2.Limits) -> None:
+        super().__init__(limits=limits)
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=httpx2.create_ssl_context(),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=InterruptibleBackend(),
+        )
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         limit_s = request.extensions.get("timeout", {}).get("read")

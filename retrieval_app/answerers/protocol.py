@@ -38,7 +38,7 @@ class AnswerListener(Protocol):
     """Told of an answer while it is written. What it is told must not wait: the model does not."""
 
     def tell(self, text: str) -> None:
-        """The next piece of the checked answer. May raise AnswerStopped once: a model that is writing then stops."""
+        """The next piece of the checked answer."""
 
     def cite(self, citation: Citation) -> None:
         """A valid citation whose marker was told just before; its `sentence` means nothing yet."""

@@ -149,11 +149,6 @@ class AnswerStream(RunListener):
             self._events.append(event)
             self._changed.notify_all()
 
-    @property
-    def has_left(self) -> bool:
-        """Whether nobody reads any more."""
-        return self._has_left
-
     # --- the thread that sends it
     def start(self, names: Collection[str] = ("search_results",), patience_s: float | None = None) -> None:
         """Wait for an event of these names, or the end, or so many seconds. Raises what failed before.

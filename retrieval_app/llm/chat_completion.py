@@ -6,7 +6,10 @@ after a finish reason, tool calls come in parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +20,18 @@ OnText = Callable[[str], object]
 STOPPED = "stopped"  # the finish reason of an answer that its reader ended
 
 
-class AnswerStopped(Exception):
-    """Raised by who is told of an answer's pieces: no more is wanted. The answer ends with the piece before."""
+# set once nobody reads the answer any more; a model that is asked as a stream stops then
+reader_left: ContextVar[threading.Event | None] = ContextVar("ragd_reader_left", default=None)
+
+
+@contextmanager
+def stops_with(left: threading.Event) -> Iterator[None]:
+    """In the block `reader_left` is this event."""
+    token = reader_left.set(left)
+    try:
+        yield
+    finally:
+        reader_left.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +150,17 @@ class AnswerReader:
     _about: dict[str, Any] = field(default_factory=dict)
 
     def read(self, chunks: Iterable[dict[str, Any]], headers: Mapping[str, str]) -> Completion:
-        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end.
-
-        The rest of the chunks is not read once the reader wants no more.
-        """
-        try:
-            for chunk in chunks:
-                self._take(chunk)
-        except AnswerStopped:
-            self._about["finish_reason"] = STOPPED
+        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end."""
+        for chunk in chunks:
+            self._take(chunk)
         if self.began and "finish_reason" not in self._about:
             raise EndpointError("broken", "broke off in the middle of its answer")
         return self._completion(headers)
+
+    def stop(self) -> Completion:
+        """What was read until nobody wanted more; its text may be empty."""
+        self._about["finish_reason"] = STOPPED
+        return self._completion({})
 
     def _take(self, chunk: dict[str, Any]) -> None:
         for name in ("id", "model"):

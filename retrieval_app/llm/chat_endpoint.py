@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from collections_app.errors import ServiceError
 from collections_app.model_endpoints.endpoints import ModelEndpoint
+from ragd.models.interruption import ReadStoppedError, stopped_by
 from ragd.models.openai_client import (
     OPENAI_URL,
     QUOTED_CHARS,
@@ -19,7 +20,7 @@ from ragd.models.openai_client import (
     open_client,
     request_timeout,
 )
-from retrieval_app.llm.chat_completion import AnswerReader, Completion, OnText, read_completion
+from retrieval_app.llm.chat_completion import AnswerReader, Completion, OnText, read_completion, reader_left
 
 MAX_RETRIES = 2
 BACKOFF_S = 0.5
@@ -85,7 +86,8 @@ def complete(
     """The model's answer. Lost connections, 408, 409, 429 and 5xx are retried (`RetryPolicy`).
 
     on_text: the answer is requested as a stream, and this gets every piece as it comes; after the first piece nothing
-    is retried. None: one whole answer. The text is "" only where the model calls tools instead.
+    is retried. Once `reader_left` is set the answer ends with what came until then. None: one whole answer. The text
+    is "" only where the model calls tools instead, or was stopped before its first piece.
 
     Raises ServiceError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
     "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
@@ -108,6 +110,10 @@ def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_t
     try:
         with endpoint_errors(timeout_s):
             completion = _send(endpoint, request, timeout_s, reader)
+    except ReadStoppedError:
+        if reader is None:
+            raise EndpointError("stopped", "was stopped: nobody reads the answer", retryable=False) from None
+        return reader.stop()
     except EndpointError as error:
         if reader is not None and reader.began:
             error.retryable = False
@@ -128,13 +134,14 @@ def _send(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader:
     """The completion of a 200 answer. Raises what the SDK raises, and EndpointError."""
     client = open_client(endpoint.base_url, endpoint.api_key, endpoint.key_header)
     completions, timeout = client.chat.completions, request_timeout(timeout_s)
-    if reader is None:
-        whole = completions.with_raw_response.create(**request, timeout=timeout)
-        return read_body(whole.http_response.content, whole.headers)
-    with completions.with_streaming_response.create(**request, timeout=timeout) as response:
-        if EVENTS in response.headers.get("content-type", ""):
-            return reader.read(_chunks(response.parse()), response.headers)
-        completion = read_body(response.read(), response.headers)  # it does not stream, and answered whole
+    with stopped_by(reader_left.get()):
+        if reader is None:
+            whole = completions.with_raw_response.create(**request, timeout=timeout)
+            return read_body(whole.http_response.content, whole.headers)
+        with completions.with_streaming_response.create(**request, timeout=timeout) as response:
+            if EVENTS in response.headers.get("content-type", ""):
+                return reader.read(_chunks(response.parse()), response.headers)
+            completion = read_body(response.read(), response.headers)  # it does not stream, and answered whole
     if completion.text:
         reader.on_text(completion.text)
     return completion

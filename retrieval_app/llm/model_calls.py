@@ -8,7 +8,7 @@ from typing import Protocol
 
 from collections_app.errors import ServiceError
 from ragd import telemetry
-from retrieval_app.llm.chat_completion import Completion, OnText, TokenUsage
+from retrieval_app.llm.chat_completion import STOPPED, Completion, OnText, TokenUsage
 from retrieval_app.llm.chat_endpoint import Endpoint, complete
 from retrieval_app.llm.model_parameters import ModelParameters
 
@@ -19,7 +19,8 @@ class TokenCounter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """first_token_ms: milliseconds to the first piece, None when nothing was streamed. The text is never ""."""
+    """first_token_ms: milliseconds to the first piece, None when nothing was streamed. The text is "" only where the
+    model was stopped before its first piece."""
 
     completion: Completion
     usage: TokenUsage
@@ -67,7 +68,7 @@ def call_model(
         )
         usage = _usage(completion, estimated, counter)
         _record(call, completion, usage)
-        if not completion.text:
+        if not completion.text and completion.finish_reason != STOPPED:
             raise _no_tools(model, completion)
     return ModelAnswer(completion, usage, call.first_token_ms)
 

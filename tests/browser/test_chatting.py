@@ -47,9 +47,9 @@ def test_a_thread_of_questions(
     expect(page.locator("#thread-crumb")).to_have_text("Which tree is the tallest?")
     assert visit.violations() == []
 
-    # stopped: what was written until then is the answer
+    # stopped while the model is silent: what was written until then is the answer
     stopped, openai_server.chat_reply = threading.Event(), lambda messages: "Old trees [1]. " * 400
-    openai_server.pause = lambda sent: None if sent < 6 else stopped.wait(0.05)
+    openai_server.pause = lambda sent: None if sent < 6 else stopped.wait(60)
     page.get_by_label("Question").fill("And which is the oldest?")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("[data-growing]")).to_contain_text("Old trees")

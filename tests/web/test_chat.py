@@ -421,7 +421,14 @@ def test_a_reader_that_leaves_stops_the_model(
 ) -> None:
     fill()
     model.chat_reply = lambda messages: "Whales [1] sing. " * 50
-    monkeypatch.setattr(PageStream, "has_left", property(lambda stream: len(stream.text) > 30))
+    tell = PageStream.tell
+
+    def read_until_30_characters(self: PageStream, text: str) -> None:
+        tell(self, text)
+        if len(self.text) > 30:
+            self.left.set()
+
+    monkeypatch.setattr(PageStream, "tell", read_until_30_characters)
     stream(visitor)
     run = QueryRun.objects.get()
     assert run.status == "ok" and run.token_usage["finish_reason"] == "stopped"

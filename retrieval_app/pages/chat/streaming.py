@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from django.http import JsonResponse
@@ -18,7 +19,7 @@ from ragd.errors import RagdError
 from retrieval_app.api.answer_streams import TOO_MANY, AnswerStream, Event, event_response, frame_event, open_stream
 from retrieval_app.citations.answer_html import close_marks, render_answer
 from retrieval_app.citations.citations import Citation
-from retrieval_app.llm.chat_completion import AnswerStopped
+from retrieval_app.llm.chat_completion import stops_with
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.chat.questions import Question, find_thread, read_question
 from retrieval_app.pages.chat.threads import describe_page, show_part
@@ -26,7 +27,7 @@ from retrieval_app.pages.runs import describe_run, draw_citation
 from retrieval_app.runs import query_pipeline
 
 GROWTH = 64  # a long answer is drawn each time it has grown by one part in so many
-HEARTBEAT_S = 2.0  # soon enough to notice that nobody reads any more
+HEARTBEAT_S = 0.5  # soon enough to notice that nobody reads any more
 
 
 class PageStream(AnswerStream):
@@ -43,7 +44,7 @@ class PageStream(AnswerStream):
         self.heartbeat_s = HEARTBEAT_S
         self.text, self.citations = "", list[dict[str, Any]]()
         self._drawn_chars = 0
-        self._has_stopped = False
+        self.left = threading.Event()
 
     def reach(self, stage: str, count: int | None) -> None:
         """Tell of what takes long before there are results."""
@@ -68,9 +69,10 @@ class PageStream(AnswerStream):
     def tell(self, text: str) -> None:
         self.text += text
         self._draw()
-        if self.has_left and not self._has_stopped:
-            self._has_stopped = True
-            raise AnswerStopped
+
+    def leave(self) -> None:
+        self.left.set()
+        super().leave()
 
     def cite(self, citation: Citation) -> None:
         self.citations.append(citation.as_dict())
@@ -104,7 +106,7 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
     stream = PageStream(question)
 
     def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
-        with telemetry.watching_stages(stream.reach):
+        with telemetry.watching_stages(stream.reach), stops_with(stream.left):
             run = question.ask(listener)
         return {"href": stream.href if run.pk else ""}
 
