@@ -25,7 +25,7 @@ from collections_app.views import (
 )
 from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import help, list_views, personal, settings
+from collections_app.views.shell import help, list_views, mail, personal, settings
 
 app_name = "collections"
 urlpatterns = [
@@ -35,6 +35,7 @@ urlpatterns = [
     path("settings/", settings.server_settings, name="server-settings"),
     path("settings/appearance/", personal.appearance, name="appearance"),
     path("settings/connections/", personal.connections, name="connections"),
+    path("settings/connections/mail/", mail.mail, name="mail"),
     path("help/", help.show_help, name="help"),
     path("help/<slug:page>/", help.show_help, name="help-page"),
     path("collections/", collections.list_collections, name="list"),
@@ -67,6 +68,7 @@ urlpatterns = [
     path("people/groups/<int:pk>/members/", groups.change_members, name="group-members"),
     path("people/groups/<int:pk>/delete/", groups.delete_group, name="group-delete"),
     path("people/<int:pk>/", people.person, name="person"),
+    path("people/<int:pk>/invite/", people.invite, name="person-invite"),
     path("people/<int:pk>/roles/", people.give_role, name="person-role"),
     path("people/<int:pk>/groups/", people.change_groups, name="person-groups"),
     path("people/<int:pk>/active/", people.switch_active, name="person-active"),

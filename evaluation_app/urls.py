@@ -67,7 +67,7 @@ urlpatterns = [
     path("models/bake-offs/<uuid:pk>/cancel/", bake_offs.cancel, name="bake-off-cancel"),
     path("models/bake-offs/<uuid:pk>/build/", bake_offs.build, name="bake-off-build"),
     path("settings/retention/", retention_page.retention, name="retention"),
-    path("settings/retention/<slug:key>/", retention_page.change_period, name="retention-period"),
+    path("settings/retention/<slug:period>/", retention_page.change_period, name="retention-period"),
     path("settings/connections/collector/", collector_page.collector, name="collector"),
     # traces
     path("traces/", overview_page.show_overview, name="traces"),

@@ -17,7 +17,7 @@ from ragd.errors import InvalidInput
 from ragd.models.prompts import PROMPT_PRESETS
 from ragd_site.runtime.secret_files import read_secret_files
 from ragd_site.runtime.setting_types import HTTP_SCHEMES, CommaList, Seconds, check_networks, check_scheme
-from ragd_site.sign_on.environment import SignOnSettings
+from ragd_site.sign_on.environment import MailSettings, SignOnSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATABASE_SCHEMES = ("postgresql", "postgres")
@@ -332,7 +332,7 @@ class ServerSettings(BaseSettings):
         return path.expanduser().absolute()
 
 
-class Environment(SignOnSettings, ServerSettings):
+class Environment(MailSettings, SignOnSettings, ServerSettings):
     """The settings of one process, read once at its start. Empty variables count as unset."""
 
 

@@ -304,7 +304,14 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; nothing is sent by mail
+PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; those of mails have times of their own
+EMAIL_HOST, EMAIL_PORT = environment.RAGD_MAIL_HOST, environment.RAGD_MAIL_PORT
+EMAIL_USE_TLS, EMAIL_USE_SSL = (mode == environment.RAGD_MAIL_SECURITY for mode in ("starttls", "tls"))
+EMAIL_HOST_USER = environment.RAGD_MAIL_USER
+EMAIL_HOST_PASSWORD = environment.RAGD_MAIL_PASSWORD.get_secret_value()
+EMAIL_TIMEOUT = 10  # seconds
+DEFAULT_FROM_EMAIL = environment.RAGD_MAIL_FROM
+RAGD_PUBLIC_URL = environment.RAGD_PUBLIC_URL
 LOGIN_URL = "login"
 CSRF_FAILURE_VIEW = "ragd_site.access.entrance.refuse_forgery"
 LOGIN_REDIRECT_URL = "evaluation:home"
@@ -320,6 +327,7 @@ AXES_VERBOSE = False
 ACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_UNIQUE_EMAIL = False
+ACCOUNT_RATE_LIMITS = {"reset_password": "20/h/ip,3/h/key"}  # key: the address that is typed
 SOCIALACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.SignOnAdapter"
 SOCIALACCOUNT_PROVIDERS = describe_provider(environment)
 MFA_ADAPTER = "ragd_site.sign_on.adapters.SecondFactorAdapter"

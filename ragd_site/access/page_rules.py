@@ -139,6 +139,8 @@ RULES: dict[str, Rule] = {
             "collections:person-role",
             "collections:person-groups",
             "collections:person-active",
+            "collections:person-invite",
+            "collections:mail",
             "collections:role-remove",
             "collections:groups",
             "collections:new-group",

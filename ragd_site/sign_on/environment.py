@@ -1,8 +1,9 @@
-"""The settings of logging in."""
+"""The settings of logging in, and of the mails that go with it."""
 
 from __future__ import annotations
 
 import re
+from email.utils import parseaddr
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -13,6 +14,8 @@ from ragd_site.runtime.setting_types import HTTP_SCHEMES, CommaList, check_netwo
 Hours = Annotated[float, Field(gt=0)]
 HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*\Z")
 LONGEST_ISSUER = 200  # allauth's column
+ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
+HOST = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 class SignOnSettings(BaseSettings):
@@ -79,3 +82,42 @@ class SignOnSettings(BaseSettings):
         if not is_on and not (info.data.get("RAGD_OIDC_ISSUER") or info.data.get("RAGD_PROXY_USER_HEADER")):
             raise ValueError("true, unless RAGD_OIDC_ISSUER or RAGD_PROXY_USER_HEADER gives another way to log in")
         return is_on
+
+
+class MailSettings(BaseSettings):
+    """They stand in the order in which they are checked."""
+
+    RAGD_MAIL_FROM: str = Field("", description="Sender of mails: `ragd@example.org` or `ragd <ragd@example.org>`")
+    RAGD_MAIL_HOST: str = Field(
+        "", description="SMTP server that mails are sent through: invitations, forgotten passwords; unset: none is sent"
+    )
+    RAGD_MAIL_PORT: Annotated[int, Field(ge=1, le=65535)] = Field(587, description="Its port")
+    RAGD_MAIL_SECURITY: Literal["starttls", "tls", "off"] = Field(
+        "starttls", description="Encryption to it: `starttls`, `tls` (from the first byte, usually port 465), `off`"
+    )
+    RAGD_MAIL_USER: str = Field("", description="User name there; unset: no log-in")
+    RAGD_MAIL_PASSWORD: SecretStr = Field(SecretStr(""), description="Its password")
+    RAGD_PUBLIC_URL: str = Field(
+        "", description="What links in mails begin with (`https://rag.example.org`); unset: where the request went"
+    )
+
+    @field_validator("RAGD_MAIL_FROM")
+    @classmethod
+    def check_sender(cls, text: str) -> str:
+        if text and not ADDRESS.fullmatch(parseaddr(text)[1]):
+            raise ValueError("an e-mail address, with a name before it or not")
+        return text
+
+    @field_validator("RAGD_MAIL_HOST")
+    @classmethod
+    def check_host(cls, host: str, info: ValidationInfo) -> str:
+        if host and not HOST.fullmatch(host):
+            raise ValueError("the name or address of a host, such as smtp.example.org")
+        if host and "RAGD_MAIL_FROM" in info.data and not info.data["RAGD_MAIL_FROM"]:
+            raise ValueError("RAGD_MAIL_FROM beside it")
+        return host
+
+    @field_validator("RAGD_PUBLIC_URL")
+    @classmethod
+    def check_public_url(cls, url: str) -> str:
+        return check_scheme(url, HTTP_SCHEMES)

@@ -1,5 +1,5 @@
-"""Everything under /accounts/. allauth's own pages are opened one by one: those to sign up, to manage e-mail addresses
-and to reset passwords by mail do not exist."""
+"""Everything under /accounts/. allauth's own pages are opened one by one: those to sign up and to manage e-mail
+addresses do not exist, and a forgotten password is set by Django's views."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 
+from collections_app.services.governance.mail import INVITATIONS
 from ragd_site.sign_on import views
 
 login = views.LoginView.as_view()
@@ -25,6 +26,10 @@ urlpatterns = [
     path("oidc/cancelled/", views.oidc_cancelled, name="socialaccount_login_cancelled"),
     path("password/", views.PasswordChangeView.as_view(), name="password_change"),
     path("password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
+    path("forgotten/", views.ForgottenPasswordView.as_view(), name="password_reset"),
+    path("forgotten/sent/", views.ForgottenSentView.as_view(), name="password_reset_done"),
+    path("set/<uidb64>/<token>/", views.SetPasswordView.as_view(), name="password_reset_confirm"),
+    path("invitation/<uidb64>/<token>/", views.SetPasswordView.as_view(links=INVITATIONS), name="invitation"),
     path("reauthenticate/", account_views.reauthenticate, name="account_reauthenticate"),
     path("sessions/", views.sessions, name="sessions"),
     path("2fa/", include("allauth.mfa.urls")),

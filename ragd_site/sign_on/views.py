@@ -7,6 +7,7 @@ from typing import Any, cast
 from allauth.account.internal.flows.login import perform_login, record_authentication
 from allauth.account.models import Login
 from allauth.account.utils import get_next_redirect_url
+from allauth.core import ratelimit
 from allauth.socialaccount.helpers import render_authentication_error
 from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
@@ -20,13 +21,16 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse_lazy
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from requests import RequestException
 
 from collections_app.services.governance.audit_sessions import note_logout, note_password
-from ragd_site.sign_on.forms import LoginForm
+from collections_app.services.governance.mail import RESETS, can_mail_passwords
+from ragd_site.sign_on.forms import ForgottenPasswordForm, LoginForm
 from ragd_site.sign_on.links import user_of_link
 from ragd_site.sign_on.provider import CheckingAdapter
 from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions
@@ -43,6 +47,7 @@ class LoginView(auth_views.LoginView):
         return super().get_context_data(
             has_passwords=settings.RAGD_PASSWORD_LOGIN,
             provider_name=settings.RAGD_OIDC_NAME if settings.RAGD_OIDC_ISSUER else "",
+            can_reset=can_mail_passwords(),
             **kwargs,
         )
 
@@ -68,6 +73,68 @@ class PasswordChangeView(auth_views.PasswordChangeView):
         note_password(cast(User, self.request.user))
         self.request.session.pop(SEEN_KEY, None)  # the session has another key now, under which it is listed next
         return answer
+
+
+@method_decorator(login_not_required, name="dispatch")
+class ForgottenPasswordView(auth_views.PasswordResetView):
+    """Asks for the address; a worker sends the link. The answer is the same whether there is an account."""
+
+    form_class = ForgottenPasswordForm
+    template_name = "registration/forgotten.html"
+
+    def dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        require_password_mail()
+        return super().dispatch(*args, **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        email = form.cleaned_data["email"].lower()
+        refused = ratelimit.consume_or_429(self.request, action="reset_password", key=email)
+        if refused is not None:
+            return cast(HttpResponse, refused)
+        form.send_later(self.request)
+        return redirect("password_reset_done")
+
+
+@method_decorator(login_not_required, name="dispatch")
+class ForgottenSentView(auth_views.PasswordResetDoneView):
+    template_name = "registration/forgotten_sent.html"
+
+    def dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        require_password_mail()
+        return super().dispatch(*args, **kwargs)
+
+
+@method_decorator(login_not_required, name="dispatch")
+class SetPasswordView(auth_views.PasswordResetConfirmView):
+    """A link of a mail. Django keeps its token in the session, so that it stands in no address that others see."""
+
+    links = RESETS
+    template_name = "registration/set_password.html"
+    success_url = reverse_lazy("login")
+
+    def dispatch(self, *args: Any, **kwargs: Any) -> Any:
+        if not settings.RAGD_PASSWORD_LOGIN:
+            raise Http404
+        self.token_generator = self.links
+        return super().dispatch(*args, **kwargs)
+
+    def get_user(self, uidb64: str) -> User | None:
+        user = super().get_user(uidb64)
+        return user if user is not None and user.is_active else None
+
+    def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
+        return super().render_to_response(context, **kwargs | ({} if self.validlink else {"status": 410}))
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        note_password(form.user, how="by the link of a mail")
+        messages.success(self.request, gettext("The password is set. Log in with it."))
+        return answer
+
+
+def require_password_mail() -> None:
+    if not can_mail_passwords():
+        raise Http404
 
 
 class LogoutView(auth_views.LogoutView):

@@ -83,7 +83,7 @@ class Place:
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
             "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
             "grant_id": self.grant.pk, "page": "chunking", "other_id": self.query.pk, "sync_id": self.sync.pk,
-            "thread_id": self.thread_id, "slug": self.assistant.slug,
+            "thread_id": self.thread_id, "slug": self.assistant.slug, "period": "runs_days",
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,

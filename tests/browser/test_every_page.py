@@ -84,6 +84,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/audit/",
         "/audit/?q=nothing+like+this",
         "/settings/retention/?count=on",
+        "/settings/connections/mail/",
         "/settings/retention/runs_days/",
         "/collections/nature/settings/",
         "/collections/nature/generations/",

@@ -35,5 +35,6 @@ def note_logout(user: User) -> None:
     record_event(user, LOGOUT, "logged out", subject=user)
 
 
-def note_password(user: User) -> None:
-    record_event(user, PASSWORD, "changed the own password", subject=user)
+def note_password(user: User, *, how: str = "") -> None:
+    """how: of one that was set without the old one."""
+    record_event(user, PASSWORD, f"changed the own password {how}".strip(), subject=user)

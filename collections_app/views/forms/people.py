@@ -12,12 +12,19 @@ from collections_app.domain.permissions import Role
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
 from collections_app.models.library import collection_choices
+from collections_app.services.governance.mail import can_mail_passwords
 from collections_app.services.governance.people import list_people
 
 ROLE_HELP = gettext_lazy(
     "Viewers read. Askers also ask. Curators also change documents and settings. Evaluators ask and evaluate."
     " Administrators may do everything, and say who may what."
 )
+
+
+PASSWORD_CHOICES = [
+    ("password", gettext_lazy("With a password, which can be changed later")),
+    ("sign_on", gettext_lazy("By single sign-on only")),
+]
 
 
 class RoleForm(forms.Form):
@@ -53,10 +60,7 @@ class PersonForm(RoleForm):
     )
     log_in = forms.ChoiceField(
         label=gettext_lazy("Logs in"),
-        choices=[
-            ("password", gettext_lazy("With a password, which can be changed later")),
-            ("sign_on", gettext_lazy("By single sign-on only")),
-        ],
+        choices=PASSWORD_CHOICES,
     )
     password = forms.CharField(
         label=gettext_lazy("Initial password"),
@@ -73,6 +77,10 @@ class PersonForm(RoleForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if can_mail_passwords():
+            log_in = field_of(self, "log_in", forms.ChoiceField)
+            words = gettext("With a password, which they set by a link in a mail")
+            log_in.choices = [("invitation", words), *PASSWORD_CHOICES]
         role = field_of(self, "role", forms.ChoiceField)
         role.required, role.choices = False, [("", gettext("No role yet")), *Role.choices]
 
@@ -80,6 +88,8 @@ class PersonForm(RoleForm):
         data = super().clean() or {}
         if data.get("log_in") == "password" and not data.get("password"):
             self.add_error("password", gettext("Enter a password, or choose single sign-on."))
+        if data.get("log_in") == "invitation" and not data.get("email") and "email" not in self.errors:
+            self.add_error("email", gettext("Enter the address that the invitation is sent to."))
         return data
 
 

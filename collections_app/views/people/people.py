@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.db.models import Count, Prefetch, Q
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -20,6 +22,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import RoleGrant
 from collections_app.services.governance import people as service
+from collections_app.services.governance.mail import can_mail_passwords, link_base, send_invitation
 from collections_app.views.forms.people import GroupsForm, PersonForm, RoleForm
 
 PER_PAGE = 50
@@ -52,7 +55,9 @@ def new_person(request: PageRequest) -> HttpResponse:
 
     def save() -> HttpResponse:
         data = form.cleaned_data
-        password = data["password"] if data["log_in"] == "password" else None
+        is_invited = data["log_in"] == "invitation"
+        # whom the mail does not reach uses Forgot password, or is invited again: the password is nobody's
+        password = {"password": data["password"], "invitation": secrets.token_urlsafe(32)}.get(data["log_in"])
         person = service.make_person(
             data["username"],
             password,
@@ -63,10 +68,27 @@ def new_person(request: PageRequest) -> HttpResponse:
             actor=request.user,
         )
         messages.success(request, gettext("%(name)s added. Give roles here.") % {"name": person.username})
+        if is_invited:
+            _invite(request, person)
         return redirect("collections:person", person.pk)
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "people/new_person.html", {"form": form}, status=status)
+
+
+def _invite(request: PageRequest, invited: User) -> None:
+    with RefusalMessages(request):
+        send_invitation(invited, link_base(request), actor=request.user)
+        messages.success(request, gettext("Invitation sent to %(address)s.") % {"address": invited.email})
+
+
+@require_POST
+def invite(request: PageRequest, pk: int) -> HttpResponse:
+    """Send the invitation again."""
+    if not can_mail_passwords():
+        raise Http404("no mail server is set up")
+    _invite(request, find_person(pk))
+    return redirect("collections:person", pk)
 
 
 def find_person(pk: int) -> User:
@@ -84,6 +106,8 @@ def show_person(request: PageRequest, shown: User, form: RoleForm, *, status: in
         "roles": service.roles_of(shown),
         "form": form,
         "groups_form": GroupsForm(initial={"groups": shown.groups.all()}),
+        "can_invite": can_mail_passwords()
+        and bool(shown.email and shown.has_usable_password() and not shown.last_login),
         "administers": service.administrators().filter(pk=shown.pk).exists(),
     }
     return render_page(request, "people/person.html", context, status=status)

@@ -157,12 +157,12 @@ def retention(request: PageRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def change_period(request: PageRequest, key: str) -> HttpResponse:
+def change_period(request: PageRequest, period: str) -> HttpResponse:
     """The form of one value; with do=count, how many rows the value that is filled in would delete, and nothing is
     saved."""
-    if key not in PERIODS:
-        raise Http404(f"nothing is kept under the name {key!r}; the names are {', '.join(PERIODS)}")
-    kept = find_period(key)
+    if period not in PERIODS:
+        raise Http404(f"nothing is kept under the name {period!r}; the names are {', '.join(PERIODS)}")
+    kept = find_period(period)
     form = PeriodForm(request.POST if request.method == "POST" else None, kept)
     context: dict[str, Any] = {"form": form, "row": RetentionRow(kept, [], None, None, None), "kept": kept}
     context |= {"is_stated": kept.source == ENVIRONMENT, "variable": kept.period.variable}
@@ -171,10 +171,10 @@ def change_period(request: PageRequest, key: str) -> HttpResponse:
         value = form.cleaned_data["value"]
         if request.POST.get("do") == "count":
             value = kept.default if value is None else value
-            context.update(is_tried=True, tried=amount_of(kept, value), due=count_due({key: value})[key])
+            context.update(is_tried=True, tried=amount_of(kept, value), due=count_due({period: value})[period])
             return render_page(request, "evaluation/retention_period.html", context, parts=DUE)
-        now = set_period(key, value, actor=request.user)
-        done = {"name": TEXTS[key][0], "amount": amount_of(now, now.value)}
+        now = set_period(period, value, actor=request.user)
+        done = {"name": TEXTS[period][0], "amount": amount_of(now, now.value)}
         messages.success(request, gettext("%(name)s: %(amount)s. The next deletion goes by it.") % done)
         return redirect(reverse("evaluation:retention"))
 

@@ -1,0 +1,92 @@
+"""A mail server on the loopback that takes messages.
+
+def test_mail(smtp_server):
+    assert smtp_server.messages[0]["Subject"] == "Hello"
+"""
+
+from __future__ import annotations
+
+import base64
+import email
+import email.policy
+import socketserver
+import threading
+from collections.abc import Iterator
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+
+
+class SmtpServer:
+    """login: (user, password) that it asks for; None: it asks for none. refused: recipients that it does not take.
+    messages: what came, with the recipient as the header X-Recipient."""
+
+    def __init__(self) -> None:
+        self.login: tuple[str, str] | None = None
+        self.refused: set[str] = set()
+        self.messages: list[EmailMessage] = []
+        server = self
+
+        class Session(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                server.serve(self)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def serve(self, session: Any) -> None:
+        recipient = ""
+
+        def say(line: str) -> None:
+            session.wfile.write(f"{line}\r\n".encode())
+
+        say("220 ready")
+        while line := session.rfile.readline().decode().rstrip("\r\n"):
+            word = line.partition(" ")[0].upper()
+            if word == "EHLO":
+                say("250-fake")
+                say("250 AUTH PLAIN" if self.login else "250 8BITMIME")
+            elif word == "AUTH":
+                said = base64.b64decode(line.split()[2]).decode().split("\0")[1:]
+                say("235 good" if self.login and tuple(said) == self.login else "535 wrong user or password")
+            elif word == "RCPT":
+                recipient = line.partition("<")[2].partition(">")[0]
+                say("550 no such mailbox" if recipient in self.refused else "250 good")
+            elif word == "DATA":
+                say("354 go on")
+                body = b""
+                while (part := session.rfile.readline()) != b".\r\n":
+                    body += part
+                message = email.message_from_bytes(body, policy=email.policy.default)
+                message["X-Recipient"] = recipient
+                self.messages.append(message)  # type: ignore[arg-type]  # that of the policy
+                say("250 taken")
+            elif word == "QUIT":
+                say("221 bye")
+                return
+            else:
+                say("250 good")
+
+
+@pytest.fixture
+def smtp_server(settings: Any) -> Iterator[SmtpServer]:
+    """Set up as the server that mails are sent through, without encryption."""
+    server = SmtpServer()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+    settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
+    settings.DEFAULT_FROM_EMAIL = "ragd <ragd@example.org>"
+    yield server
+    server.stop()
