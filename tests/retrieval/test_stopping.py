@@ -61,23 +61,27 @@ def model(request: pytest.FixtureRequest) -> Iterator[tuple[SilentModel, str]]:
     silent.stop()
 
 
-def ask(model: SilentModel, left: threading.Event, *, streams: bool) -> list[Completion | ServiceError]:
-    """What came of it, once the reader has left while the model is silent; [] where it still waits."""
-    heard: list[str] = []
+def ask(model: SilentModel, text: str = "", *, streams: bool) -> list[Completion | ServiceError]:
+    """What came of it, once the reader has left while the model is silent after this text; [] where it still waits."""
+    left, heard = threading.Event(), threading.Event()
     found: list[Completion | ServiceError] = []
+
+    def on_text(piece: str) -> None:
+        heard.set()
 
     def run() -> None:
         endpoint = Endpoint(model.address, "k", timeout_s=SILENT_S, max_tokens=10)
         messages = [{"role": "user", "content": "q"}]
         try:
             with stops_with(left):
-                found.append(complete(endpoint, "m", messages, on_text=heard.append if streams else None))
+                found.append(complete(endpoint, "m", messages, on_text=on_text if streams else None))
         except ServiceError as error:
             found.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert model.read.wait(10) and thread.is_alive() and not model.closed.is_set()
+    assert not text or heard.wait(10)
     left.set()
     thread.join(SILENT_S / 4)
     return found
@@ -85,7 +89,7 @@ def ask(model: SilentModel, left: threading.Event, *, streams: bool) -> list[Com
 
 def test_a_stream_ends_with_what_was_written(model: tuple[SilentModel, str]) -> None:
     silent, text = model
-    [completion] = ask(silent, threading.Event(), streams=True)
+    [completion] = ask(silent, text, streams=True)
     assert isinstance(completion, Completion)
     assert (completion.text, completion.finish_reason) == (text, "stopped")
     assert silent.closed.wait(SILENT_S / 4)
@@ -93,7 +97,7 @@ def test_a_stream_ends_with_what_was_written(model: tuple[SilentModel, str]) -> 
 
 def test_a_whole_answer_is_given_up_and_not_asked_for_again() -> None:
     silent = SilentModel(b"")
-    [error] = ask(silent, threading.Event(), streams=False)
+    [error] = ask(silent, streams=False)
     assert isinstance(error, ServiceError) and error.status == 502
     assert silent.closed.wait(SILENT_S / 4)
     silent.stop()
