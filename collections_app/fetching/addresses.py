@@ -165,6 +165,21 @@ class Guard:
         return ""
 
 
+def find_metadata_host(host: str, port: int | None) -> str:
+    """The address behind the host where clouds keep a machine's secrets, or a link-local or multicast one; "" where it
+    leads to none, or is not found: the call itself says so."""
+    try:
+        found = {str(row[4][0]).partition("%")[0] for row in socket.getaddrinfo(host, port or 80)}
+    except (OSError, UnicodeError):
+        return ""
+    for text in sorted(found):
+        ip = ipaddress.ip_address(text)
+        ip = getattr(ip, "ipv4_mapped", None) or ip
+        if ip in METADATA_HOSTS or ip.is_link_local or ip.is_multicast:
+            return str(ip)
+    return ""
+
+
 def _look_up(host: str, port: int) -> list[str]:
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

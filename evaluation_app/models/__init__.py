@@ -9,13 +9,14 @@ from evaluation_app.models.gaps import GapDismissal
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
-from evaluation_app.models.spans import Span, SpanRollup, SpanSender, SpanWriter
+from evaluation_app.models.spans import CollectorSetting, Span, SpanRollup, SpanSender, SpanWriter
 
 __all__ = [
     "Alert",
     "AlertRule",
     "BakeOff",
     "BoardCard",
+    "CollectorSetting",
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",

@@ -166,3 +166,30 @@ class SpanSender(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CollectorSetting(models.Model):
+    """Where spans are sent besides the span store, as an administrator set it: one row, where the environment names no
+    endpoint.
+
+    endpoint: with the path that takes spans. protocol: http/protobuf or http/json. header_names: of the headers, whose
+    values are in `secret`: a JSON object, encrypted (`model_endpoints/secrets.py`), "" for none.
+    """
+
+    ONLY = 1  # its primary key
+    encrypted_fields = ("secret",)
+
+    id = models.SmallIntegerField(primary_key=True, default=ONLY)
+    endpoint = models.CharField(max_length=500)
+    protocol = models.CharField(max_length=16)
+    secret = models.TextField(default="", blank=True, editable=False)
+    header_names = ArrayField(models.TextField(), default=list, blank=True)
+    is_enabled = models.BooleanField(default=True)
+    updated_by = models.TextField(default="", blank=True, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "collector_settings"
+
+    def __str__(self) -> str:
+        return self.endpoint

@@ -56,12 +56,23 @@ def configured() -> Collector:
     return Collector(traces_endpoint(), protocol_of(), request_headers("TRACES"), tls_of())
 
 
+def build_stored(found: Collector) -> SpanExporter:
+    """What sends to a collector that was set on the page *Connections*; files of certificates are the environment's."""
+    return collector_export.HttpExporter(
+        found.endpoint,
+        headers=found.headers,
+        compress=setting("COMPRESSION") == "gzip",
+        tls=tls_of(),
+        protocol=found.protocol,
+    )
+
+
 def build_exporter() -> SpanExporter:
     """What speaks the protocol of `protocol_of`."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     if protocol_of() == JSON:
-        return collector_export.JsonExporter(
+        return collector_export.HttpExporter(
             traces_endpoint(),
             headers=request_headers("TRACES"),
             compress=setting("COMPRESSION") == "gzip",

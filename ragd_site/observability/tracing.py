@@ -20,6 +20,8 @@ from opentelemetry.trace import Link, SpanKind, Status, TraceState
 from opentelemetry.util.types import Attributes
 
 from evaluation_app.spans.store import collector_export
+from evaluation_app.spans.store.collector_switch import SwitchedExporter
+from evaluation_app.spans.store.collector_trial import Collector
 from evaluation_app.spans.store.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
 from ragd.version import product_version
@@ -62,22 +64,17 @@ def set_up(service: str) -> TracerProvider:
 
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
-    endpoint = collector.traces_endpoint()
-    telemetry.configure(
-        capture=widest(local, remote) if endpoint else local, pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS
-    )
+    telemetry.configure(capture=widest(local, remote), pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS)
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
     store = local_processor(service, local)
     _provider.add_span_processor(EnvironmentProcessor())
     _provider.add_span_processor(store)
-    sender = otlp_processor(remote) if endpoint else None
-    if sender is not None:
-        _provider.add_span_processor(sender)
+    sender = otlp_processor(remote)
+    _provider.add_span_processor(sender)
     # last, so that what it tells of the store and the sender at the end is the whole of it
-    exporter = sender.exporter if sender else None
-    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.store, exporter, build_resource)
+    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.store, sender.exporter, build_resource)
     _provider.add_span_processor(meter)
     trace.set_tracer_provider(_provider)
     instrument()
@@ -129,11 +126,19 @@ def local_processor(service: str, capture: telemetry.Capture) -> CountingProcess
 
 
 def otlp_processor(capture: telemetry.Capture) -> collector_export.SendingProcessor:
-    endpoint = collector_export.name_endpoint(collector.traces_endpoint())
+    """To the endpoint of the environment, else to the one that is stored, whenever there is one."""
     name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
+
+    def build(found: Collector) -> SpanExporter:
+        return RedactingExporter(collector.build_stored(found), capture)
+
+    endpoint = collector.traces_endpoint()
+    if not endpoint:
+        return collector_export.SendingProcessor(SwitchedExporter(build, connect, name=name))
     inner = RedactingExporter(collector.build_exporter(), capture)
+    named = collector_export.name_endpoint(endpoint)
     return collector_export.SendingProcessor(
-        collector_export.SendingExporter(inner, connect, name=name, endpoint=endpoint)
+        collector_export.SendingExporter(inner, connect, name=name, endpoint=named)
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +14,7 @@ from collections_app.domain.audit_digests import differing
 from collections_app.domain.identity import UNSEEN
 from collections_app.domain.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
 from collections_app.errors import ServiceError
-from collections_app.fetching.addresses import METADATA_HOSTS
+from collections_app.fetching.addresses import find_metadata_host
 from collections_app.model_endpoints.endpoints import ModelEndpoint, read_setting, stored
 from collections_app.model_endpoints.secrets import encrypt, renew
 from collections_app.models import Collection, Generation, ModelSetting
@@ -212,22 +210,10 @@ def _check_address(text: str) -> str:
         raise _refuse("the address must end before ? and #; an API version has its own field", "base_url")
     if "RESOURCE" in url:
         raise _refuse("put the name of your resource in place of RESOURCE", "base_url")
-    _refuse_metadata(parts.hostname or "", port)
+    host = parts.hostname or ""
+    if ip := find_metadata_host(host, port):
+        raise _refuse(f"{host} leads to {ip}, where no model answers; enter the model server's address", "base_url")
     return url
-
-
-def _refuse_metadata(host: str, port: int | None) -> None:
-    """Addresses where clouds keep a machine's secrets, and link-local ones. A host that is not found is let pass: the
-    test of the connection says so."""
-    try:
-        found = {str(row[4][0]).partition("%")[0] for row in socket.getaddrinfo(host, port or 80)}
-    except (OSError, UnicodeError):
-        return
-    for text in found:
-        ip = ipaddress.ip_address(text)
-        ip = getattr(ip, "ipv4_mapped", None) or ip
-        if ip in METADATA_HOSTS or ip.is_link_local or ip.is_multicast:
-            raise _refuse(f"{host} leads to {ip}, where no model answers; enter the model server's address", "base_url")
 
 
 def _check_names(values: SettingValues) -> None:

@@ -69,7 +69,10 @@ def connections(request: PageRequest) -> HttpResponse:
         (
             "otlp",
             gettext("OTLP endpoint"),
-            gettext("A collector gets the spans of this server once an environment variable names it."),
+            gettext(
+                "A collector gets the spans of this server: an administrator sets it here, or "
+                "an environment variable names it."
+            ),
             "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
             "exports",
         ),

@@ -1,4 +1,4 @@
-"""Where spans are sent to, and one span sent on request, with what came back."""
+"""Where spans are sent to: set here or by the environment, and one span sent on request, with what came back."""
 
 from __future__ import annotations
 
@@ -10,43 +10,90 @@ from django.http import HttpResponse
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from collections_app.http.page_requests import PageRequest, refuse, render_page
+from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
+from evaluation_app.models import CollectorSetting
 from evaluation_app.spans.store.collector_export import name_endpoint
+from evaluation_app.spans.store.collector_switch import REFRESH_S
 from evaluation_app.spans.store.collector_trial import read_collector, send_test_span
 from evaluation_app.spans.store.span_reads import collector_state
-from ragd.errors import InvalidInput
+from evaluation_app.spans.store.stored_collector import (
+    ENDPOINT_CHARS_MAX,
+    PROTOCOLS,
+    CollectorValues,
+    as_collector,
+    draft_collector,
+    read_headers,
+    remove_collector,
+    save_collector,
+    stored_collector,
+)
+
+PARTS = {"collector": "evaluation/parts/collector.html"}
 
 
-class EndpointForm(forms.Form):
+class CollectorForm(forms.Form):
+    """row: the stored one, whose headers stay where none are entered."""
+
     endpoint = forms.CharField(
         label=gettext_lazy("Endpoint"),
-        max_length=2000,
+        max_length=ENDPOINT_CHARS_MAX,
         help_text=gettext_lazy("OTLP over HTTP, such as http://127.0.0.1:4318. gRPC (4317) is not built in."),
     )
+    protocol = forms.ChoiceField(label=gettext_lazy("Protocol"), choices=[(name, name) for name in PROTOCOLS])
+    headers = forms.CharField(
+        label=gettext_lazy("Headers"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off", "spellcheck": "false"}),
+        help_text=gettext_lazy("One a line, such as api-key: YOUR_KEY. They are stored encrypted and not shown again."),
+    )
+    forget_headers = forms.BooleanField(label=gettext_lazy("Delete the stored headers"), required=False)
+    is_enabled = forms.BooleanField(label=gettext_lazy("Send spans"), required=False)
+
+    def __init__(self, data: Any, row: CollectorSetting | None) -> None:
+        shown = {"endpoint": row.endpoint, "protocol": row.protocol} if row else {}
+        super().__init__(data, initial={"is_enabled": row.is_enabled if row else True, **shown})
+        names = row.header_names if row else []
+        if names:
+            field_of(self, "headers", forms.CharField).widget.attrs["placeholder"] = "\n".join(
+                f"{name}: ••••" for name in names
+            )
+        else:
+            del self.fields["forget_headers"]
+
+    def values(self) -> CollectorValues:
+        """Raises InvalidInput (headers) for a line that is no header."""
+        data = self.cleaned_data
+        stated = read_headers(data["headers"])
+        headers = stated if stated or data.get("forget_headers") else None
+        return CollectorValues(data["endpoint"], data["protocol"], headers, data["is_enabled"])
 
 
 @require_http_methods(["GET", "POST"])
 def collector(request: PageRequest) -> HttpResponse:
-    """POST sends a test span: to the endpoint of the environment where there is one, else to the one of the form."""
-    found = read_collector()
-    form = None if found.endpoint else EndpointForm(request.POST if request.method == "POST" else None)
-    context: dict[str, Any] = {
-        "form": form,
-        "endpoint": name_endpoint(found.endpoint) if found.endpoint else "",
-        "protocol": found.protocol,
-        "header_names": sorted(found.headers),
-        "texts": settings.RAGD_OTLP_CONTENT,
-        "state": collector_state(),
-    }
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form is None or form.is_valid():
-            try:
-                context["trial"] = send_test_span(found, form.cleaned_data["endpoint"] if form else "")
-                status = 200
-            except InvalidInput as error:
-                assert form is not None, "the endpoint of the environment is an address"
-                status = refuse(form, error)
-    part = {"collector": "evaluation/parts/collector.html"}
-    return render_page(request, "evaluation/collector.html", context, parts=part, status=status)
+    """POST with do=save keeps what is filled in, do=remove forgets it, else a test span is sent to it and nothing is
+    saved. Where the environment names an endpoint there is no form, and the test span goes there."""
+    found, row = read_collector(), stored_collector()
+    if found.endpoint:
+        trial = send_test_span(found) if request.method == "POST" else None
+        stated = {"endpoint": name_endpoint(found.endpoint), "protocol": found.protocol}
+        return _show(request, stated | {"header_names": sorted(found.headers), "trial": trial, "row": None})
+    do = request.POST.get("do", "")
+    if request.method == "POST" and do == "remove":
+        remove_collector(actor=request.user)
+        return _show(request, {"form": CollectorForm(None, None), "row": None})
+    form = CollectorForm(request.POST if request.method == "POST" else None, row)
+
+    def submit() -> HttpResponse:
+        if do == "save":
+            saved = save_collector(form.values(), actor=request.user)
+            return _show(request, {"form": CollectorForm(None, saved), "row": saved, "is_saved": True})
+        trial = send_test_span(as_collector(draft_collector(form.values(), row)))
+        return _show(request, {"form": form, "row": row, "trial": trial})
+
+    response, status = submit_form(request, form, submit)
+    return response or _show(request, {"form": form, "row": row}, status)
+
+
+def _show(request: PageRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    shared = {"texts": settings.RAGD_OTLP_CONTENT, "state": collector_state(), "refresh_s": round(REFRESH_S)}
+    return render_page(request, "evaluation/collector.html", shared | context, parts=PARTS, status=status)

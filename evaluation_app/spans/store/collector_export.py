@@ -144,22 +144,36 @@ class SendingProcessor(BatchSpanProcessor):
         super().on_end(span)
 
 
-class JsonExporter(SpanExporter):
-    """OTLP over HTTP as JSON, for receivers that do not read protobuf. Raises OSError or HTTPError when it fails.
+class HttpExporter(SpanExporter):
+    """OTLP over HTTP; redirects are not followed. Raises OSError or HTTPError when it fails.
 
-    tls: what urllib3 calls ca_certs, cert_file and key_file.
+    protocol: http/json or http/protobuf. tls: what urllib3 calls ca_certs, cert_file and key_file.
     """
 
     def __init__(
-        self, endpoint: str, *, headers: Mapping[str, str], compress: bool, tls: Mapping[str, Any] | None = None
+        self,
+        endpoint: str,
+        *,
+        headers: Mapping[str, str],
+        compress: bool,
+        tls: Mapping[str, Any] | None = None,
+        protocol: str = "http/json",
     ) -> None:
         self._endpoint = endpoint
+        self._protocol = protocol
         self._headers = headers
         self._compress = compress
         self._pool = urllib3.PoolManager(timeout=TIMEOUT_S, retries=False, **(tls or {}))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        answer = post_spans(self._pool, self._endpoint, spans, headers=self._headers, compress=self._compress)
+        answer = post_spans(
+            self._pool,
+            self._endpoint,
+            spans,
+            headers=self._headers,
+            protocol=self._protocol,
+            compress=self._compress,
+        )
         if answer.status >= 300:
             raise OSError(f"{name_endpoint(self._endpoint)} answered {answer.status}: {answer.data[:200]!r}")
         return SpanExportResult.SUCCESS
