@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.sessions.models import Session
@@ -107,3 +108,30 @@ def test_the_palette_does_what_can_be_done(visit: Visit, nature: Collection) -> 
     page.keyboard.press("Enter")
     expect(page.locator("html")).to_have_attribute("lang", "de")
     expect(page).to_have_url(f"{visit.base}/collections/nature/documents/rivers.md/")
+
+
+def test_the_api_reference_follows_the_theme(visit: Visit, nature: Collection) -> None:
+    """That of the system until one is chosen; Swagger UI draws itself in dark colours of its own then."""
+    page = visit.page
+
+    def brightness(element: str, colour: str) -> int:
+        value = page.evaluate(f"getComputedStyle(document.querySelector('{element}')).{colour}")
+        return sum(int(part) for part in re.findall(r"\d+", value)[:3]) // 3
+
+    def seen() -> tuple[int, int]:
+        """Of the ground and of a heading."""
+        visit.go("/v1/docs")
+        page.wait_for_selector(".opblock-tag")
+        return brightness("html", "backgroundColor"), brightness(".opblock-tag", "color")
+
+    visit.look("light", 1280)
+    ground, text = seen()
+    assert ground > 200 and text < 100
+    expect(page.locator("html.dark-mode")).to_have_count(0)
+    visit.look("dark", 390)
+    expect(page.locator("html.dark-mode")).to_have_count(1)
+    ground, text = seen()
+    assert ground < 50 and text > 150 and visit.overflow_px() <= 0
+    page.context.add_cookies([{"name": "theme", "value": "light", "url": visit.base}])
+    assert seen()[0] > 200
+    expect(page.locator("html.dark-mode")).to_have_count(0)

@@ -73,4 +73,5 @@ def test_settings_of_the_reader(visitor: Client) -> None:
     (mcp,) = texts(connections, "#snippet-mcp")
     assert json.loads(mcp)["mcpServers"]["ragd"]["url"] == "http://testserver/mcp"
     assert texts(connections, "#snippet-openai") == ["http://testserver/v1"]
-    assert '"docExpansion": "none"' in visitor.get("/v1/docs").content.decode()
+    (reference,) = texts(visitor.get("/v1/docs"), "#swagger-settings")
+    assert json.loads(reference)["docExpansion"] == "none"
