@@ -12,11 +12,9 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.utils.translation import gettext
 from django.views.csrf import csrf_failure
 
-from collections_app.models import Document
-from ragd_site.access.page_rules import find_collection_id
+from ragd_site.access.missing import spell_missing
 
 LOGIN_HEADER = "Ragd-Login"  # with 401: where a script leads to, and back from with what was typed
 
@@ -56,24 +54,4 @@ def refuse_forgery(request: HttpRequest, reason: str = "") -> HttpResponseBase:
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404 with what is missing where, as far as the reader may know it."""
-    return render(request, "404.html", {"missing": _spell_missing(request)}, status=404)
-
-
-def _spell_missing(request: HttpRequest) -> str:
-    """What the address names that is not there; "" where it names nothing of a collection."""
-    match = request.resolver_match
-    named = match.kwargs if match else {}
-    collection, doc_id = named.get("name"), named.get("doc_id")
-    if not request.user.is_authenticated or collection is None or "\x00" in str(collection) + str(doc_id):
-        return ""
-    values = {"collection": collection, "document": doc_id}
-    collection_id = find_collection_id(collection)
-    if collection_id is None:
-        return gettext("There is no collection %(collection)s.") % values
-    if doc_id is None:
-        return gettext("It is not in collection %(collection)s.") % values
-    if not Document.objects.filter(collection_id=collection_id, doc_id=doc_id).exists():
-        return gettext("Document %(document)s is not in collection %(collection)s.") % values
-    if "index" in named:
-        return gettext("Chunk %(index)s is not in document %(document)s.") % (values | {"index": named["index"]})
-    return gettext("It is not in document %(document)s.") % values
+    return render(request, "404.html", {"missing": spell_missing(request)}, status=404)

@@ -8,10 +8,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 from django.test import Client
 
+from retrieval_app.models import QueryRun
 from tests.web.pages import has, texts
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.mark.parametrize("template", ["400.html", "403.html", "403_csrf.html", "404.html", "500.html", "lockout.html"])
@@ -36,15 +40,39 @@ def test_an_unknown_address(visitor: Client) -> None:
         ("/collections/nature/documents/none.pdf/", "Document none.pdf is not in collection nature."),
         ("/collections/nature/chunks/99/whales.md/", "Chunk 99 is not in document whales.md."),
         ("/collections/nature/revision/7/whales.md/", "It is not in document whales.md."),
+        (f"/runs/{NOBODY}/", f"Query run {NOBODY} is not there."),
+        (f"/runs/{NOBODY}/trace/", f"Query run {NOBODY} is not there."),
+        ("/runs/RUN/compare/00000000-0000-4000-8000-000000000000/", f"Query run {NOBODY} is not there."),
+        (f"/collections/nature/jobs/{NOBODY}/", f"Job {NOBODY} is not in collection nature."),
+        (f"/collections/nature/attempts/{NOBODY}/", f"Upload {NOBODY} is not in collection nature."),
+        (f"/chat/{NOBODY}/", f"Thread {NOBODY} is not there."),
+        (f"/evaluation/runs/{NOBODY}/", f"Evaluation run {NOBODY} is not there."),
+        ("/evaluation/sets/99/", "Test set 99 is not there."),
+        ("/traces/none/", "Trace none is not there."),
+        ("/collections/nature/sources/99/", "Source 99 is not in collection nature."),
     ],
 )
 def test_what_is_missing_is_named_in_the_frame(
     visitor: Client, fill: Callable[..., Any], address: str, missing: str
 ) -> None:
-    fill(documents=1)
-    response = visitor.get(address)
+    nature = fill(documents=1)
+    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", door="page")
+    response = visitor.get(address.replace("RUN", str(run.pk)))
     assert (response.status_code, texts(response, ".page-error strong")) == (404, [missing])
     assert has(response, "nav.rail") and has(response, "#palette")
+
+
+def test_a_run_that_one_may_not_see_is_as_little_there_as_one_that_never_was(
+    visitor: Client, fill: Callable[..., Any]
+) -> None:
+    nature = fill(documents=1)
+    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", door="page")
+    eve = User.objects.create_user("eve")
+    stranger = Client()
+    stranger.force_login(eve)
+    said = [texts(stranger.get(f"/runs/{pk}/"), ".page-error strong") for pk in (run.pk, NOBODY)]
+    assert said == [[f"Query run {run.pk} is not there."], [f"Query run {NOBODY} is not there."]]
+    assert visitor.get(f"/runs/{run.pk}/").status_code == 200
 
 
 def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(client: Client, db: None) -> None:
