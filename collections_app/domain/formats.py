@@ -93,6 +93,11 @@ def duration(took_ms: float | str | None) -> str:
     return f"{minutes} min {seconds} s"
 
 
+def round_duration(took_ms: float) -> str:
+    """A round number of milliseconds for a scale, below one second in ms, else in s: "1 ms", "2.5 s"."""
+    return f"{took_ms:g} ms" if took_ms < 1000 else f"{took_ms / 1000:g} s"
+
+
 def number(value: float | str | None) -> str:
     """Grouped thousands; an en dash for None and for what a template lacks."""
     if value is None or isinstance(value, str):

@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from evaluation_app.charts.axes import AxisWord, Scale, axis_words, line_path, percent, rounded
+from evaluation_app.charts.series_charts import plain_scale
 from evaluation_app.measures.catalogue import Band, Measure
 
 BINS = 20
@@ -64,7 +65,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """reference: an outline in a box of 1000 by `height`, of what others have scored; "" for none."""
+    """reference: an outline in a box of 1000 by `height`, of what others have scored; "" for none. ticks: of
+    the counts."""
 
     name: str
     title: str
@@ -73,6 +75,7 @@ class Distribution:
     mean_at: float | None
     reference: str
     scored: int
+    ticks: tuple[Bound, ...] = ()
     height: int = DISTRIBUTION_HEIGHT
 
     @property
@@ -107,6 +110,11 @@ def draw_distribution(
         mean_at=None if mean is None else percent(mean),
         reference=_outline(outline, highest),
         scored=len(values),
+        ticks=tuple(
+            Bound(rounded(DISTRIBUTION_HEIGHT - (DISTRIBUTION_HEIGHT - HEAD) * count / highest), "", f"{count:g}")
+            for count in plain_scale(float(highest), 1.0).ticks
+            if count <= highest
+        ),
     )
 
 
@@ -212,7 +220,7 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
     """
     known = [point for point in points if point.value is not None]
     span = [value for point in known for value in (point.value, point.low, point.high) if value is not None]
-    scale = _trend_scale([*span, *([baseline] if baseline is not None else [])])
+    scale = trend_scale([*span, *([baseline] if baseline is not None else [])])
     width = 100 / max(len(points), 1)
     positions = [(index + 0.5) * width for index in range(len(points))]
     dots = tuple(
@@ -268,7 +276,7 @@ def _line(points: Sequence[TrendPoint], positions: Sequence[float], scale: Scale
     return "".join(parts)
 
 
-def _trend_scale(values: Sequence[float]) -> Scale:
+def trend_scale(values: Sequence[float]) -> Scale:
     """From a round number below all values to one above, at least LEAST_REACH apart; 0 to 1 for no value."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     missing = max(LEAST_REACH - (high - low), 0.0) / 2

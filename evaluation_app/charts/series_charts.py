@@ -116,21 +116,28 @@ class Picture:
 
 
 def draw_lines(
-    title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell, log: bool = False
+    title: str,
+    steps: Sequence[Step],
+    series: Sequence[Series],
+    *,
+    spell: Spell,
+    spell_tick: Spell | None = None,
+    log: bool = False,
 ) -> Picture:
     """Lines, broken where nothing was measured, with a band between the first and the last of them.
 
-    log: a logarithmic scale from a whole power of ten, for values above 0; else the scale begins at 0.
+    log: a logarithmic scale from a whole power of ten, for values above 0; else the scale begins at 0. spell_tick: of
+    the round numbers of the scale, `spell` where it is not stated.
     """
     known = [value for each in series for value in each.values if value is not None]
-    scale = _log_scale(known) if log else _plain_scale(max(known, default=0.0))
+    scale = log_scale(known) if log else plain_scale(max(known, default=0.0))
     lines = tuple(
         Line(number, each.name, _path(each.values, scale), _last_y(each.values, scale))
         for number, each in enumerate(series, 1)
     )
     return Picture(
         title=title,
-        ticks=tuple(Tick(scale.y(value), spell(value)) for value in scale.ticks),
+        ticks=tuple(Tick(scale.y(value), (spell_tick or spell)(value)) for value in scale.ticks),
         words=axis_words([step.label for step in steps], AXIS_WORDS),
         columns=_columns(steps, series, spell),
         lines=_apart(lines),
@@ -149,14 +156,16 @@ def draw_bars(
     spell: Spell,
     counts: bool = False,
     height: int = HEIGHT,
+    words: int = AXIS_WORDS,
 ) -> Picture:
     """Stacked bars, the first series lowest. More than six series: the smallest are drawn as one, "others".
 
-    counts: the values are whole numbers, and so are the ticks. height: px of the plot.
+    counts: the values are whole numbers, and so are the ticks. height: px of the plot. words: at most so many
+    labels below it.
     """
     shown = fold_series(series)
     totals = [sum(each.values[index] or 0.0 for each in shown) for index in range(len(steps))]
-    scale = _plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0, height)
+    scale = plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0, height)
     width = 100 / max(len(steps), 1)
     blocks = []
     for index in range(len(steps)):
@@ -171,7 +180,7 @@ def draw_bars(
     return Picture(
         title=title,
         ticks=tuple(Tick(scale.y(value), spell(value)) for value in scale.ticks),
-        words=axis_words([step.label for step in steps], AXIS_WORDS),
+        words=axis_words([step.label for step in steps], words),
         columns=_columns(steps, shown, spell),
         blocks=tuple(blocks),
         keys=tuple(reversed(keys)),  # as they lie upon each other
@@ -194,7 +203,7 @@ def fold_series(series: Sequence[Series]) -> list[Series]:
     return [*ordered[:SHOWN_SERIES], Series(f"{len(rest)} {OTHERS}", sums)]
 
 
-def _plain_scale(highest: float, least: float = 0.0, height: int = HEIGHT) -> Scale:
+def plain_scale(highest: float, least: float = 0.0, height: int = HEIGHT) -> Scale:
     """From 0 to the next round number, with three to five ticks that are at least `least` apart."""
     if highest <= 0:
         return Scale(0.0, 1.0, (0.0,), height, HEAD)
@@ -206,7 +215,7 @@ def _plain_scale(highest: float, least: float = 0.0, height: int = HEIGHT) -> Sc
     return Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)), height, HEAD)
 
 
-def _log_scale(values: Sequence[float]) -> Scale:
+def log_scale(values: Sequence[float]) -> Scale:
     """From the power of ten below the lowest value to the 1, 2 or 5 above the highest, a tick at each power."""
     above = [value for value in values if value > 0]
     if not above:

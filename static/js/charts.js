@@ -47,7 +47,7 @@ class Chart {
     this.box.addEventListener("pointerleave", (event) => this.from === null && event.pointerType !== "touch" && this.leave());
     this.box.addEventListener("pointerdown", (event) => {
       if (event.button !== 0 || event.target.closest(".chart-readout")) return;
-      this.from = this.nearest(event.clientX);
+      this.from = this.nearest(event);
       this.start = event.clientX;
       this.dragged = false;
     });
@@ -63,7 +63,7 @@ class Chart {
       if (!this.dragged && !touched) return;
       event.preventDefault(); // a finger has no hover: its first tap shows, the link in the readout opens
       this.dragged = false;
-      if (touched) this.show(this.nearest(event.clientX), true);
+      if (touched) this.show(this.nearest(event), true);
     }, true);
     this.box.addEventListener("focus", () => this.at === null && this.show(this.items.length - 1));
     this.box.addEventListener("focusout", (event) => this.box.contains(event.relatedTarget) || this.leave());
@@ -71,7 +71,7 @@ class Chart {
   }
 
   point(event) {
-    const index = this.nearest(event.clientX);
+    const index = this.nearest(event);
     if (this.from !== null && this.canZoom() && Math.abs(event.clientX - this.start) > DRAG_PX) {
       if (!this.dragged) this.box.setPointerCapture(event.pointerId);
       this.dragged = true;
@@ -108,12 +108,17 @@ class Chart {
   span(item) {
     const box = (find(".pointed, .aim, .bar", item) ?? item).getBoundingClientRect();
     const plot = this.box.getBoundingClientRect();
-    return { left: box.left - plot.left, right: box.right - plot.left, middle: (box.left + box.right) / 2 - plot.left };
+    return { left: box.left - plot.left, right: box.right - plot.left, middle: (box.left + box.right) / 2 - plot.left, height: (box.top + box.bottom) / 2 - plot.top };
   }
 
-  nearest(x) {
-    const at = x - this.box.getBoundingClientRect().left;
-    const distances = this.items.map((item) => Math.abs(this.span(item).middle - at));
+  nearest(event) {
+    const box = this.box.getBoundingClientRect();
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    const isFlat = this.plot.dataset.scatter === undefined; // dots of a scatter may stand above each other
+    const distances = this.items.map((item) => {
+      const { middle, height } = this.span(item);
+      return Math.hypot(middle - x, isFlat ? 0 : height - y);
+    });
     return distances.indexOf(Math.min(...distances));
   }
 

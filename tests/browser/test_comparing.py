@@ -39,11 +39,19 @@ def test_from_a_sweep_to_its_comparison_to_one_question(visit: Visit) -> None:
             {"recall@10": float((number + place) % 4 > 1 or place == 3), "mrr@10": 0.5} for number in range(12)
         ]
         words = {0: {"answer": f"Plan {place} says so.", "retrieved_ids": [f"{place}.md#0", "a.md#1"]}}
-        make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep", items=words, name=f"plan {place}")
+        own: dict[str, Any] = {"items": words, "name": f"plan {place}", "took_ms": 1200.0 * (place + 1)}
+        make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep", **own)
 
     page = visit.go(f"/evaluation/sweeps/{sweep.pk}/")
     assert look_at(visit) == []
     expect(page.locator("#map td.peak")).to_have_text(re.compile("1.000"))
+    scatter = page.locator("#trade-off .explored")
+    scatter.focus()
+    page.keyboard.press("Home")
+    expect(scatter.locator(".chart-readout b")).to_have_text(re.compile("^k "))
+    dots = scatter.locator("a .aim")
+    dots.last.hover(force=True)
+    expect(scatter.locator("a").last).to_have_class("shown")
     page.get_by_role("link", name="Compare best").click()
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
     assert look_at(visit) == []

@@ -12,10 +12,13 @@ from evaluation_app.analysis.sweeps.lifecycle import (
 )
 from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, build_plans, label_of, read_grid, varied
 from evaluation_app.analysis.sweeps.ranking import other_sweeps, rank_sweep
-from evaluation_app.models import EvaluationRun, Sweep
+from evaluation_app.analysis.sweeps.trade_off import draw_trade_off
+from evaluation_app.charts.scatter import find_optimal
+from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import make_run
 
 SEARCH = RunSettings(answers=False, judge="none")
@@ -146,6 +149,48 @@ def test_a_measure_where_less_is_better_is_ranked_so(ranked: Any) -> None:
     found = rank_sweep(ranked([[0.9] * 8, [0.1] * 8]), "noise_relevant")
     assert [(row.place, row.standing) for row in found.rows] == [(1, "best"), (0, "worse")]
     assert found.rows[0].won == 1.0
+
+
+@pytest.mark.parametrize(
+    ("points", "optimal"),
+    [
+        ([(1, 1), (2, 2), (3, 1)], [True, True, False]),
+        ([(1, 1), (1, 2)], [False, True]),
+        ([(1, 2), (3, 2)], [True, False]),
+        ([(1, 2), (1, 2)], [True, True]),
+        ([], []),
+    ],
+)
+def test_optimal_is_what_nothing_beats_in_both(points: list[tuple[float, float]], optimal: list[bool]) -> None:
+    assert find_optimal(points) == optimal
+
+
+def test_quality_stands_against_latency(ranked: Any) -> None:
+    """made: by took_ms 900, 800, 700, 600 for 10 questions each."""
+    ranking = rank_sweep(ranked([[0.9] * 10, [0.8] * 10, [0.5] * 10, [0.7] * 10]))
+    picture = draw_trade_off(ranking)
+    assert picture is not None and picture.front.startswith("M")
+    assert [(dot.title, dot.mark, dot.is_optimal) for dot in picture.dots] == [
+        ("k 4", "3", True), ("k 3", "4", False), ("k 2", "2", True), ("k 1", "1", True),
+    ]  # fmt: skip
+    across, down = [dot.x for dot in picture.dots], [dot.y for dot in picture.dots]
+    assert across == sorted(across) and across[0] > 0 and across[-1] < 100
+    assert down[3] < down[2] < down[0] < down[1]
+    less = draw_trade_off(rank_sweep(ranked([[0.9] * 10, [0.8] * 10]), "noise_relevant"))
+    assert less is not None and [dot.is_optimal for dot in less.dots] == [True, False]
+    assert draw_trade_off(rank_sweep(ranked([[0.9] * 10]))) is None
+    assert draw_trade_off(rank_sweep(ranked([[], []]))) is None
+
+
+def test_latency_is_the_median_of_the_queries_without_judging(ranked: Any) -> None:
+    sweep = ranked([[0.9] * 3, [0.8] * 3])
+    for item, total in zip(EvaluationItem.objects.filter(run__sweep_place=0), (10.0, 30.0, 500.0), strict=True):
+        item.query_run = QueryRun.objects.create(
+            collection_name="nature", query="q", timings_ms={"total": total}, status="ok"
+        ).pk
+        item.save(update_fields=["query_run"])
+    found = {row.place: row.latency_ms for row in rank_sweep(sweep).rows}
+    assert found == {0: 30.0, 1: pytest.approx(800 / 3)}
 
 
 def test_a_plan_that_asked_fewer_questions_is_not_ranked(ranked: Any) -> None:

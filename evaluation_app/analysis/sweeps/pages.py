@@ -23,9 +23,11 @@ from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.forms import SweepForm
 from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, spell_value, varied
 from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, index_of, other_sweeps, rank_sweep
+from evaluation_app.analysis.sweeps.trade_off import draw_trade_off
 from evaluation_app.charts.axes import percent
 from evaluation_app.golden.sets import set_named
 from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.scores import Mean
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import GoldenSet, Sweep
 from evaluation_app.runs.estimates import estimate_sweep
@@ -234,6 +236,8 @@ def _sweep_page(
         "heads": [HEADS.get(name, TITLES[name]) for name in ranking.fields],
         "lines": lines,
         "axis": axis,
+        "same_coverage": _same_coverage(ranking),
+        "trade_off": draw_trade_off(ranking),
         "map": _map(request, results, ranking),
         "map_fields": [(name, TITLES[name]) for name in ranking.fields],
         "collection": collection,
@@ -245,6 +249,12 @@ def _sweep_page(
     }
     parts = {"sweep": "evaluation/sweeps/ranking.html"}
     return render_page(request, "evaluation/sweeps/sweep.html", context, parts=parts, status=status)
+
+
+def _same_coverage(ranking: Ranking) -> Mean | None:
+    """A mean that says how many questions were scored, where that is the same for all plans."""
+    counts = {(row.mean.scored, row.mean.total, row.mean.errors) for row in ranking.rows}
+    return ranking.rows[0].mean if len(counts) == 1 and ranking.rows[0].mean.total else None
 
 
 def _measures(results: Sweep) -> list[str]:

@@ -17,6 +17,7 @@ from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
+from retrieval_app.models import QueryRun
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight
@@ -29,8 +30,8 @@ class RankedPlan:
 
     standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
     its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which no plan
-    had a better mean, over the questions that all plans scored; None where there are none. per_question_ms: time at
-    work by questions done.
+    had a better mean, over the questions that all plans scored; None where there are none. latency_ms: the median of
+    its queries, without judging; where these are gone, the time at work by questions done; None before the first.
     """
 
     place: int
@@ -42,15 +43,16 @@ class RankedPlan:
     behind: Interval | None
     standing: Standing
     won: float | None
+    latency_ms: float | None
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.standing in ("best", "level", "worse")
 
     @property
     def cells(self) -> list[str]:
         """Its values of the fields in which the plans differ, in their order."""
         return list(self.values.values())
-
-    @property
-    def per_question_ms(self) -> float | None:
-        return self.run.took_ms / self.run.done if self.run.done else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Ranking:
     @property
     def ranked(self) -> int:
         """How many plans are ranked."""
-        return sum(row.standing in ("best", "level", "worse") for row in self.rows)
+        return sum(row.is_ranked for row in self.rows)
 
     @property
     def best(self) -> RankedPlan | None:
@@ -82,18 +84,18 @@ class Ranking:
     @property
     def quickest(self) -> RankedPlan | None:
         """Of the best and those level with it the one that takes least time per question."""
-        known = [row for row in self.rows if row.standing in ("best", "level") and row.per_question_ms is not None]
-        return min(known, key=lambda row: (row.per_question_ms or 0.0, row.place), default=None)
+        known = [row for row in self.rows if row.standing in ("best", "level") and row.latency_ms is not None]
+        return min(known, key=lambda row: (row.latency_ms or 0.0, row.place), default=None)
 
 
 def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     """The runs of a sweep, finished or not, by the mean of the measure (the sweep's own unless one is named).
 
-    Two queries. Nothing is corrected for having chosen the best of many: `won` tells how sure the choice is.
+    Four queries. Nothing is corrected for having chosen the best of many: `won` tells how sure the choice is.
     """
     name = measure or sweep.measure
     runs = list(sweep.runs.order_by("sweep_place"))
-    scores = _read_scores(sweep, name)
+    scores, latencies = _read_scores(sweep, name), read_latencies(runs)
     names = varied(sweep.plans) if sweep.plans else []
     draws = Draws()
     sign = 1.0 if measure_of(name).higher_is_better else -1.0
@@ -119,9 +121,26 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
                 behind=behind,
                 standing=standing,
                 won=won[index] if is_ranked else None,
+                latency_ms=latencies.get(run.pk),
             )
         )
     return Ranking(name, tuple(names), tuple(rows), len(table.shared))
+
+
+def read_latencies(runs: Sequence[EvaluationRun]) -> dict[UUID, float]:
+    """Run -> milliseconds of a question (see `RankedPlan`), of those that have done one. Two queries."""
+    items = EvaluationItem.objects.filter(run__in=runs).values_list("query_run", "run")
+    asked = {query_run: run for query_run, run in items if query_run is not None}
+    rows = QueryRun.objects.filter(pk__in=asked).order_by().values_list("pk", "timings_ms__total")
+    known: dict[UUID, list[float]] = {}
+    for pk, total in rows:
+        if total is not None:
+            known.setdefault(asked[pk], []).append(float(total))
+    return {
+        run.pk: float(np.median(known[run.pk])) if run.pk in known else run.took_ms / run.done
+        for run in runs
+        if run.pk in known or run.done
+    }
 
 
 class _Table:

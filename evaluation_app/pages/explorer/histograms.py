@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils.translation import gettext
 
-from collections_app.domain.formats import duration
+from collections_app.domain.formats import duration, round_duration
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars
 from evaluation_app.spans.search.filters import SpanFilter
 from evaluation_app.spans.search.histograms import SpanCounts, count_spans
 from ragd.telemetry.metrics import MS_BUCKETS
 
 HEIGHT = 88  # px of the plots
+WORDS = 4  # below each, which has half of the width
 DAY = timedelta(days=1)
 BELOW = 0.001  # ms below the next bar's first duration, since both bounds of the filter are included
 
@@ -49,7 +50,7 @@ def _volume(counts: SpanCounts, span_filter: SpanFilter, address: Address) -> Pi
         gettext("Spans over time, UTC."),
         steps,
         [Series(gettext("completed"), completed), Series(gettext("failed"), failed)],
-        spell=_count, counts=True, height=HEIGHT,
+        spell=_count, counts=True, height=HEIGHT, words=WORDS,
     )  # fmt: skip
 
 
@@ -66,6 +67,7 @@ def _latency(counts: SpanCounts, span_filter: SpanFilter, address: Address) -> P
         spell=_count,
         counts=True,
         height=HEIGHT,
+        words=WORDS,
     )
 
 
@@ -76,7 +78,7 @@ def _latency_step(bucket: int, span_filter: SpanFilter, address: Address) -> Ste
     bounds = [each for each in (high and round(high - BELOW, 3), span_filter.max_ms) if each is not None]
     href = address(min_ms=f"{least:.10g}" if least else None, max_ms=f"{min(bounds):.10g}" if bounds else None)
     title = f"{duration(low)} to {duration(high)}" if high else f"from {duration(low)}"
-    return Step(duration(low) if bucket else "0", title, href)
+    return Step(round_duration(low) if bucket else "0", title, href)
 
 
 def _label(begin: datetime, step: timedelta) -> str:

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
-from collections_app.domain.formats import dollars, duration
+from collections_app.domain.formats import dollars, duration, round_duration
 from collections_app.http.collection_titles import collection_titles
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import ApiKey
@@ -235,7 +235,9 @@ def _step_title(begin: datetime, period: Period) -> str:
 def _times_chart(figure_filter: FigureFilter, stage: StageFigures) -> Picture:
     series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
     title = gettext("%(stage)s: latency percentiles, logarithmic scale, UTC.") % {"stage": stage.label}
-    return draw_lines(title, _steps(figure_filter, type=stage.type), series, spell=duration, log=True)
+    return draw_lines(
+        title, _steps(figure_filter, type=stage.type), series, spell=duration, spell_tick=round_duration, log=True
+    )
 
 
 def _failures_chart(figure_filter: FigureFilter, stages: Any) -> Picture:
