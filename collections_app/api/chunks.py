@@ -34,9 +34,8 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.services.chunks import chunk_edits
 from collections_app.services.chunks.chunk_outliers import (
     COUNT_TIMEOUT_S,
-    count_outliers,
+    find_outliers,
     last_scan,
-    list_outliers,
     scan_duplicates,
 )
 from collections_app.services.chunks.chunk_preview import (
@@ -197,19 +196,19 @@ def outliers(
 ) -> Any:
     """Chunks that deserve a look, with counts per flag. 503 when the collection is too large to be counted at once."""
     target = find_collection(request, collection)
-    rows, counts = list_outliers(target, flag or "", offset=offset, limit=limit), count_outliers(target)
-    if rows is None or counts is None:
+    found = find_outliers(target, flag or "", offset=offset, limit=limit)
+    if found is None:
         raise ServiceError(
             f"{target.name!r} is too large to be counted within {COUNT_TIMEOUT_S} seconds; list the chunks instead",
             type="too_slow",
             status=503,
         )
     return {
-        "chunks": counts.chunks,
-        "flagged": counts.any,
-        "by_flag": counts.by_flag,
+        "chunks": found.counts.chunks,
+        "flagged": found.counts.any,
+        "by_flag": found.counts.by_flag,
         "scan": last_scan(target),
-        "items": rows,
+        "items": found.rows,
     }
 
 

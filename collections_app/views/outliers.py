@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods
 from collections_app.domain.formats import counted
 from collections_app.domain.outliers import FLAG_WORDS, FLAGS
 from collections_app.http.page_requests import PageRequest, page_number, pages_around, render_page
-from collections_app.services.chunks.chunk_outliers import count_outliers, last_scan, list_outliers, scan_duplicates
+from collections_app.services.chunks.chunk_outliers import find_outliers, last_scan, scan_duplicates
 from collections_app.services.chunks.finding_scan import (
     PAGE_SCAN_S,
     count_findings,
@@ -44,8 +44,8 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
     flag = request.GET.get("flag", "")
     flag = flag if flag in FLAGS else ""
     number = min(page_number(request), PAGE_MAX)
-    rows = list_outliers(collection, flag, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
-    counts = count_outliers(collection) if rows is not None else None
+    found = find_outliers(collection, flag, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
+    rows, counts = (found.rows, found.counts) if found else (None, None)
     context = {
         "collection": collection,
         "tab": "outliers",

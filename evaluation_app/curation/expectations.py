@@ -79,17 +79,22 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """questions: those that expect it, by set and place, each with where it was asked last. by_chunk: key -> worth."""
+    """questions: the first that expect it, by set and place, each with where it was asked last. total: how
+    many expect it. by_chunk: key -> worth."""
 
     questions: Items
+    total: int
     worth: Worth
     by_chunk: Sequence[tuple[str, Worth]] = ()
 
 
-def expectations_of(collection: Collection, doc_id: str, chunk_index: int | None = None) -> Expectations:
+def expectations_of(
+    collection: Collection, doc_id: str, chunk_index: int | None = None, *, most: int | None = None
+) -> Expectations:
     """Of a chunk, or of a document with all its chunks. A chunk's questions: those that name it, or its document whole.
 
-    A question that names other chunks of the same document does not expect this one.
+    A question that names other chunks of the same document does not expect this one. most: how many questions are
+    listed; None for all.
     """
     rows = GoldenQuestion.objects.filter(golden_set__collection_name=collection.name, suggested=False)
     rows = rows.select_related("golden_set").order_by("golden_set__name", "position", "id")
@@ -106,7 +111,7 @@ def expectations_of(collection: Collection, doc_id: str, chunk_index: int | None
     whole = Worth()
     for _, worth in worths:
         whole = whole.plus(worth)
-    return Expectations([(row, last) for row, last in _with_last(result, doc_id, chunk_index)], whole, worths)
+    return Expectations(_with_last(result[:most], doc_id, chunk_index), len(result), whole, worths)
 
 
 def expects_any(collection: Collection, doc_ids: Sequence[str]) -> bool:
@@ -144,7 +149,8 @@ def _with_last(rows: Sequence[GoldenQuestion], doc_id: str, chunk_index: int | N
     items = EvaluationItem.objects.filter(
         question__in=[row.pk for row in rows], run__state=EvaluationRun.State.SUCCEEDED
     ).exclude(outcome=EvaluationItem.Outcome.ERROR)
-    newest = items.order_by("question_id", "-created_at", "-id").distinct("question_id").select_related("run")
+    newest = items.order_by("question_id", "-created_at", "-id").distinct("question_id")
+    newest = newest.only("question_id", "run_id", "position", "retrieved_ids", "created_at")
     last = {item.question_id: item for item in newest}
     return [(row, _asked(last.get(row.pk), doc_id, chunk_index)) for row in rows]
 

@@ -63,7 +63,10 @@ class PolicyForm(ChunkPolicyFields):
 
 @require_http_methods(["GET", "POST"])
 def show_impact(request: PageRequest, name: str) -> HttpResponse:
-    """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written."""
+    """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written.
+
+    The page comes at once and loads the impact, which takes seconds, as its part; with ?now=1 it waits for it.
+    """
     collection = find_collection(name)
     query = _given(request)
     long = query.get("long") == "1"
@@ -73,9 +76,12 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
         "word": WORDS.get(_wanted(query), ""),
         "part_id": request.htmx.target if is_part(request, PARTS) else IDS[0],
     }
+    is_later = request.method == "GET" and not is_part(request, PARTS) and "now" not in request.GET
     status = 200
     try:
         proposal = _proposal(collection, query, budget_s=BUDGET_MOST_S if long else POLICY_BUDGET_S)
+        if is_later:
+            return render_page(request, "evaluation/curation/impact.html", context | {"is_waiting": True})
         impact = impact_of(
             collection,
             proposal.supposed,

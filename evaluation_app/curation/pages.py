@@ -28,6 +28,7 @@ from evaluation_app.runs.serving_runs import serving_runs, servings
 from ragd.errors import InvalidInput
 
 LATEST_SHOWN = 6
+QUESTIONS_SHOWN = 50  # of those that expect a chunk or a document
 SHOWN = ("correctness", "hit", "mrr")
 SHOWN_MOST = 3
 TITLES = {
@@ -175,7 +176,8 @@ def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResp
     """The golden questions that expect a document, and what its chunks were worth."""
     collection = find_collection(name)
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    context = {"collection": collection, "document": document, "expectations": expectations_of(collection, doc_id)}
+    found = expectations_of(collection, doc_id, most=QUESTIONS_SHOWN)
+    context = {"collection": collection, "document": document, "expectations": found}
     parts = {"golden-of": "evaluation/curation/parts/expected.html"}
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
@@ -190,7 +192,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
         "collection": collection,
         "document": document,
         "chunk": chunk,
-        "expectations": expectations_of(collection, doc_id, index),
+        "expectations": expectations_of(collection, doc_id, index, most=QUESTIONS_SHOWN),
     }
     parts = {"golden-of-chunk": "evaluation/curation/parts/expected.html"}
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)

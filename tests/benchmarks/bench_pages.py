@@ -312,8 +312,8 @@ def make_much() -> None:
 def addresses() -> list[tuple[str, str]]:
     """(page, address) of every page that has something to show: those without arguments, and one of each other kind."""
     from evaluation_app.models import EvaluationRun, GoldenSet, Span
-    from retrieval_app.models import QueryRun
-    from tests.web.test_every_page import plain_addresses
+    from retrieval_app.models import ChatThread, QueryRun
+    from tests.web.test_every_page import NATURE, plain_addresses
 
     of_collection = f"/collections/{NAME}/"
     document = "page1.md"
@@ -324,23 +324,20 @@ def addresses() -> list[tuple[str, str]]:
     assert earlier is not None
     other = EvaluationRun.objects.filter(set_name=newest.set_name).order_by("created_at").first()
     assert other is not None
+    thread = ChatThread.objects.order_by("created_at").first()
+    assert thread is not None
     golden = GoldenSet.objects.get(name=newest.set_name)
     question = golden.questions.first()
     span = Span.objects.filter(trace_id=run.trace_id, name__startswith="rag.retrieve").first()
     assert span is not None and question is not None
     evaluated, base = f"/evaluation/runs/{newest.pk}/", f"/evaluation/sets/{golden.pk}/"
     kinds = {
-        "collection": of_collection,
         "collection, filtered": f"{of_collection}?q=page&tag=a",
-        **{f"collection, {name}": f"{of_collection}{name}/" for name in (
-            "upload", "jobs", "attempts", "settings", "generations", "statistics", "playground", "outliers", "findings",
-            "never-retrieved", "plans", "preview", "gate",
-        )},
-        "document": f"{of_collection}documents/{document}/",
-        "document, history": f"{of_collection}history/{document}/",
-        "document, retrieved": f"{of_collection}retrieved/document/{document}/",
+        **{f"collection, {name}": f"{of_collection}{name}/" for name in ("findings", "never-retrieved", "plans")},
         "document, ingests": f"{of_collection}ingests/{document}/",
-        "chunk": f"{of_collection}chunks/0/{document}/",
+        "thread": thread.get_absolute_url(),
+        "conversation": f"/traces/conversations/?id={thread.pk}",
+        "retention, counted": "/settings/retention/?count=on",
         "runs, filtered": "/runs/?kind=ask&text=a",
         "runs, all, page 100": "/runs/?environment=all&page=100",
         "run": f"/runs/{run.pk}/",
@@ -349,7 +346,6 @@ def addresses() -> list[tuple[str, str]]:
         "run, evaluation": f"/runs/{run.pk}/evaluation/",
         "runs compared": f"/runs/{run.pk}/compare/{earlier.pk}/",
         "run, validity": f"/runs/{run.pk}/validity/",
-        "answer": f"/chat/?run={run.pk}",
         "trace": f"/traces/{run.trace_id}/",
         "span": f"/traces/{run.trace_id}/spans/{span.span_id}/",
         **{f"traces, {period}": f"/traces/?period={period}" for period in ("1h", "7d", "30d")},
@@ -368,7 +364,8 @@ def addresses() -> list[tuple[str, str]]:
         "online evaluation": f"/evaluation/live/{NAME}/",
         "palette, a word": "/go/?q=page",
     }  # fmt: skip
-    return [(address, address) for address in plain_addresses()] + list(kinds.items())
+    filled = [each.replace("nature", NAME).replace("whales.md", document) for each in NATURE if "q=whale" not in each]
+    return [(address, address) for address in (*plain_addresses(), *filled)] + list(kinds.items())
 
 
 def tell_shifts(client: Any, pages: list[tuple[str, str]]) -> None:

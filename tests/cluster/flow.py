@@ -26,6 +26,7 @@ from collections_app.access_context import SYSTEM, using_access  # noqa: E402
 from collections_app.domain.permissions import Role  # noqa: E402
 from collections_app.models import Chunk, Collection, Generation, TrashedDocument  # noqa: E402
 from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled  # noqa: E402
+from collections_app.services.chunks.chunk_outliers import find_outliers, scan_duplicates  # noqa: E402
 from collections_app.services.collections.collections import create_collection  # noqa: E402
 from collections_app.services.collections.invariant_check import check_invariants  # noqa: E402
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled  # noqa: E402
@@ -97,6 +98,10 @@ def live(placement: str) -> dict[str, Any]:
     ]
     seen["rebuilt"] = rankings(made)
     seen["check"] = check_invariants(made).report["findings"]
+    seen["duplicates"] = scan_duplicates(made).found
+    found = find_outliers(made)
+    assert found is not None
+    seen["outliers"] = [found.counts.by_flag, [(row.doc_id, row.chunk_index, row.flags) for row in found.rows]]
     ada = User.objects.create_user(f"ada-{placement}")
     set_access(made, ["d0", "d1"], users=[ada.pk])
     set_access(made, ["d2"])

@@ -11,9 +11,9 @@ from collections_app.models import Collection, NearDuplicate
 from collections_app.services.chunks import chunk_outliers as service
 from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk
 from collections_app.services.chunks.chunk_outliers import (
-    count_outliers,
+    Outliers,
+    find_outliers,
     last_scan,
-    list_outliers,
     scan_duplicates,
     shared_words,
 )
@@ -26,8 +26,14 @@ SPEECH = " ".join(f"word{number} follows word{number - 1}" for number in range(1
 POLICY = ChunkPolicy(target_tokens=200, overlap_tokens=0)
 
 
+def find(collection: Collection, flag: str = "", **page: int) -> Outliers:
+    found = find_outliers(collection, flag, **page)
+    assert found is not None
+    return found
+
+
 def flags(collection: Collection, flag: str = "") -> dict[tuple[str, int], tuple[str, ...]]:
-    return {(each.doc_id, each.chunk_index): each.flags for each in list_outliers(collection, flag) or ()}
+    return {(each.doc_id, each.chunk_index): each.flags for each in find(collection, flag).rows}
 
 
 def test_each_flag_is_counted_and_listed(notes: Collection) -> None:
@@ -37,12 +43,11 @@ def test_each_flag_is_counted_and_listed(notes: Collection) -> None:
     ingest_text(notes, "japanese", "これは日本語の文章で、空白がありません。" * 12)
     add_chunk(notes, "usual", "word " * 700)
     assert flags(notes) == {("short", 0): ("short",), ("numbers", 0): ("no_letters",), ("usual", 1): ("long",)}
-    counts = count_outliers(notes)
-    assert counts is not None
+    counts = find(notes).counts
     assert (counts.chunks, counts.any) == (5, 3)
     assert counts.by_flag == {"short": 1, "long": 1, "no_letters": 1, "duplicate": 0}
     assert set(flags(notes, "long")) == {("usual", 1)}
-    assert [each.doc_id for each in list_outliers(notes, offset=1, limit=1) or ()] == ["short"]
+    assert [each.doc_id for each in find(notes, offset=1, limit=1).rows] == ["short"]
 
 
 def test_the_rule_of_one_chunk_is_that_of_the_collection(notes: Collection) -> None:
@@ -97,9 +102,9 @@ def test_too_slow_is_told_and_loses_nothing(notes: Collection, monkeypatch: pyte
     scan = scan_duplicates(notes, timeout_s=1)
     assert (scan.complete, scan.found) == (False, 1)
     assert "in 1 seconds" in scan.error
-    monkeypatch.setattr(service, "COUNTS", "SELECT pg_sleep(5)")
+    monkeypatch.setattr(service, "FOUND", "SELECT pg_sleep(5)")
     monkeypatch.setattr(service, "COUNT_TIMEOUT_S", 1)
-    assert count_outliers(notes) is None
+    assert find_outliers(notes) is None
 
 
 @given(st.text(max_size=80), st.text(max_size=80))

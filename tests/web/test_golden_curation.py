@@ -80,11 +80,15 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
     assert previewed(tried)[2:] == (2, 2)
     empty = visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
     assert empty.context["refused"] and texts(empty, ".impact .banner[data-tone=watch]")
-    without = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
+    without = visitor.get("/collections/nature/impact/?now=1&impact=disable-chunk&doc_id=trees.md&index=0")
     assert without.status_code == 200 and previewed(without)[2:] == (2, 2)
     policy = {"impact": "policy", "target_tokens": "60", "overlap_tokens": "0"}
     for scope in ("", "?doc_id=trees.md"):
         assert previewed(visitor.post(f"/collections/nature/impact/{scope}", policy, headers=PART))[2:] == (2, 2)
+    at_once = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
+    assert attribute(at_once, "#impact[hx-trigger=load]", "hx-get") == (
+        "/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0"
+    )
     assert visitor.get("/collections/nature/impact/").status_code == 422
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
@@ -92,7 +96,7 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
 
 def test_a_collection_without_questions_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
-    shown = visitor.get("/collections/nature/impact/?impact=disable&doc_id=whales.md")
+    shown = visitor.get("/collections/nature/impact/?now=1&impact=disable&doc_id=whales.md")
     assert shown.context["impact"].total == 0 and not has(shown, ".impact .banner, .impact table")
     assert has(shown, '.impact a[href$="?collection=nature"]')
 

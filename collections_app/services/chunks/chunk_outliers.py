@@ -12,7 +12,7 @@ index only the first key is there, which finds equal texts. At most PAIRS_MAX ca
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,16 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import QueryCanceled
 
-from collections_app.domain.outliers import DUPLICATE, FLAGS, LONG, NO_LETTERS, SHORT, SHORT_SHARE, SHORT_WORDS_MIN
+from collections_app.domain.outliers import (
+    CHARS_PER_WORD,
+    DUPLICATE,
+    FLAGS,
+    LONG,
+    NO_LETTERS,
+    SHORT,
+    SHORT_SHARE,
+    SHORT_WORDS_MIN,
+)
 from collections_app.models import Collection, DuplicateScan, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.governance import audit
@@ -33,14 +42,31 @@ PAIRS_MAX = 20_000
 KEPT_MAX = 5_000
 SHARE_MIN = 0.8
 SHINGLE = 3
+UTF8_MAX = 4  # bytes of one character
 
 CHUNK_COUNT = "SELECT chunk_count FROM chunk_stats WHERE collection_id = %(collection_id)s AND serving"
 
 SET_TIMEOUT = "SET LOCAL statement_timeout = '%d s'"
 
-# The same rules as `collections_app.domain.outliers.flags_of`, by the policy that cut each document.
-FLAGGED = """
-WITH limits AS (
+# By the policies of the documents: above so many words a chunk is short nowhere, below so many characters long nowhere.
+BOUNDS = f"""
+SELECT greatest({SHORT_WORDS_MIN}, max((chunk_policy->>'target_tokens')::integer) / {SHORT_SHARE}),
+       min((chunk_policy->>'max_chars')::integer)
+FROM documents WHERE collection_id = %(collection_id)s AND chunk_policy <> '{{}}'
+"""  # noqa: S608  (constants)
+
+# The same rules as `collections_app.domain.outliers.flags_of`, by the policy that cut each document. Contents lie apart
+# from their rows, so as few as possible are read: the number of bytes is known without, and tells that a chunk is
+# neither short nor long, and its first letters tell that it has some. Chunks come first: they may be on other nodes.
+FOUND = """
+WITH c AS MATERIALIZED (
+    SELECT doc_id, chunk_index, token_count, enabled, revision, metadata->>'page' AS page,
+           CASE WHEN octet_length(content) BETWEEN %(short_bytes)s AND %(long_chars)s THEN octet_length(content)
+                ELSE length(content) END AS chars,
+           left(content, 64) COLLATE "pg_c_utf8" !~ '[[:alpha:]]'
+               AND content COLLATE "pg_c_utf8" !~ '[[:alpha:]]' AS no_letters
+    FROM {table}
+), limits AS (
     SELECT d.doc_id, d.title, p.target, p.chars,
            greatest(%(short_words_min)s, p.target / %(short_share)s) AS short_words
     FROM documents d, LATERAL (
@@ -48,49 +74,38 @@ WITH limits AS (
                coalesce((d.chunk_policy->>'max_chars')::integer, %(chars)s) AS chars
     ) AS p
     WHERE d.collection_id = %(collection_id)s
-), flagged AS (
-    SELECT c.doc_id, l.title, c.chunk_index, c.token_count, c.content, c.enabled, c.metadata->>'page' AS page,
-           c.token_count < l.short_words AND length(c.content) < 6 * l.short_words AS short,
+), measured AS (
+    SELECT c.doc_id, l.title, c.chunk_index, c.token_count, c.enabled, c.page,
+           c.token_count < l.short_words AND c.chars < %(word_chars)s * l.short_words AS short,
            CASE WHEN %(seen_words)s < l.target
-                THEN c.token_count > %(seen_words)s OR length(c.content) > least(l.chars, %(seen_chars)s)
-                ELSE c.token_count > l.target OR length(c.content) > l.chars END AS long,
-           c.content COLLATE "pg_c_utf8" !~ '[[:alpha:]]' AS no_letters,
-           n.of_doc_id, n.of_chunk_index, n.share
-    FROM chunks c
+                THEN c.token_count > %(seen_words)s OR c.chars > least(l.chars, %(seen_chars)s)
+                ELSE c.token_count > l.target OR c.chars > l.chars END AS long,
+           c.no_letters, n.of_doc_id, n.of_chunk_index, n.share
+    FROM c
     JOIN limits l ON l.doc_id = c.doc_id
     LEFT JOIN near_duplicates n
       ON n.collection_id = %(collection_id)s AND n.doc_id = c.doc_id AND n.chunk_index = c.chunk_index
      AND n.revision = c.revision
-    WHERE c.collection_id = %(collection_id)s
+), flagged AS MATERIALIZED (
+    SELECT * FROM measured WHERE short OR long OR no_letters OR share IS NOT NULL
 )
+SELECT counts.*, listed.* FROM (
+    SELECT (SELECT count(*) FROM c), count(*), count(*) FILTER (WHERE short), count(*) FILTER (WHERE long),
+           count(*) FILTER (WHERE no_letters), count(*) FILTER (WHERE share IS NOT NULL)
+    FROM flagged
+) AS counts
+LEFT JOIN (
+    SELECT * FROM flagged WHERE {condition} ORDER BY doc_id, chunk_index OFFSET %(offset)s LIMIT %(limit)s
+) AS listed ON true
+ORDER BY listed.doc_id, listed.chunk_index
 """
 
-COUNTS = (
-    FLAGGED
-    + """
-SELECT count(*), count(*) FILTER (WHERE short), count(*) FILTER (WHERE long), count(*) FILTER (WHERE no_letters),
-       count(*) FILTER (WHERE share IS NOT NULL),
-       count(*) FILTER (WHERE short OR long OR no_letters OR share IS NOT NULL)
-FROM flagged
-"""
-)
+CONDITIONS = {"": "true", SHORT: "short", LONG: "long", NO_LETTERS: "no_letters", DUPLICATE: "share IS NOT NULL"}
 
-CONDITIONS = {
-    "": "short OR long OR no_letters OR share IS NOT NULL",
-    SHORT: "short",
-    LONG: "long",
-    NO_LETTERS: "no_letters",
-    DUPLICATE: "share IS NOT NULL",
-}
-
-LISTED = (
-    FLAGGED
-    + """
-SELECT doc_id, title, chunk_index, token_count, left(content, 300), enabled, page, short, long, no_letters,
-       of_doc_id, of_chunk_index, share
-FROM flagged WHERE {condition} ORDER BY doc_id, chunk_index OFFSET %(offset)s LIMIT %(limit)s
+EXCERPTS = """
+SELECT doc_id, chunk_index, left(content, 300) FROM {table}
+WHERE (doc_id, chunk_index) IN (SELECT * FROM unnest(%(doc_ids)s::text[], %(numbers)s::integer[]))
 """
-)
 
 # Terms come in ascending order, each as "term:weight".
 SKETCHES = """
@@ -107,8 +122,8 @@ SKETCHES = """
 
 CANDIDATES = """
 WITH own AS NOT MATERIALIZED (
-    SELECT doc_id, chunk_index, content, lexical FROM chunks WHERE collection_id = %(collection_id)s
-), keyed AS (
+    SELECT doc_id, chunk_index, content, lexical FROM {table}
+), keyed AS MATERIALIZED (
     SELECT md5(lower(regexp_replace(content COLLATE "pg_c_utf8", '[^[:alnum:]]+', '', 'g'))) AS key, doc_id, chunk_index
     FROM own
     {sketches}
@@ -120,14 +135,17 @@ WITH own AS NOT MATERIALIZED (
 ), pairs AS (
     SELECT DISTINCT doc_id, chunk_index, of_doc_id, of_chunk_index FROM grouped
     WHERE (doc_id, chunk_index) <> (of_doc_id, of_chunk_index)
-    ORDER BY doc_id, chunk_index, of_doc_id, of_chunk_index LIMIT %(most)s
 )
-SELECT p.doc_id, p.chunk_index, c.revision, c.content, p.of_doc_id, p.of_chunk_index, o.content
-FROM pairs p
-JOIN chunks c ON c.collection_id = %(collection_id)s AND c.doc_id = p.doc_id AND c.chunk_index = p.chunk_index
-JOIN chunks o ON o.collection_id = %(collection_id)s AND o.doc_id = p.of_doc_id AND o.chunk_index = p.of_chunk_index
-ORDER BY p.doc_id, p.chunk_index, p.of_doc_id, p.of_chunk_index
+SELECT doc_id, chunk_index, of_doc_id, of_chunk_index FROM pairs
+ORDER BY doc_id, chunk_index, of_doc_id, of_chunk_index LIMIT %(most)s
 """
+
+CONTENTS = """
+SELECT doc_id, chunk_index, revision, content FROM {table}
+WHERE (doc_id, chunk_index) IN (SELECT * FROM unnest(%(doc_ids)s::text[], %(numbers)s::integer[]))
+"""
+
+Place = tuple[str, int]  # (doc_id, chunk_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,29 +180,37 @@ class TooSlowError(Exception):
     """The database did not finish in time."""
 
 
-def count_outliers(collection: Collection) -> OutlierCounts | None:
-    """None when the collection is too large to be counted in COUNT_TIMEOUT_S seconds."""
-    try:
-        with _limited(COUNT_TIMEOUT_S):
-            ((chunks, short, long, no_letters, duplicate, flagged),) = fetch_all(connection, COUNTS, _scope(collection))
-    except TooSlowError:
-        return None
-    return OutlierCounts(chunks, dict(zip(FLAGS, (short, long, no_letters, duplicate), strict=True)), flagged)
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """What was counted, and the rows that were asked for."""
+
+    counts: OutlierCounts
+    rows: list[Outlier]
 
 
-def list_outliers(collection: Collection, flag: str = "", *, offset: int = 0, limit: int = 50) -> list[Outlier] | None:
-    """By (doc_id, chunk_index); flag "": with any. None when that took longer than COUNT_TIMEOUT_S seconds."""
+def find_outliers(collection: Collection, flag: str = "", *, offset: int = 0, limit: int = 50) -> Outliers | None:
+    """Counts of all flags, and the chunks of one of them by (doc_id, chunk_index); flag "": with any.
+
+    None when the collection is too large to be counted in COUNT_TIMEOUT_S seconds.
+    """
     values = _scope(collection) | {"offset": offset, "limit": limit}
+    table = collection.chunks_table
     try:
         with _limited(COUNT_TIMEOUT_S):
-            rows = fetch_all(connection, LISTED.format(condition=CONDITIONS[flag]), values)
+            found = fetch_all(connection, FOUND.format(table=table, condition=CONDITIONS[flag]), values)
+            listed = [row[6:] for row in found if row[6] is not None]
+            names = {"doc_ids": [row[0] for row in listed], "numbers": [row[2] for row in listed]}
+            texts = fetch_all(connection, EXCERPTS.format(table=table), names) if listed else []
     except TooSlowError:
         return None
-    return [_outlier(row) for row in rows]
+    chunks, flagged, *by_flag = found[0][:6]
+    counts = OutlierCounts(chunks, dict(zip(FLAGS, by_flag, strict=True)), flagged)
+    excerpts = {(doc_id, number): text for doc_id, number, text in texts}
+    return Outliers(counts, [_outlier(row, excerpts[row[0], row[2]]) for row in listed])
 
 
-def _outlier(row: Sequence[Any]) -> Outlier:
-    doc_id, title, number, tokens, excerpt, enabled, page, short, long, no_letters, of_doc, of_number, share = row
+def _outlier(row: Sequence[Any], excerpt: str) -> Outlier:
+    doc_id, title, number, tokens, enabled, page, short, long, no_letters, of_doc, of_number, share = row
     result = zip(FLAGS, (short, long, no_letters, share is not None), strict=True)
     like = None if share is None else (of_doc, of_number, share)
     return Outlier(
@@ -201,13 +227,15 @@ def scan_duplicates(
     """
     began = time.monotonic()
     values = {"collection_id": collection.pk, "most": PAIRS_MAX + 1}
-    sql = CANDIDATES.format(sketches=SKETCHES if collection.hybrid_enabled else "")
+    sql = CANDIDATES.format(sketches=SKETCHES if collection.hybrid_enabled else "", table=collection.chunks_table)
     scan = DuplicateScan(collection=collection, generation=collection.generation, scanned_at=timezone.now())
     near_duplicates: list[NearDuplicate] | None = None
     try:
         with _limited(timeout_s):
-            pairs = fetch_all(connection, sql, values)
-        near_duplicates = _compare(collection, pairs[:PAIRS_MAX])
+            found = fetch_all(connection, sql, values)
+            pairs = [((doc_id, number), (of_doc, of_number)) for doc_id, number, of_doc, of_number in found]
+            contents = _read_contents(collection, {place for pair in pairs[:PAIRS_MAX] for place in pair})
+        near_duplicates = _compare(collection, pairs[:PAIRS_MAX], contents)
         if len(pairs) > PAIRS_MAX or len(near_duplicates) > KEPT_MAX:
             scan.complete, scan.error = False, "there are more candidates than are compared at a time"
     except TooSlowError:
@@ -229,20 +257,33 @@ def last_scan(collection: Collection) -> DuplicateScan | None:
     return DuplicateScan.objects.filter(collection=collection).first()
 
 
-def _compare(collection: Collection, pairs: Sequence[Sequence[Any]]) -> list[NearDuplicate]:
+def _read_contents(collection: Collection, places: Iterable[Place]) -> dict[Place, tuple[int, str]]:
+    """(revision, content) of each chunk."""
+    ordered = sorted(places)
+    values = {"doc_ids": [doc_id for doc_id, _ in ordered], "numbers": [number for _, number in ordered]}
+    rows = fetch_all(connection, CONTENTS.format(table=collection.chunks_table), values) if ordered else []
+    return {(doc_id, number): (revision, content) for doc_id, number, revision, content in rows}
+
+
+def _compare(
+    collection: Collection, pairs: Sequence[tuple[Place, Place]], contents: Mapping[Place, tuple[int, str]]
+) -> list[NearDuplicate]:
     """Those that are near enough, each chunk once, with the one that it shares most with."""
-    best: dict[tuple[str, int], NearDuplicate] = {}
-    for doc_id, number, revision, content, of_doc, of_number, other in pairs:
-        share = shared_words(content, other)
-        known = best.get((doc_id, number))
+    best: dict[Place, NearDuplicate] = {}
+    for place, other in pairs:
+        if place not in contents or other not in contents:
+            continue  # deleted in between
+        revision, content = contents[place]
+        share = shared_words(content, contents[other][1])
+        known = best.get(place)
         if share >= SHARE_MIN and (known is None or share > known.share):
-            best[doc_id, number] = NearDuplicate(
+            best[place] = NearDuplicate(
                 collection=collection,
-                doc_id=doc_id,
-                chunk_index=number,
+                doc_id=place[0],
+                chunk_index=place[1],
                 revision=revision,
-                of_doc_id=of_doc,
-                of_chunk_index=of_number,
+                of_doc_id=other[0],
+                of_chunk_index=other[1],
                 share=share,
             )
     return list(best.values())
@@ -263,6 +304,8 @@ def _scope(collection: Collection) -> dict[str, Any]:
     usual = policy_for(collection)
     window = window_of(collection)
     readable = usual.__class__(usual.kind, 10**9, 0, 10**9).fitted(window)  # what the embedder reads of any chunk
+    ((short_words, long_chars),) = fetch_all(connection, BOUNDS, {"collection_id": collection.pk})
+    usual_short = max(SHORT_WORDS_MIN, usual.target_tokens // SHORT_SHARE)
     return {
         "collection_id": collection.pk,
         "target": usual.target_tokens,
@@ -271,6 +314,9 @@ def _scope(collection: Collection) -> dict[str, Any]:
         "seen_chars": readable.max_chars,
         "short_share": SHORT_SHARE,
         "short_words_min": SHORT_WORDS_MIN,
+        "word_chars": CHARS_PER_WORD,
+        "short_bytes": UTF8_MAX * CHARS_PER_WORD * max(usual_short, short_words or 0),
+        "long_chars": min(usual.max_chars, readable.max_chars, long_chars or usual.max_chars),
     }
 
 

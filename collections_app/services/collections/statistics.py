@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, IntegerField, Max, Q, Sum
-from django.db.models.functions import Cast, Floor, TruncWeek
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import TruncWeek
 from django.utils import timezone
 
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, Upload
@@ -34,15 +35,16 @@ class Histogram:
 
 def count_chunk_lengths(collection: Collection) -> Histogram | None:
     """How long the chunks are, in words, in 24 bins from 0 to the longest; None without chunks."""
-    chunks = Chunk.objects.of(collection)
-    highest = chunks.aggregate(highest=Max("token_count"))["highest"]
-    if highest is None:
+    lengths = Chunk.objects.of(collection).order_by().values_list("token_count").annotate(total=Count("id"))
+    by_length = dict(lengths)
+    if not by_length:
         return None
+    highest = max(by_length)
     step = highest // BINS + 1
-    binned = chunks.annotate(bin=Cast(Floor(F("token_count") / step), IntegerField()))
-    rows = binned.values("bin").annotate(total=Count("id")).order_by("bin")
-    result = {row["bin"]: row["total"] for row in rows}
-    return Histogram(tuple(result.get(index, 0) for index in range(BINS)), step, highest)
+    bins = Counter[int]()
+    for length, total in by_length.items():
+        bins[length // step] += total
+    return Histogram(tuple(bins[index] for index in range(BINS)), step, highest)
 
 
 def count_documents(collection: Collection) -> dict[str, Any]:

@@ -28,13 +28,14 @@ from evaluation_app.spans.search.filters import AttributeCondition, SpanFilter, 
 from ragd.errors import InvalidInput
 
 FIRST_AND_LAST = "SELECT min(started_at), max(started_at) FROM spans"
-READ_TIMEOUT = "SELECT current_setting('statement_timeout')"
+LIMIT_TIME = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %(limit)s, true)"
 SET_TIMEOUT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 BUDGET_S = 3.0  # of one search
 FIRST_STEP = timedelta(days=1)
 SHORTEST_STEP = timedelta(minutes=1)
-QUICK_S, SLOW_S = 0.1, 0.5  # a stretch that takes less is followed by a longer one, one that takes more by a shorter
-LARGER, SMALLER = 4, 16  # how much; and by how much a stretch is cut that took too long
+# a stretch that takes less is followed by one that is so many times as long, one that takes more by a shorter one
+INSTANT_S, QUICK_S, SLOW_S = 0.01, 0.1, 0.5
+MUCH_LARGER, LARGER, SMALLER = 64, 4, 16  # by the last a stretch is cut that took too long
 STATEMENT_MIN_S = 0.25  # which a statement has in any case, so that a busy machine finds something
 TRIES = 4  # so many stretches may take too long in one search
 
@@ -103,7 +104,8 @@ class TimeWindows:
             if is_last or len(founds) >= requested:
                 return founds
             took = time.monotonic() - began
-            step = step * LARGER if took < QUICK_S else step / LARGER if took > SLOW_S else step
+            step *= MUCH_LARGER if took < INSTANT_S else LARGER if took < QUICK_S else 1
+            step /= LARGER if took > SLOW_S else 1
             at = near = far
 
     def _between(self, near: datetime | None, far: datetime | None) -> SpanQuerySet:
@@ -127,9 +129,8 @@ def in_time(action: Callable[[], Found], limit_s: float) -> Found:
     limit = str(max(1, int(limit_s * 1000)))
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(READ_TIMEOUT)
-            ((before,),) = cursor.fetchall()
-            cursor.execute(SET_TIMEOUT, {"limit": limit})
+            cursor.execute(LIMIT_TIME, {"limit": limit})  # PostgreSQL evaluates the list from left to right
+            ((before, _),) = cursor.fetchall()
             result = action()
             cursor.execute(SET_TIMEOUT, {"limit": before})  # a transaction around this one goes on with its own
             return result
