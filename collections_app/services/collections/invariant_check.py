@@ -202,9 +202,10 @@ class Check:
 
 
 def _rows_without_collection() -> Iterator[str]:
+    """0 stands for all collections, in roles and alert rules."""
     for table, _ in collection_tables():
         sql = (
-            'SELECT count(*) FROM "{table}" t WHERE collection_id IS NOT NULL '
+            'SELECT count(*) FROM "{table}" t WHERE collection_id <> 0 '
             "AND NOT EXISTS (SELECT 1 FROM collections c WHERE c.id = t.collection_id)"
         )
         ((count,),) = fetch_all(connection, sql.format(table=table))
