@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.db.models import Exists, OuterRef, Q
-from django.http import HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import Http404, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
@@ -83,8 +83,9 @@ def queue(request: PageRequest) -> HttpResponse:
     response, status = submit_form(request, form, save)
     if response:
         return response
-    state = request.GET.get("state", "open")
-    state = state if state in dict(STATES) else "open"
+    state = request.GET.get("state") or "open"
+    if state not in dict(STATES):
+        raise Http404(f"there is no list {state!r}; the lists are {', '.join(dict(STATES))}")
     is_feedback = Q(reason=ReviewTask.FEEDBACK)
     chosen = is_feedback if state == ReviewTask.FEEDBACK else Q(state=state) & ~is_feedback
     rows = ReviewTask.objects.filter(chosen).prefetch_related("reviews")

@@ -13,6 +13,7 @@ from evaluation_app.analysis.comparison.side_by_side import compare_question
 from evaluation_app.analysis.comparison.stored_comparisons import Comparison, compare_runs
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import SETTINGS, make_run
 
 RNG = np.random.default_rng(7)
@@ -246,7 +247,23 @@ def test_one_question_side_by_side(db: None) -> None:
     ]  # fmt: skip
     assert [(row.doc_id, row.mark) for row in left.ranks] == [("a", ""), ("b", ""), ("c", "gone")]
     assert [line.tone for line in seen.lines] == ["up", "down"] and not seen.same_answer
-    assert [(row.delta, row.tone) for row in seen.scores] == [(-0.5, "bad")]
+    assert [(row.delta, row.tone) for row in seen.scores] == [(-0.5, "bad")] and not seen.other_scores
+    assert [side.query_ms for side in seen.sides] == [None, None]
+
+
+def test_a_question_shows_headline_scores_what_moved_and_the_time_of_its_query(db: None) -> None:
+    names = ["correctness", "hit@10", "mrr@10", "recall@10", "precision@10", "map@10", "ndcg@10", "f1", "rouge_l"]
+    query_run = QueryRun.objects.create(
+        collection_name="nature", query="q", status="ok", timings_ms={"total": 12.0}
+    ).pk  # fmt: skip
+    own: dict[int, Any] = {0: {"query_run": query_run, "took_ms": 500.0}}
+    base = make_run([dict.fromkeys(names, 0.5)], items=own)
+    other = make_run([dict.fromkeys(names, 0.5) | {"rouge_l": 0.9}])
+    seen = compare_question(base, other, 0)
+    shown, rest = ([row.measure.name for row in rows] for rows in (seen.scores, seen.other_scores))
+    assert {"correctness", "hit@10", "mrr@10", "rouge_l"} <= set(shown) and len(shown) <= 6
+    assert set(shown) | set(rest) == set(names) and not set(shown) & set(rest)
+    assert [side.query_ms for side in seen.sides] == [12.0, None]
 
 
 def test_other_contents_of_the_collection_are_a_cause_too(db: None) -> None:

@@ -314,6 +314,7 @@ def test_skipping_and_setting_aside(visitor: Client, run: EvaluationRun) -> None
     visitor.post(f"/evaluation/review/{second}/aside/")
     assert visitor.get("/evaluation/review/next/")["Location"] == f"/evaluation/review/{first}/"
     assert 'name="back"' in visitor.get("/evaluation/review/?state=skipped").content.decode()
+    assert visitor.get("/evaluation/review/?state=nonsense").status_code == 404
     visitor.post(f"/evaluation/review/{second}/aside/", {"back": "1"})
     assert count_queue("ada").waiting == 2
 

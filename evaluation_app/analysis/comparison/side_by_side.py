@@ -10,7 +10,9 @@ from django.http import Http404
 
 from collections_app.domain.differences import Part, mark_words
 from evaluation_app.analysis.comparison.run_comparison import check_comparable
+from evaluation_app.analysis.comparison.usage import query_times
 from evaluation_app.analysis.comparison.yardsticks import Yardsticks
+from evaluation_app.analysis.figures import first_names
 from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
@@ -20,6 +22,7 @@ from retrieval_app.citations.answer_html import strip_marks
 from retrieval_app.explanations.rank_lines import RankLine, join_ranks
 
 SHOWN_RANKS = 50
+HEADLINE_SCORES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,17 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The question in one run. answer: its words without Markdown, marked where the other run's answer has others."""
+    """The question in one run. answer: its words without Markdown, marked where the other run's answer has others.
+
+    query_ms: of the query without judging, None where its run is gone.
+    """
 
     letter: str
     item: EvaluationItem
     answer: tuple[Part, ...]
     ranks: tuple[RankRow, ...]
     more: int
+    query_ms: float | None
 
     @property
     def total(self) -> int:
@@ -74,10 +81,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """scores: in the catalogue's order. lines: between the two rankings, as `join_ranks` gives them."""
+    """scores: the headline measures and those that moved, in the catalogue's order; other_scores: the rest.
+
+    lines: between the two rankings, as `join_ranks` gives them.
+    """
 
     golden: dict[str, Any]
     scores: tuple[ScoreRow, ...]
+    other_scores: tuple[ScoreRow, ...]
     sides: tuple[Side, Side]
     lines: tuple[RankLine, ...]
     same_answer: bool
@@ -118,12 +129,18 @@ def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, l
     before, after = records[base.pk], records[other.pk]
     parts = mark_words(strip_marks(before.answer), strip_marks(after.answer))
     joined = join_rankings(before.retrieved_ids, after.retrieved_ids, _expected(before))
+    times = query_times([before.query_run, after.query_run])
     sides = []
     for letter, item, kind, ranks in zip(letters, (before, after), ("removed", "added"), joined.ranks, strict=True):
         marked = tuple(part for part in parts if part.kind in ("same", kind))
-        sides.append(Side(letter, item, marked, ranks, max(0, len(item.retrieved_ids) - SHOWN_RANKS)))
+        query_ms = times.get(item.query_run) if item.query_run else None
+        sides.append(Side(letter, item, marked, ranks, max(0, len(item.retrieved_ids) - SHOWN_RANKS), query_ms))
     same = before.answer == after.answer
-    return SideBySide(before.golden, _scores(base, other, before, after), (sides[0], sides[1]), joined.lines, same)
+    rows = _scores(base, other, before, after)
+    headline = first_names([row.measure.name for row in rows], HEADLINE_SCORES, base.answerer)
+    shown = [row for row in rows if row.measure.name in headline or row.tone != "neutral"]
+    rest = [row for row in rows if row not in shown]
+    return SideBySide(before.golden, tuple(shown), tuple(rest), (sides[0], sides[1]), joined.lines, same)
 
 
 def _expected(item: EvaluationItem) -> set[str]:

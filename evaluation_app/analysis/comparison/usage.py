@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -50,6 +50,15 @@ def compare_usage(
         _mean("tokens", gettext("Tokens per question"), "tokens", tokens, draws),
         _mean("cost", gettext("Cost per question"), "usd", _both(costs), draws),
     )
+
+
+def query_times(ids: Any) -> dict[UUID, float]:
+    """Milliseconds of these stored query runs, without judging, of those that are there. One query.
+
+    ids: values, or a query of them.
+    """
+    rows = QueryRun.objects.filter(pk__in=ids).order_by().values_list("pk", "timings_ms__total")
+    return {pk: float(total) for pk, total in rows if isinstance(total, int | float)}
 
 
 Stored = tuple[Mapping[str, float], Mapping[str, float]]  # timings_ms, token_usage

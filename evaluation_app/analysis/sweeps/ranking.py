@@ -12,12 +12,12 @@ import numpy as np
 from django.db.models.fields.json import KeyTransform
 
 from collections_app.models import Generation
+from evaluation_app.analysis.comparison.usage import query_times
 from evaluation_app.analysis.sweeps.plan_grid import label_of, spell_value, varied
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
-from retrieval_app.models import QueryRun
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight
@@ -131,11 +131,9 @@ def read_latencies(runs: Sequence[EvaluationRun]) -> dict[UUID, float]:
     """Run -> milliseconds of a question (see `RankedPlan`), of those that have done one. Two queries."""
     items = EvaluationItem.objects.filter(run__in=runs).values_list("query_run", "run")
     asked = {query_run: run for query_run, run in items if query_run is not None}
-    rows = QueryRun.objects.filter(pk__in=asked).order_by().values_list("pk", "timings_ms__total")
     known: dict[UUID, list[float]] = {}
-    for pk, total in rows:
-        if total is not None:
-            known.setdefault(asked[pk], []).append(float(total))
+    for pk, total in query_times(asked).items():
+        known.setdefault(asked[pk], []).append(total)
     return {
         run.pk: float(np.median(known[run.pk])) if run.pk in known else run.took_ms / run.done
         for run in runs

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET
 from collections_app.http.list_views import kept_list
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection, Document
+from evaluation_app.analysis.comparison.usage import query_times
 from evaluation_app.analysis.figures import (
     Figure,
     coverage_of,
@@ -42,7 +43,6 @@ from evaluation_app.pages.dashboard.item_rows import (
 from evaluation_app.runs.summaries import run_misses
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for, failures, mode_title, stored_table
-from retrieval_app.models import QueryRun
 
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
@@ -216,14 +216,8 @@ def _excerpt(text: str) -> str:
 def query_time(run: EvaluationRun) -> float | None:
     """Milliseconds that the run's queries needed, without judging; None where any of the stored query runs is gone."""
     asked = run.items.exclude(query_run=None)
-    known = times_of(asked.values("query_run"))
+    known = query_times(asked.values("query_run"))
     return sum(known.values()) if known and len(known) == run.done else None
-
-
-def times_of(ids: Any) -> dict[uuid.UUID, float]:
-    """Milliseconds of these stored query runs, of those that are there."""
-    rows = QueryRun.objects.filter(pk__in=ids).values_list("pk", "timings_ms__total")
-    return {pk: total for pk, total in rows if isinstance(total, int | float)}
 
 
 def base_of(run: EvaluationRun) -> EvaluationRun | None:
@@ -244,7 +238,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     bands = question_bands(run.judge_identity, bands_for(run.golden_set))
     return {
         "listed": listed,
-        "query_times": times_of([row.query_run for row in page if row.query_run is not None]),
+        "query_times": query_times([row.query_run for row in page if row.query_run is not None]),
         "mode_counts": mode_counts(run),
         "filter_form": listed.form,
         "sort": listed.sort,
