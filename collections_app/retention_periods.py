@@ -44,7 +44,7 @@ PERIODS = {
         Period("span_days", "RAGD_SPAN_RETENTION_DAYS", "spans"),
         Period("span_mb", "RAGD_SPAN_MAX_MB", "spans", MEGABYTES, MEGABYTES_MAX),
         Period("evaluation_days", "RAGD_EVALUATION_RETENTION_DAYS", "evaluation_runs"),
-        Period("trash_days", "RAGD_TRASH_DAYS", "trash"),
+        Period("trash_days", "RAGD_TRASH_DAYS", "trashed_documents"),
         Period("revisions", "RAGD_REVISIONS_KEPT", "revisions", REVISIONS, REVISIONS_MAX, of_collection=True),
         Period("deleted_days", "RAGD_DELETED_KEPT_DAYS", "deleted_documents", of_collection=True),
         Period("index_version_days", "RAGD_GENERATION_KEEP_DAYS", "index_versions"),

@@ -118,7 +118,7 @@ def apply_retention() -> Operation:
             "spans": maintain().spans,
             "revisions": drop_old_revisions(),
             "deleted_documents": drop_deleted_documents(),
-            "trash": expire_trash(timezone.now()),
+            "trashed_documents": expire_trash(timezone.now()),
             "index_versions": expire_retired(timezone.now()),
             "evaluation_runs": delete_old_evaluations(),
             "operations": forget_operations(),

@@ -146,7 +146,7 @@ def test_deletions_go_by_what_was_set(
     ingest_text(notes, "a.md", "And once more.")
     kept = make_run(own, 50), make_run(notes, 3)
     make_run(notes, 50)
-    assert {"runs": 0, "revisions": 0, "trash": 0}.items() <= apply_retention().report.items()
+    assert {"runs": 0, "revisions": 0, "trashed_documents": 0}.items() <= apply_retention().report.items()
     values = {"runs_days": 10, "revisions": 0, "trash_days": 2}
     expected = {"runs_days": 1, "revisions": 1, "trash_days": 1}
     assert count_due(values) == expected, "counted before it is set"
@@ -156,7 +156,7 @@ def test_deletions_go_by_what_was_set(
     stored.forget()  # as in another process
     assert count_due({key: kept_for(key) for key in values}) == expected
     report = apply_retention().report
-    assert (report["runs"], report["revisions"], report["trash"]) == (1, 1, 1)
+    assert (report["runs"], report["revisions"], report["trashed_documents"]) == (1, 1, 1)
     assert set(QueryRun.objects.values_list("pk", flat=True)) == {run.pk for run in kept}
     assert set(count_due(values).values()) == {0} and DocumentRevision.objects.filter(collection=own).count() == 4
     last = last_deletions()

@@ -10,8 +10,10 @@ import base64
 import email
 import email.policy
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from email.message import EmailMessage
 from typing import Any
 
@@ -20,17 +22,23 @@ import pytest
 
 class SmtpServer:
     """login: (user, password) that it asks for; None: it asks for none. refused: recipients that it does not take.
-    messages: what came, with the recipient as the header X-Recipient."""
+    certificate: a context for encrypted connections; begins_encrypted: from the first byte, else by STARTTLS.
+    messages: what came, with the headers X-Recipient and X-Encrypted."""
 
     def __init__(self) -> None:
         self.login: tuple[str, str] | None = None
         self.refused: set[str] = set()
+        self.certificate: ssl.SSLContext | None = None
+        self.begins_encrypted = False
         self.messages: list[EmailMessage] = []
         server = self
 
         class Session(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                server.serve(self)
+                with suppress(ssl.SSLError, ConnectionError):  # a client that trusts no such certificate hangs up
+                    if server.begins_encrypted:
+                        server.encrypt(self)
+                    server.serve(self)
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
         self._server.daemon_threads = True
@@ -46,6 +54,11 @@ class SmtpServer:
         self._server.server_close()
         self._thread.join()
 
+    def encrypt(self, session: Any) -> None:
+        assert self.certificate is not None
+        session.connection = self.certificate.wrap_socket(session.connection, server_side=True)
+        session.rfile, session.wfile = session.connection.makefile("rb"), session.connection.makefile("wb", 0)
+
     def serve(self, session: Any) -> None:
         recipient = ""
 
@@ -55,9 +68,17 @@ class SmtpServer:
         say("220 ready")
         while line := session.rfile.readline().decode().rstrip("\r\n"):
             word = line.partition(" ")[0].upper()
+            is_encrypted = isinstance(session.connection, ssl.SSLSocket)
             if word == "EHLO":
-                say("250-fake")
-                say("250 AUTH PLAIN" if self.login else "250 8BITMIME")
+                offered = ["8BITMIME"]
+                offered += ["AUTH PLAIN"] if self.login else []
+                offered += ["STARTTLS"] if self.certificate and not is_encrypted else []
+                for each in offered:
+                    say(f"250-{each}")
+                say("250 HELP")
+            elif word == "STARTTLS":
+                say("220 go on")
+                self.encrypt(session)
             elif word == "AUTH":
                 said = base64.b64decode(line.split()[2]).decode().split("\0")[1:]
                 say("235 good" if self.login and tuple(said) == self.login else "535 wrong user or password")
@@ -70,7 +91,7 @@ class SmtpServer:
                 while (part := session.rfile.readline()) != b".\r\n":
                     body += part
                 message = email.message_from_bytes(body, policy=email.policy.default)
-                message["X-Recipient"] = recipient
+                message["X-Recipient"], message["X-Encrypted"] = recipient, str(is_encrypted)
                 self.messages.append(message)  # type: ignore[arg-type]  # that of the policy
                 say("250 taken")
             elif word == "QUIT":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import ssl
+import subprocess
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent
 from collections_app.services.governance import mail
 from collections_app.services.governance.mail import INVITATIONS, RESETS
@@ -214,6 +218,33 @@ def test_the_test_message(smtp_server: SmtpServer, admin_client: Client, ada: Us
     visitor = Client()
     visitor.force_login(ada)
     assert visitor.get(address).status_code == visitor.post(address, {"to": "x@example.org"}).status_code == 403
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of 127.0.0.1, signed by itself, with its key in the same file."""
+    key, path = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=mail"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    path.write_text(path.read_text() + key.read_text())
+    return path
+
+
+@pytest.mark.parametrize("mode", ["starttls", "tls"])
+def test_mails_are_sent_encrypted_and_only_to_a_server_that_is_trusted(
+    mode: str, smtp_server: SmtpServer, certificate: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smtp_server.certificate = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    smtp_server.certificate.load_cert_chain(certificate)
+    smtp_server.begins_encrypted = mode == "tls"
+    settings.EMAIL_USE_TLS, settings.EMAIL_USE_SSL = mode == "starttls", mode == "tls"
+    with pytest.raises(ServiceError, match="not trusted") as refused:
+        mail.send_test("x@example.org", actor=None)
+    assert refused.value.status == 502 and not smtp_server.messages
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    mail.send_test("x@example.org", actor=None)
+    assert [message["X-Encrypted"] for message in smtp_server.messages] == ["True"]
 
 
 def test_links_begin_with_the_public_address(rf: Any, settings: Any) -> None:

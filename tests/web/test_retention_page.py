@@ -51,7 +51,7 @@ def test_every_kind_of_data_says_what_holds_and_what_is_due(admin_client: Client
     update_collection(notes, changes={"retention": {"runs_days": 60}})
     RetentionSetting.objects.create(key="runs_days", value=30)
     Operation.objects.create(
-        kind="retention", state="succeeded", finished_at=timezone.now(), report={"runs": 3, "trash": 0}
+        kind="retention", state="succeeded", finished_at=timezone.now(), report={"runs": 3, "trashed_documents": 0}
     )
     page = admin_client.get(PAGE)
     rows = rows_of(page.content.decode())

@@ -143,7 +143,7 @@ def test_nobody_finds_what_is_in_the_trash(
 def test_the_trash_forgets_by_time_and_by_erasure(nature: Collection, settings: Any) -> None:
     trash_documents(nature, ["whales.md", "paper.pdf"])
     TrashedDocument.objects.filter(doc_id="paper.pdf").update(deleted_at=timezone.now() - timedelta(days=31))
-    assert apply_retention().report["trash"] == 1
+    assert apply_retention().report["trashed_documents"] == 1
     assert list(TrashedDocument.objects.values_list("doc_id", flat=True)) == ["whales.md"]
     assert not TrashedFile.objects.exists()
     erase_document(nature, "whales.md")

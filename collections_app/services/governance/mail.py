@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import smtplib
+import ssl
 from datetime import timedelta
 
 from django.conf import settings
@@ -147,6 +148,11 @@ def _describe(error: Exception) -> str:
             return f"{server} refused the recipient ({said})"
         case smtplib.SMTPNotSupportedError():
             return f"{server} does not offer what is set ({error}); look at RAGD_MAIL_SECURITY and RAGD_MAIL_USER"
+        case ssl.SSLCertVerificationError():
+            return (
+                f"the certificate of {server} is not trusted ({error.verify_message}); name the host that it is issued"
+                " for in RAGD_MAIL_HOST, or add its issuer to those that this machine trusts (SSL_CERT_FILE)"
+            )
         case smtplib.SMTPException():
             return f"{server} did not take it ({error}); look at RAGD_MAIL_PORT and RAGD_MAIL_SECURITY"
         case _:
