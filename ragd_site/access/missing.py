@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_noop
 
 from collections_app.models import Connector, ConnectorRun, Document, IngestBatch, IngestJob, ModelSetting, Operation
-from evaluation_app.models import BakeOff, EvaluationRun, GoldenSet, ReviewTask, Span, Sweep
+from evaluation_app.models import AlertRule, BakeOff, EvaluationRun, GoldenSet, ReviewTask, Span, Sweep, Webhook
 from ragd_site.access.page_rules import find_collection_id
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 
@@ -28,6 +28,8 @@ ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("", "operation_id", Operation, gettext_noop("Operation")),
     ("", "sync_id", ConnectorRun, gettext_noop("Sync")),
     ("collections/<str:name>/sources/", "pk", Connector, gettext_noop("Source")),
+    ("alerts/rules/", "pk", AlertRule, gettext_noop("Alert rule")),
+    ("alerts/webhooks/", "pk", Webhook, gettext_noop("Webhook")),
     ("chat/assistants/", "pk", ChatAssistant, gettext_noop("Assistant")),
     ("evaluation/runs/", "pk", EvaluationRun, EVALUATION_RUN),
     ("evaluation/runs/", "other", EvaluationRun, EVALUATION_RUN),

@@ -51,7 +51,10 @@ LOGGED_IN = [
     "/accounts/sessions/",
 ]
 PAGES = ["/accounts/2fa/", "/accounts/2fa/webauthn/", "/accounts/password/", "/accounts/sessions/"]
-OUTSIDE = ["/accounts/login/", "/accounts/inactive/", "/accounts/oidc/cancelled/", "/accounts/link/x/y/"]
+OUTSIDE = [
+    "/accounts/login/", "/accounts/inactive/", "/accounts/oidc/cancelled/", "/accounts/link/x/y/",
+    "/accounts/set/x/y/", "/accounts/set/OTk5OTk5OTk5OTk5OTk5OTk5OTk5/y/", "/accounts/invitation/x/%00/",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", UNWANTED)

@@ -48,6 +48,7 @@ def test_an_unknown_address(visitor: Client) -> None:
         (f"/chat/{NOBODY}/", f"Thread {NOBODY} is not there."),
         (f"/evaluation/runs/{NOBODY}/", f"Evaluation run {NOBODY} is not there."),
         ("/evaluation/sets/99/", "Test set 99 is not there."),
+        ("/alerts/rules/999/", "Alert rule 999 is not there."),
         ("/traces/none/", "Trace none is not there."),
         ("/collections/nature/sources/99/", "Source 99 is not in collection nature."),
     ],

@@ -17,7 +17,10 @@ from django.views.decorators.http import require_GET, require_http_methods
 from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, field_of, is_part, render_page, submit_form
 from collections_app.retention_periods import DATABASE, DAYS, ENVIRONMENT, MEGABYTES, PERIODS, KeptFor, find_period
+from collections_app.services.collections.operations import KEPT_PER_KIND
 from collections_app.services.collections.retention import overriding, set_period
+from collections_app.services.worker.maintenance import ORPHAN_KEPT
+from evaluation_app.alerts.evaluation import KEEP_DAYS as ALERT_DAYS
 from evaluation_app.runs.retention import LastDeletion, count_due, last_deletions
 
 # by the key of a period: its name, what is part of it, what 0 means
@@ -59,14 +62,6 @@ TEXTS = {
         gettext_lazy("deleted at the next cleanup"),
     ),
 }
-# what no setting shortens: its name, how long it is kept
-FIXED = (
-    (gettext_lazy("Documents and their files"), gettext_lazy("Until somebody deletes them.")),
-    (gettext_lazy("Conversations"), gettext_lazy("As long as their query runs.")),
-    (gettext_lazy("Uploaded files that no document and no job needs"), gettext_lazy("7 days.")),
-    (gettext_lazy("Audit log"), gettext_lazy("For good; erasures empty the parts that they name.")),
-    (gettext_lazy("Exports, imports, checks and deletions"), gettext_lazy("The newest 200 of each kind.")),
-)
 PARTS = {"retention": "evaluation/parts/retention.html"}
 DUE = {"retention-due": "evaluation/parts/retention_due.html"}
 
@@ -127,6 +122,22 @@ def amount_of(kept: KeptFor, value: int) -> str:
     return counted(value, gettext("day,days") if kept.period.unit == DAYS else gettext("revision,revisions"))
 
 
+def list_fixed() -> list[tuple[str, str]]:
+    """What no setting shortens: (its name, how long it is kept)."""
+    days = gettext("day,days")
+    return [
+        (gettext("Documents and their files"), gettext("Until somebody deletes them.")),
+        (gettext("Conversations"), gettext("As long as their query runs.")),
+        (gettext("Uploaded files that no document and no job needs"), counted(ORPHAN_KEPT.days, days)),
+        (gettext("Resolved alerts and their deliveries"), counted(ALERT_DAYS, days)),
+        (
+            gettext("Exports, imports, checks and deletions"),
+            gettext("The newest %(count)s of each kind.") % {"count": KEPT_PER_KIND},
+        ),
+        (gettext("Audit log"), gettext("For good; erasures empty the parts that they name.")),
+    ]
+
+
 def read_rows(due: dict[str, int | None], last: LastDeletion) -> list[RetentionRow]:
     """In the order of PERIODS."""
     rows = []
@@ -149,7 +160,7 @@ def retention(request: PageRequest) -> HttpResponse:
         "rows": read_rows(due, last),
         "is_counted": counts,
         "last": last,
-        "fixed": FIXED,
+        "fixed": list_fixed(),
         "environment": ENVIRONMENT,
         "database": DATABASE,
     }
