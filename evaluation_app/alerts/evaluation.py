@@ -13,11 +13,11 @@ from collections_app.advisory_locks import LockSpace, try_lock, whole
 from evaluation_app.alerts.rules import KINDS, Kind, Reading
 from evaluation_app.alerts.webhooks import announce
 from evaluation_app.models import Alert, AlertRule, WebhookDelivery
+from evaluation_app.models.alerts import ALERTS_KEEP_DAYS
 from ragd.store.store import execute
 
 log = logging.getLogger(__name__)
 
-KEEP_DAYS = 90  # resolved alerts and their deliveries
 READ_BRIEFLY = "SET LOCAL statement_timeout = '10s'"
 
 
@@ -33,7 +33,7 @@ def evaluate_alerts(now: datetime | None = None) -> int:
         rules = [rule for rule in AlertRule.objects.filter(is_enabled=True) if rule.kind in KINDS]
         for rule in rules:
             _measure(rule, now)
-        forget(now - timedelta(days=KEEP_DAYS))
+        forget(now - timedelta(days=ALERTS_KEEP_DAYS))
     return len(rules)
 
 

@@ -8,6 +8,8 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
+ALERTS_KEEP_DAYS = 90  # resolved alerts and their deliveries
+
 
 class AlertRule(models.Model):
     """One of the kinds of `alerts.rules.KINDS` with its threshold.

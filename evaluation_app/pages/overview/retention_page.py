@@ -20,7 +20,7 @@ from collections_app.retention_periods import DATABASE, DAYS, ENVIRONMENT, MEGAB
 from collections_app.services.collections.operations import KEPT_PER_KIND
 from collections_app.services.collections.retention import overriding, set_period
 from collections_app.services.worker.maintenance import ORPHAN_KEPT
-from evaluation_app.alerts.evaluation import KEEP_DAYS as ALERT_DAYS
+from evaluation_app.models.alerts import ALERTS_KEEP_DAYS
 from evaluation_app.runs.retention import LastDeletion, count_due, last_deletions
 
 # by the key of a period: its name, what is part of it, what 0 means
@@ -129,7 +129,7 @@ def list_fixed() -> list[tuple[str, str]]:
         (gettext("Documents and their files"), gettext("Until somebody deletes them.")),
         (gettext("Conversations"), gettext("As long as their query runs.")),
         (gettext("Uploaded files that no document and no job needs"), counted(ORPHAN_KEPT.days, days)),
-        (gettext("Resolved alerts and their deliveries"), counted(ALERT_DAYS, days)),
+        (gettext("Resolved alerts and their deliveries"), counted(ALERTS_KEEP_DAYS, days)),
         (
             gettext("Exports, imports, checks and deletions"),
             gettext("The newest %(count)s of each kind.") % {"count": KEPT_PER_KIND},
