@@ -13,6 +13,7 @@ from collections_app.http.page_requests import PageRequest
 from collections_app.models.personal import PersonalSetting
 from ragd.errors import InvalidInput
 
+EXPERT_SETTINGS = "expert-settings"  # the key of whether a person sees all retrieval settings
 LISTS = ("runs", "spans", "questions", "documents")
 VIEWS_MAX = 30
 NAME_CHARS_MAX = 60

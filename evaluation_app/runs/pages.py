@@ -83,7 +83,6 @@ def new_run(request: PageRequest) -> HttpResponse:
         "plan_form": forms_of_run.plan,
         "least": forms_of_run.least,
         "base_form": forms_of_run.base,
-        "plan_open": like is not None or bool(is_sent and forms_of_run.plan.errors),
         "least_open": forms_of_run.least.is_set or bool(forms_of_run.least.errors),
         "last": last,
         "under_way": chosen.runs.filter(state__in=("queued", "running")).count(),

@@ -35,16 +35,6 @@ DEFAULTS: dict[str, object] = {
     "token_budget": CompressPolicy().token_budget or 0,
     "hops": 1,
 }
-HELP_TEXTS = {
-    "plan": gettext_lazy("Fields below override the preset."),
-    "mode": gettext_lazy("Hybrid combines vector and keyword search."),
-    "rrf_k": gettext_lazy("Each rank r contributes 1 / (constant + r)."),
-    "token_budget": gettext_lazy("Words kept by compression."),
-    "hops": gettext_lazy("2 or 3 also look for the names that the results bring in."),
-    "metadata": gettext_lazy('For example {"year": 2024}.'),
-    "filter": gettext_lazy("Compares page, section, language, dates, tags, metadata.KEY and more."),
-}
-SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget", "hops", "as_of")
 
 
 class AskForm(AsOfForm, PlanFields):
@@ -76,8 +66,6 @@ class AskForm(AsOfForm, PlanFields):
         self.choose("plan", _plan_choices())
         for name, offered in choices.items():
             self.choose(name, [USUAL, *offered])
-        for name, text in HELP_TEXTS.items():
-            self.fields[name].help_text = text
         for name, default in DEFAULTS.items():
             self.fields[name].widget.attrs["placeholder"] = str(default)
 
@@ -110,14 +98,6 @@ class AskForm(AsOfForm, PlanFields):
     @property
     def has_plan_errors(self) -> bool:
         return any(name in self.errors for name in (*PLAN_FIELDS, *WEIGHTS, "plan", "as_of"))
-
-    @property
-    def opens_more(self) -> bool:
-        """Whether something stands in the fields that are seldom needed."""
-        return any(self[name].value() not in (None, "") or name in self.errors for name in SELDOM)
-
-    def seldom_fields(self) -> list[forms.BoundField]:
-        return [self[name] for name in SELDOM]
 
 
 def _plan_choices() -> list[Any]:

@@ -14,6 +14,7 @@ from collections_app.models import Collection
 from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
 from ragd.types import HOPS_MAX, POOL_MAX, RetrievePlan
 from retrieval_app.models import SavedPlan
+from retrieval_app.pages.plan_settings import described
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
 
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
@@ -37,34 +38,25 @@ COMPRESS = [
 class PlanFields(forms.Form):
     """Every field of a plan, and the saved plan that it begins from."""
 
-    plan = forms.ChoiceField(label=gettext_lazy("Preset"), required=False)
-    mode = forms.ChoiceField(label=gettext_lazy("Mode"), required=False)
-    k = forms.IntegerField(label=gettext_lazy("Results (k)"), required=False, min_value=1, max_value=POOL_MAX)
-    candidate_pool = forms.IntegerField(
-        label=gettext_lazy("Top-N candidates"), required=False, min_value=1, max_value=POOL_MAX
-    )
-    rrf_k = forms.IntegerField(label=gettext_lazy("RRF constant"), required=False, min_value=1, max_value=1_000_000)
-    weight_vector = forms.FloatField(label=gettext_lazy("Vector weight"), required=False, min_value=0, widget=ANY_STEP)
-    weight_lexical = forms.FloatField(
-        label=gettext_lazy("Keyword weight"), required=False, min_value=0, widget=ANY_STEP
-    )
-    exact = forms.ChoiceField(label=gettext_lazy("Exact vector search"), required=False)
-    ef_search = forms.IntegerField(label=gettext_lazy("ef_search"), required=False, min_value=1, max_value=1000)
-    rerank = forms.ChoiceField(label=gettext_lazy("Rerank"), required=False)
-    compress = forms.ChoiceField(label=gettext_lazy("Compress"), required=False)
-    token_budget = forms.IntegerField(
-        label=gettext_lazy("Max context tokens"), required=False, min_value=1, max_value=TOKEN_BUDGET_MAX
-    )
-    hops = forms.IntegerField(label=gettext_lazy("Hops"), required=False, min_value=1, max_value=HOPS_MAX)
-    tags_any = TagsField(label=gettext_lazy("Any of these tags"), required=False)
-    tags_all = TagsField(label=gettext_lazy("All of these tags"), required=False)
+    plan = forms.ChoiceField(**described("plan"))
+    mode = forms.ChoiceField(**described("mode"))
+    k = forms.IntegerField(**described("k", min_value=1, max_value=POOL_MAX))
+    rerank = forms.ChoiceField(**described("rerank"))
+    hops = forms.IntegerField(**described("hops", min_value=1, max_value=HOPS_MAX))
+    candidate_pool = forms.IntegerField(**described("candidate_pool", min_value=1, max_value=POOL_MAX))
+    rrf_k = forms.IntegerField(**described("rrf_k", min_value=1, max_value=1_000_000))
+    weight_vector = forms.FloatField(**described("weight_vector", min_value=0, widget=ANY_STEP))
+    weight_lexical = forms.FloatField(**described("weight_lexical", min_value=0, widget=ANY_STEP))
+    exact = forms.ChoiceField(**described("exact"))
+    ef_search = forms.IntegerField(**described("ef_search", min_value=1, max_value=1000))
+    compress = forms.ChoiceField(**described("compress"))
+    token_budget = forms.IntegerField(**described("token_budget", min_value=1, max_value=TOKEN_BUDGET_MAX))
+    tags_any = TagsField(**described("tags_any"))
+    tags_all = TagsField(**described("tags_all"))
     metadata = ObjectField(
-        label=gettext_lazy("Metadata equals"),
-        required=False,
-        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+        **described("metadata", widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}))
     )
-
-    filter = FilterField(label=gettext_lazy("Filter"), required=False)
+    filter = FilterField(**described("filter"))
 
     def choose(self, name: str, choices: Sequence[Any]) -> None:
         """Offer these in a field."""
@@ -75,10 +67,10 @@ class AsOfForm(forms.Form):
     """The time as of which the collection is searched; empty: as it is."""
 
     as_of = forms.DateTimeField(
-        label=gettext_lazy("As of"),
-        required=False,
-        help_text=gettext_lazy("Search the collection as it was then."),
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+        **described(
+            "as_of",
+            widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+        )
     )
 
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import template
+from django.forms import BaseForm
+from django.template import Context
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
 from collections_app.domain.filter_language import write_json
+from collections_app.http.list_views import EXPERT_SETTINGS, read_setting
 from collections_app.templatetags.interface import state
 from retrieval_app.models import QueryRun
+from retrieval_app.pages.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
 
 register = template.Library()
 
@@ -82,3 +86,32 @@ def score_label(kind: str) -> str:
 def short_list(name: str) -> str:
     """The name of a ranking in a narrow column: "vector" -> "vec"."""
     return LISTS.get(name, name)
+
+
+@register.filter
+def setting_label(name: str) -> str:
+    """What a retrieval setting is called: "rrf_k" -> "RRF constant"."""
+    return str(BY_NAME[name].label)
+
+
+@register.inclusion_tag("retrieval/parts/plan_settings.html", takes_context=True)
+def plan_settings(context: Context, form: BaseForm) -> dict[str, Any]:
+    """The retrieval settings of a form: the simple ones, and the others by group in a fold that stays as the person
+    left it. also_set: the labels of those in the fold that are filled in. Settings that the form lacks are left out."""
+    found = [setting for setting in PLAN_SETTINGS if setting.name in form.fields]
+    experts = [setting for setting in found if not setting.is_simple]
+    bound = {setting.name: form[setting.name] for setting in found}
+    filled = [each for each in experts if bound[each.name].value() not in (None, "", [], {})]
+    kept = read_setting(context["request"].user, EXPERT_SETTINGS)
+    return {
+        "simple": [bound[setting.name] for setting in found if setting.is_simple],
+        "groups": [
+            (label, fields)
+            for group, label in GROUPS.items()
+            if (fields := [bound[each.name] for each in experts if each.group == group])
+        ],
+        "also_set": [str(each.label) for each in filled],
+        "is_expert": bool(kept),
+        "is_open": bool(kept) or any(bound[each.name].errors for each in experts),
+        "next": context["request"].get_full_path(),
+    }

@@ -299,6 +299,25 @@ on("click", "[data-fold]", (button) => {
   findAll("details:not(.quiet)", button.closest(".waterfall-box")).forEach((row) => { row.open = button.dataset.fold === "open"; });
 });
 
+// --- expert settings: the fold stays as the person left it, and says what is filled in while it is closed
+document.addEventListener("toggle", ({ target }) => {
+  if (!target.matches?.("details[data-expert]")) return;
+  showAlsoSet(target);
+  if (target.open === "kept" in target.dataset) return;
+  if (target.open) target.dataset.kept = "";
+  else delete target.dataset.kept;
+  const body = new URLSearchParams({ do: "expert", open: target.open ? "on" : "" });
+  const token = find("[name=csrfmiddlewaretoken]")?.value ?? "";
+  fetch(target.dataset.expert, { method: "POST", body, headers: { "X-CSRFToken": token } });
+}, true);
+function showAlsoSet(fold) {
+  const fields = findAll("input, select, textarea", fold).filter((each) => each.name && each.value && each.labels?.length);
+  const output = find("[data-also-set]", fold);
+  output.hidden = !fields.length;
+  find("span", output).textContent = [...new Set(fields.map((each) => each.labels[0].firstChild.textContent.trim()))].join(", ");
+}
+on("change", "details[data-expert] :is(input, select, textarea)", (field) => showAlsoSet(field.closest("details[data-expert]")));
+
 // --- print
 on("click", "[data-print]", () => window.print());
 

@@ -1,4 +1,4 @@
-"""The person's own views and columns of a list: kept, deleted, chosen."""
+"""The person's own views and columns of a list: kept, deleted, chosen; and the expert view."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST
 
-from collections_app.http.list_views import choose_columns, delete_view, save_view
+from collections_app.http.list_views import EXPERT_SETTINGS, choose_columns, delete_view, keep_setting, save_view
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address
 
 
 @require_POST
 def change(request: PageRequest) -> HttpResponse:
-    """do=save (name, query), delete (name) or columns (known, shown), of list=; back to `next`."""
+    """do=save (name, query), delete (name) or columns (known, shown), of list=; back to `next`.
+
+    do=expert keeps whether the expert settings are open (open=on); nothing is answered.
+    """
     given, name = request.POST, request.POST.get("name", "")
     name_of_list, action = given.get("list", ""), given.get("do", "")
+    if action == "expert":
+        keep_setting(request.user, EXPERT_SETTINGS, bool(given.get("open")) or None)
+        return HttpResponse(status=204)
     with RefusalMessages(request):
         if action == "save":
             save_view(request.user, name_of_list, name, given.get("query", ""))

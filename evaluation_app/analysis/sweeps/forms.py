@@ -19,6 +19,7 @@ from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from retrieval_app.models import SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES
+from retrieval_app.pages.plan_settings import described
 from retrieval_app.runs.plans import SERVER_PLAN
 
 VALUES_MAX = 40
@@ -36,7 +37,7 @@ class ValuesField(forms.CharField):
     def __init__(self, *, number: Callable[[str], Any], example: str, **kwargs: Any) -> None:
         self.number = number
         widget = forms.TextInput(attrs={"placeholder": example, "inputmode": "text", "autocomplete": "off"})
-        super().__init__(required=False, widget=widget, **kwargs)
+        super().__init__(widget=widget, **kwargs)
 
     def to_python(self, value: Any) -> Any:
         parts = str(value or "").replace(",", " ").replace(";", " ").split()
@@ -65,7 +66,7 @@ class SweepForm(forms.Form):
     name = forms.CharField(
         label=gettext_lazy("Name"), required=False, max_length=200, help_text=gettext_lazy("Shown in lists.")
     )
-    plan = forms.ChoiceField(label=gettext_lazy("Preset"), required=False)
+    plan = forms.ChoiceField(**described("plan", help_text=""))
     measured = forms.ChoiceField(label=gettext_lazy("Evaluate"), choices=JUDGES, initial=SEARCH)
     measure = forms.ChoiceField(label=gettext_lazy("Rank by"))
     cut = forms.IntegerField(
@@ -75,31 +76,23 @@ class SweepForm(forms.Form):
         initial=CUT,
         help_text=gettext_lazy("For recall@k and other ranking metrics."),
     )
-    mode = forms.MultipleChoiceField(
-        label=gettext_lazy("Mode"), choices=MODES, required=False, widget=forms.CheckboxSelectMultiple
-    )
-    k = ValuesField(label=gettext_lazy("Results (k)"), number=int, example="5, 10, 20")
-    candidate_pool = ValuesField(label=gettext_lazy("Top-N candidates"), number=int, example="25, 50, 100")
-    rrf_k = ValuesField(label=gettext_lazy("RRF constant"), number=int, example="10, 60, 100")
+    mode = forms.MultipleChoiceField(**described("mode", choices=MODES, widget=forms.CheckboxSelectMultiple))
+    k = ValuesField(**described("k"), number=int, example="5, 10, 20")
+    candidate_pool = ValuesField(**described("candidate_pool"), number=int, example="25, 50, 100")
+    rrf_k = ValuesField(**described("rrf_k"), number=int, example="10, 60, 100")
     weight_lexical = ValuesField(
-        label=gettext_lazy("Keyword weight"),
+        **described("weight_lexical", help_text=gettext_lazy("Relative to vector weight 1.")),
         number=float,
         example="0.5, 1, 2",
-        help_text=gettext_lazy("Relative to vector weight 1."),
     )
-    rerank = forms.MultipleChoiceField(
-        label=gettext_lazy("Rerank"), required=False, widget=forms.CheckboxSelectMultiple
-    )
-    exact = forms.MultipleChoiceField(
-        label=gettext_lazy("Exact vector search"), choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
-    )
-    ef_search = ValuesField(label=gettext_lazy("ef_search"), number=int, example="40, 100, 200")
+    rerank = forms.MultipleChoiceField(**described("rerank", widget=forms.CheckboxSelectMultiple))
+    exact = forms.MultipleChoiceField(**described("exact", choices=EXACT, widget=forms.CheckboxSelectMultiple))
+    ef_search = ValuesField(**described("ef_search"), number=int, example="40, 100, 200")
     compress = forms.MultipleChoiceField(
-        label=gettext_lazy("Compress"), choices=COMPRESS, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("Affects answers only."),
-    )  # fmt: skip
-    token_budget = ValuesField(label=gettext_lazy("Max context tokens"), number=int, example="300, 600")
-    hops = ValuesField(label=gettext_lazy("Hops"), number=int, example="1, 2")
+        **described("compress", choices=COMPRESS, widget=forms.CheckboxSelectMultiple),
+    )
+    token_budget = ValuesField(**described("token_budget"), number=int, example="300, 600")
+    hops = ValuesField(**described("hops"), number=int, example="1, 2")
 
     def __init__(self, *args: Any, golden_set: GoldenSet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -27,7 +27,7 @@ TITLES: Mapping[str, str] = {
     "candidate_pool": "Top-N candidates",
     "rrf_k": "RRF constant",
     "weights": "Weights",
-    "exact": "Exact",
+    "exact": "Exact vector search",
     "ef_search": "ef_search",
     "rerank": "Rerank",
     "compress": "Compress",

@@ -1,0 +1,78 @@
+"""The retrieval settings: one list for every form, the simple ones first, the others in a fold that stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.test import Client
+from django.utils.translation import override
+
+from collections_app.models.personal import PersonalSetting
+from evaluation_app.analysis.sweeps.forms import SweepForm
+from evaluation_app.analysis.sweeps.plan_grid import TITLES
+from evaluation_app.models import GoldenSet
+from retrieval_app.pages.forms import AskForm
+from retrieval_app.pages.plan_forms import PlanForm
+from retrieval_app.pages.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from tests.web.pages import has, texts, tree
+
+PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/new/?set=birds")
+FOLD = "details[data-expert]"
+
+
+def names(response: Any, selector: str) -> list[str]:
+    nodes = tree(response).css(f"{selector} :is(input, select, textarea)[name]")
+    return list(dict.fromkeys((node.attributes["name"] or "").removeprefix("plan-") for node in nodes))
+
+
+def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., Any]) -> None:
+    collection = fill()
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="nature")
+    forms = [
+        AskForm(collections=[collection]),
+        PlanForm({}, collection=collection, saved=[], rerankers=[]),
+        SweepForm(golden_set=golden_set),
+    ]
+    for form in forms:
+        shown = [name for name in form.fields if name in BY_NAME]
+        assert {"mode", "k", "rerank", "ef_search", "hops"} <= set(shown)
+        assert {name: form.fields[name].label for name in shown} == {name: BY_NAME[name].label for name in shown}
+    settings = {setting.name for setting in PLAN_SETTINGS}
+    assert settings <= {*forms[0].fields} | {"metadata"} and len(settings) == len(PLAN_SETTINGS)
+    assert {setting.group for setting in PLAN_SETTINGS} == set(GROUPS)
+    with override("en"):
+        titles = {name: str(BY_NAME[name].label) for name in TITLES if name in BY_NAME}
+    assert titles | {"k": "k"} == {name: TITLES[name] for name in titles}
+
+
+def test_simple_settings_are_shown_and_the_others_folded(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    GoldenSet.objects.create(name="birds", collection_name="nature")
+    for page in PAGES:
+        response = visitor.get(page)
+        assert names(response, ".plan-simple") == ["plan", "mode", "k", "rerank"]
+        assert {"candidate_pool", "rrf_k", "exact", "compress", "hops"} <= set(names(response, FOLD))
+        assert not has(response, f"{FOLD}[open]") and has(response, "[data-also-set][hidden]")
+
+
+def test_what_is_set_in_the_fold_is_named_outside(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    response = visitor.get("/collections/nature/playground/?q=whale&rrf_k=20&exact=always&k=3")
+    assert texts(response, "[data-also-set] span") == ["RRF constant, Exact vector search"]
+    assert not has(response, f"{FOLD}[open]")
+    assert has(visitor.get("/collections/nature/playground/?q=whale&rrf_k=x"), f"{FOLD}[open]")
+
+
+def test_the_expert_view_is_remembered_for_the_person(
+    visitor: Client, fill: Callable[..., Any], django_user_model: Any
+) -> None:
+    fill()
+    assert visitor.post("/list-view/", {"do": "expert", "open": "on"}).status_code == 204
+    GoldenSet.objects.create(name="birds", collection_name="nature")
+    assert all(has(visitor.get(page), f"{FOLD}[open]") for page in PAGES)
+    other = Client()
+    other.force_login(django_user_model.objects.create_superuser("bob", password="x"))
+    assert not has(other.get(PAGES[0]), f"{FOLD}[open]")
+    visitor.post("/list-view/", {"do": "expert", "open": ""})
+    assert not PersonalSetting.objects.exists() and not has(visitor.get(PAGES[0]), f"{FOLD}[open]")
