@@ -248,7 +248,7 @@ PLACES = (
             ),
             Page(
                 "evaluation:retention", gettext_noop("Retention"), "clock", administers,
-                "days kept deletion delete old runs spans trash revisions gdpr", group=gettext_noop("Server"),
+                "days kept cleanup privacy gdpr", group=gettext_noop("Server"),
                 about=gettext_noop("How long each kind of data is kept, and what was deleted."),
             ),
             Page(
