@@ -108,10 +108,7 @@ class RankedOut(Schema):
     )
     standing: str = Field(description="best, level (cannot be told from the best), worse, unfinished or unscored")
     won: float | None = Field(description="The share of bootstrap draws in which no plan was better")
-    per_question_ms: float | None = Field(
-        validation_alias="latency_ms",
-        description="Median latency of its queries, without judging; where these are gone, time at work by questions",
-    )
+    per_question_ms: float | None = Field(description="Time at work by questions done, with judging")
 
 
 class SweepDetail(SweepOut):

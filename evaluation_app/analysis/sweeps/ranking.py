@@ -50,6 +50,11 @@ class RankedPlan:
         return self.standing in ("best", "level", "worse")
 
     @property
+    def per_question_ms(self) -> float | None:
+        """Time at work, with judging, by questions done."""
+        return self.run.took_ms / self.run.done if self.run.done else None
+
+    @property
     def cells(self) -> list[str]:
         """Its values of the fields in which the plans differ, in their order."""
         return list(self.values.values())
