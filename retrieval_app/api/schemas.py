@@ -284,6 +284,7 @@ class AskResponse(SearchResponse):
     retrieval_action: Annotated[Literal["correct", "ambiguous", "incorrect"] | None, NullWhenEmpty]
     fallback_triggered: bool
     token_usage: dict[str, Any]
+    conversation_id: TextOrNull = Field(description="As the request named it; null where it named none")
 
 
 class RunError(Failure):
@@ -314,6 +315,7 @@ class RunSummary(Schema):
     user: str | None
     api_key: TextOrNull = Field(validation_alias="api_key_label")
     trace_id: TextOrNull
+    conversation_id: TextOrNull = Field(description="The caller's name of the conversation, or the thread of the chat")
     created_at: IsoTime
 
     @staticmethod

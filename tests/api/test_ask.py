@@ -121,6 +121,17 @@ def test_the_run_keeps_the_minimal_logging_fields(client: Client) -> None:
     assert run["fallback_triggered"] is False
 
 
+def test_the_answer_and_its_run_say_the_conversation(client: Client) -> None:
+    make_collection()
+    headers = bearer()
+    for named, expected in (({"conversation_id": "talk-7"}, "talk-7"), ({}, None)):
+        _, body = post(client, ASK, {"query": QUESTION} | named, headers)
+        assert body["conversation_id"] == expected
+        _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
+        _, listed = get(client, "/v1/runs?limit=1", headers)
+        assert run["conversation_id"] == listed["items"][0]["conversation_id"] == expected
+
+
 def test_the_same_question_gets_the_same_answer(client: Client) -> None:
     make_collection()
     headers = bearer()

@@ -122,6 +122,7 @@ def test_the_events_tell_the_answer_that_json_gives(
     check_shape(SearchResponse, found)
     check_shape(AskResponse, final)
     assert said(events) == final["answer"] == CHECKED
+    assert final["conversation_id"] == "c-1"
     assert found["results"] == final["results"]
     assert found["run_id"] == final["run_id"]
     length = 0
@@ -131,7 +132,7 @@ def test_the_events_tell_the_answer_that_json_gives(
         if name == "citation":
             CitationEvent.model_validate(data)
             assert (data["answer_end"], data["doc_id"], data["marker"]) == (length, "pump.md", 1)
-    plain = post(client, ASK, {"query": QUESTION}, bearer())[1]
+    plain = post(client, ASK, {"query": QUESTION, "conversation_id": "c-1"}, bearer())[1]
     assert canonical_json({k: v for k, v in final.items() if k not in VOLATILE}) == canonical_json(
         {k: v for k, v in plain.items() if k not in VOLATILE}
     )
