@@ -14,7 +14,7 @@ from collections_app.models import Collection
 from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
 from ragd.types import HOPS_MAX, POOL_MAX, RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.pages.plan_settings import described
+from retrieval_app.runs.plan_settings import described
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
 
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}

@@ -23,7 +23,7 @@ OF_SERVER = {
     "collections:model-edit", "collections:model-delete", "collections:model-test", "collections:audit-event",
     "collections:key-rotate", "collections:key-revoke", "collections:help-page", "evaluation:new-alert-rule",
     "evaluation:alert-rule", "evaluation:delete-alert-rule", "evaluation:webhook", "evaluation:test-webhook",
-    "evaluation:delete-webhook", "evaluation:deliver-again",
+    "evaluation:delete-webhook", "evaluation:deliver-again", "evaluation:retention-period",
 }  # fmt: skip
 # what they show was not made, or cannot be made without more than a database
 NOTHING_TO_SHOW = {

@@ -14,7 +14,7 @@ from evaluation_app.analysis.sweeps.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
 from retrieval_app.pages.forms import AskForm
 from retrieval_app.pages.plan_forms import PlanForm
-from retrieval_app.pages.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.runs.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
 from tests.web.pages import has, texts, tree
 
 PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/new/?set=birds")

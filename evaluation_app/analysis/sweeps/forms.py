@@ -19,7 +19,7 @@ from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from retrieval_app.models import SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES
-from retrieval_app.pages.plan_settings import described
+from retrieval_app.runs.plan_settings import described
 from retrieval_app.runs.plans import SERVER_PLAN
 
 VALUES_MAX = 40
