@@ -42,10 +42,12 @@ def alert_value(value: float | None, unit: str) -> str:
 def rule_condition(rule: AlertRule) -> str:
     """ "above 5 % for 5 min"."""
     kind = KINDS[rule.kind]
-    limit = {"limit": alert_value(rule.threshold, kind.unit), "minutes": rule.for_minutes}
-    if kind.below:
-        return gettext("below %(limit)s for %(minutes)s min" if rule.for_minutes else "below %(limit)s") % limit
-    return gettext("above %(limit)s for %(minutes)s min" if rule.for_minutes else "above %(limit)s") % limit
+    limit = alert_value(rule.threshold, kind.unit)
+    words = gettext("below %(limit)s") if kind.below else gettext("above %(limit)s")
+    condition = words % {"limit": limit}
+    if not rule.for_minutes:
+        return condition
+    return gettext("%(condition)s for %(minutes)s min") % {"condition": condition, "minutes": rule.for_minutes}
 
 
 @register.inclusion_tag("evaluation/alerts/parts/banner.html")
