@@ -22,7 +22,6 @@ OPEN, CLOSE = "\ue000", "\ue001"
 PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
 PLACEHOLDER_CHARS = str.maketrans({OPEN: None, CLOSE: None})
 HEADING = re.compile(r"^#{1,6}\s+[^\n]*\n+")
-SPACES = re.compile(r"\s+")
 FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 LAST_BLOCK = re.compile(r"(?:\A|\n[ \t]*\n)(?!.*\n[ \t]*\n)", re.DOTALL)
 ROW = re.compile(r"\s*\|")
@@ -184,11 +183,3 @@ def _markdown() -> MarkdownIt:
     markdown.inline.ruler.before("escape", "citation", _read_citation)
     markdown.core.ruler.push("relative links", _drop_relative_links)
     return markdown
-
-
-def shorten_passage(content: str) -> str:
-    """A chunk's text in one line without the headings it begins with, which stand beside it already."""
-    cleaned = content.lstrip()
-    while match := HEADING.match(cleaned):
-        cleaned = cleaned[match.end() :].lstrip()
-    return SPACES.sub(" ", cleaned or content).strip()

@@ -15,7 +15,7 @@ from collections_app.models import Collection
 from ragd.search.codes import list_weights
 from ragd.types import HOP_LISTS
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.citations.answer_html import render_answer, shorten_passage
+from retrieval_app.citations.answer_html import render_answer
 from retrieval_app.citations.places import path_of
 from retrieval_app.citations.support import count_support, mark_support
 from retrieval_app.models import QueryRun
@@ -31,7 +31,7 @@ STAGES = ("embed_query", "vector", "lexical", "fuse", "hops", "rerank", "compres
 class SourceRow:
     """One result as it is shown. ranks: (list name, rank or None, raw score or None) in the order of the lists.
 
-    excerpt: what was cited of it, else how its text begins, in one line. marker: of the answer, None where it is
+    excerpt: what was cited of it, else its text. marker: of the answer, None where it is
     not cited. before: its rank before it was reranked.
     """
 
@@ -134,7 +134,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
             SourceRow(
                 result=result,
                 title=" › ".join((path_of(result["context"]) or result["doc_id"]).split(" > ")),
-                excerpt=shorten_passage(source["excerpt"] if source else result["content"]),
+                excerpt=source["excerpt"] if source else result["content"],
                 href=_document_href(name, result["doc_id"], start, end, result["revision"]),
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=_chunk_of(result) in markers,

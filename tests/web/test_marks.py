@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collections_app.domain.passages import ChunkSpan, cut_pieces
 from evaluation_app.templatetags.scores import without_marks
-from retrieval_app.citations.answer_html import cut_answer, render_answer, render_sentence, shorten_passage
+from retrieval_app.citations.answer_html import cut_answer, render_answer, render_sentence
 
 
 def draw(citation: Any) -> SafeString:
@@ -88,12 +88,6 @@ def test_a_citation_in_code_or_a_link_is_drawn_once() -> None:
 def test_pieces_of_an_answer_are_the_answer(answer: str, places: list[tuple[int, int]]) -> None:
     citations = [{"marker": 1, "answer_start": start, "answer_end": end} for start, end in places]
     assert "".join(piece.text for piece in cut_answer(answer, citations)) == answer
-
-
-def test_a_passage_is_shortened_to_what_its_headings_do_not_say() -> None:
-    assert shorten_passage("# One\n\n## Two\n\nText  of\nit.") == "Text of it."
-    assert shorten_passage("# Only a heading") == "# Only a heading"
-    assert shorten_passage("") == ""
 
 
 spans = st.lists(st.tuples(st.integers(0, 80), st.integers(1, 40)), max_size=6).map(
