@@ -121,7 +121,7 @@ def test_the_api_reference_follows_the_theme(visit: Visit, nature: Collection) -
     def seen() -> tuple[int, int]:
         """Of the ground and of a heading."""
         visit.go("/v1/docs")
-        page.wait_for_selector(".opblock-tag")
+        page.wait_for_selector(".opblock-tag", timeout=60_000)  # Swagger UI draws for long on a busy machine
         return brightness("html", "backgroundColor"), brightness(".opblock-tag", "color")
 
     visit.look("light", 1280)
