@@ -39,7 +39,7 @@ WEBHOOKS_MAX = 20
 KEY_BYTES = 24  # Standard Webhooks asks for 24 to 64
 KEY_PREFIX = "whsec_"
 TIMEOUT_S = 10.0
-ANSWER_MAX_BYTES = 65_536
+ANSWER_MAX_BYTES = 1_000_000  # what is longer counts as a failed attempt
 RETRIES = RetryPolicy(max_attempts=12, first_delay_s=10, max_delay_s=3600)  # over about four hours
 FIRING, RESOLVED, TEST = "alert.firing", "alert.resolved", "test"
 AUDITED = ("name", "url", "is_enabled")
@@ -67,7 +67,7 @@ def save_webhook(values: WebhookValues, *, actor: audit.Actor, row: Webhook | No
     if row is None and others.count() >= WEBHOOKS_MAX:
         raise _refuse(f"there are {WEBHOOKS_MAX} webhooks already, which is the limit; delete one first", "name")
     before = {field: getattr(row, field) for field in AUDITED} if row else {}
-    key = "" if row else KEY_PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+    key = "" if row else _new_key()
     saved = row or Webhook(secret=encrypt(key))
     saved.name, saved.url, saved.is_enabled = name, url, values.is_enabled
     saved.save()
@@ -78,7 +78,7 @@ def save_webhook(values: WebhookValues, *, actor: audit.Actor, row: Webhook | No
 @transaction.atomic
 def rotate_key(row: Webhook, *, actor: audit.Actor) -> str:
     """Give it a new signing key, from the next attempt on; returns the key, which is not shown again."""
-    key = KEY_PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+    key = _new_key()
     row.secret = encrypt(key)
     row.save(update_fields=["secret"])
     audit.record(actor, [row], audit.CHANGE, "gave it a new signing key")
@@ -90,6 +90,10 @@ def delete_webhook(row: Webhook, *, actor: audit.Actor) -> None:
     """Forget a webhook and what was sent and waits to be sent."""
     audit.record(actor, [row], audit.DELETION, f"webhook to {row.url}")
     row.delete()
+
+
+def _new_key() -> str:
+    return KEY_PREFIX + base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
 def _check_url(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from django.utils.html import format_html_join
@@ -47,9 +48,11 @@ def mark_words(text: str, question: str) -> SafeString:
 
 def _best_start(starts: Sequence[int], held: Sequence[tuple[int, frozenset[str]]]) -> int:
     """held: (where a word of the question stands, its stems), ascending."""
+    places = [at for at, _ in held]
 
     def found_in(first: int, last: int) -> set[str]:
-        return {stem for at, found in held if first <= at <= last for stem in found}
+        within = held[bisect_left(places, first) : bisect_right(places, last)]
+        return {stem for _, found in within for stem in found}
 
     first = max(starts, key=lambda start: len(found_in(start, start + SEEN_CHARS)), default=0)
     most = found_in(first, first + SEEN_CHARS)

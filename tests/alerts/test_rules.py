@@ -175,8 +175,13 @@ def test_a_rule_that_is_disabled_resolves_what_fires_and_one_that_fails_says_why
     def broken(rule: AlertRule) -> list[Reading]:
         raise OSError("no such disk")
 
+    def unknown(rule: AlertRule) -> list[Reading]:
+        raise KeyError("a metric of an earlier version")
+
     monkeypatch.setitem(KINDS, "disk", _with(KINDS["disk"], broken))
-    evaluate_alerts(NOW + timedelta(minutes=6))
+    monkeypatch.setitem(KINDS, "error_rate", _with(KINDS["error_rate"], unknown))
+    assert evaluate_alerts(NOW + timedelta(minutes=6)) == len(KINDS) - 1
+    assert "earlier version" in rule_of("error_rate").error
     states = dict(Alert.objects.values_list("rule__kind", "state"))
     assert states == {"cost": "resolved", "disk": "pending"}
     assert (rule_of("disk").error, rule_of("cost").error) == ("no such disk", "")
