@@ -71,7 +71,7 @@ def _in_one_line(text: str) -> tuple[str, list[int]]:
     for line in (body or text).splitlines():
         if DASHES.fullmatch(line.strip()):
             continue
-        if line.lstrip().startswith("|"):
+        if line.lstrip().startswith("|") or line.count(" | ") > 1:  # a cited row stands without its outer bars
             line = CELLS.sub(BETWEEN_CELLS, line.strip().strip("|").strip())
         line = SPACES.sub(" ", EMPHASIS.sub("", LINK.sub(r"\1", line))).strip()
         begin = len(plain) + bool(plain)

@@ -40,7 +40,8 @@ def test_a_row_of_a_table_is_read_as_cells() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("# A heading\n\nText.", "Text."), ("- **Bold** and [a link](x.md)", "Bold and a link"), ("", ""),
+    [("`DAYS` | 30 | Days that | are kept", "DAYS · 30 · Days that · are kept"), ("cat a | sort", "cat a | sort"),
+     ("# A heading\n\nText.", "Text."), ("- **Bold** and [a link](x.md)", "Bold and a link"), ("", ""),
      ("<b>raw</b>", "<b>raw</b>")],
 )  # fmt: skip
 def test_marks_of_markdown_are_left_out_and_html_is_text(text: str, expected: str) -> None:
