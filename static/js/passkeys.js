@@ -13,6 +13,8 @@ document.addEventListener("DOMContentLoaded", () => {
       },
     });
   }
+  const start = document.getElementById("passkey-start");
+  if (start) start.disabled = false; // before this a click would do nothing
 });
 document.addEventListener("allauth.error", (event) => {
   event.preventDefault();

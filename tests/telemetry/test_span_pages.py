@@ -60,7 +60,7 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
     rows = read(visitor, f"/traces/{trace_id}/?q=cellar&show=path", "waterfall-rows")
     assert rows.lstrip().startswith('<div id="waterfall-rows"')
     assert "rag.pipeline house" in rows
-    assert "rag.fuse" not in rows
+    assert "rag.fuse" not in rows.split('class="wf-list"')[1]  # above it, the longest waits may name any span
     assert "wf-none" in read(visitor, f"/traces/{trace_id}/?q=xyzzy")
 
     chat = read(visitor, span_address("chat "))
