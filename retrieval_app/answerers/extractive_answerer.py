@@ -22,6 +22,7 @@ from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
+from retrieval_app.citations.answer_html import BAR
 from retrieval_app.citations.citations import CheckedAnswer
 from retrieval_app.citations.places import is_written
 from retrieval_app.citations.quotations import QuotedAnswer
@@ -48,7 +49,6 @@ WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
-BAR = re.compile(r"(?<!\\)\|")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 
@@ -57,8 +57,8 @@ CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 class Sentence:
     """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded.
 
-    read_as: of a row of a table, each cell behind the name of its column, which is what is embedded; words then has
-    those of the header too.
+    columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
+    which is what is embedded; words then has those of the header too.
     """
 
     source: int
@@ -69,6 +69,7 @@ class Sentence:
     words_share: float = 0.0
     meaning: float = 0.0
     read_as: str = ""
+    columns: tuple[str, ...] | None = None
 
     @property
     def is_row(self) -> bool:
@@ -173,7 +174,8 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             if index in known or not (row or _is_quotable(text)):
                 continue
             known.add(index)
-            sentences.append(Sentence(number, start, start + len(text), text, stems(f"{header} {text}"), read_as=row))
+            words, columns = stems(f"{header} {text}"), tuple(_cells(header)) if row else None
+            sentences.append(Sentence(number, start, start + len(text), text, words, read_as=row, columns=columns))
     return sentences
 
 
@@ -252,7 +254,7 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
         if index:
             before = " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
         source, marker = sources[sentence.source], sentence.source + 1
-        answer.add(before, sentence.text, source, marker, sentence.start, sentence.end)
+        answer.add(before, sentence.text, source, marker, sentence.start, sentence.end, sentence.columns)
     return answer.checked()
 
 

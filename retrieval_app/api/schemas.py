@@ -258,6 +258,9 @@ class CitationOut(Schema):
     page: str | None
     place: str | None = Field(None, description="Where the cited place stands, such as sheet Prices, row 14")
     cells: str | None = Field(None, description="Its cells, such as Prices!A14:F14")
+    column_names: list[str] | None = Field(
+        None, description="Where the quote is a row of a table, the names of its columns"
+    )
 
 
 class AnswerSentenceOut(Schema):

@@ -31,6 +31,7 @@ LONE_STAR = re.compile(r"(?<!\*)\*\Z")
 BULLET = re.compile(r"(?m)^\s*[*+-]\s")
 MARKS = re.compile(r"\*\*|`|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
 EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
+BAR = re.compile(r"(?<!\\)\|")  # between the cells of a table's row
 ABSOLUTE = re.compile(r"https?:|mailto:", re.IGNORECASE)
 
 
@@ -68,10 +69,13 @@ def render_answer(
     """The answer's Markdown as HTML with `draw(citation)` at every citation. marks: (position, HTML to stand there), in
     order; what stands within a citation comes after it.
 
-    HTML in the answer is shown as text; headings and images stay text too. A link with a relative address is its text:
-    it leads on from the document that the answer quotes, not from this page.
+    Quoted rows of tables that follow each other under the same columns are one table, with the citation in the last
+    cell. HTML in the answer is shown as text; headings and images stay text too. A link with a relative address is its
+    text: it leads on from the document that the answer quotes, not from this page.
     """
     pieces = cut_answer(answer, citations)
+    if not marks:  # their positions are those of the answer as it is
+        pieces = _as_tables(pieces)
     drawn: list[SafeString] = []
     source, position, waiting = "", 0, list(marks)
 
@@ -93,6 +97,35 @@ def render_answer(
         position = end
     html: str = _markdown().render(source, {"citations": drawn})
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+def _as_tables(pieces: Sequence[AnswerPiece]) -> list[AnswerPiece]:
+    """The pieces with each quoted row that stands before its citation written as one of a Markdown table."""
+    laid: list[AnswerPiece] = []
+    columns: Sequence[str] | None = None  # of the table that the last piece belongs to
+    for piece in pieces:
+        cited, text = piece.citation or {}, laid[-1].text if laid else ""
+        names, quote = cited.get("column_names"), f"{cited.get('quote')} "
+        if names and text.endswith(quote):
+            before, cells = text.removesuffix(quote), [cell.strip() for cell in BAR.split(cited["quote"])]
+            width = max(len(names), len(cells))
+            lines = [_as_row(cells, width)]
+            if before.strip() or names != columns:
+                lines = [f"{before}\n", f"{_as_row(names, width)} |", "|---" * width + "|", *lines]
+            laid[-1] = AnswerPiece("\n".join(lines))
+            laid += [piece, AnswerPiece(" |")]  # the citation stands in the last cell
+            columns = names
+        elif columns and not piece.citation:
+            laid[-1:] = [AnswerPiece(" |\n"), AnswerPiece("\n" + piece.text.lstrip())]
+        else:
+            laid.append(piece)
+            columns = None
+    return laid
+
+
+def _as_row(cells: Sequence[str], width: int) -> str:
+    """Without the bar at its end."""
+    return "| " + " | ".join([*cells, *[""] * (width - len(cells))]) + " "
 
 
 def close_marks(text: str) -> str:

@@ -51,7 +51,7 @@ class Citation:
     start, end: the cited place in characters of the document: a quoted sentence ("quote"), the sentence of the source
     that shares most words with the answer's ("closest"), or the whole chunk. answer_start, answer_end: the marker in
     the answer. sentence: index into CheckedAnswer.sentences. Of a chunk that a person wrote, the place is the chunk's.
-    place, cells: see `places`.
+    place, cells: see `places`. column_names: where the quotation is a row of a table, the names of its columns.
     """
 
     marker: int
@@ -67,9 +67,10 @@ class Citation:
     page: str | None = None
     place: str | None = None
     cells: str | None = None
+    column_names: tuple[str, ...] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"column_names": list(self.column_names) if self.column_names else None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,18 @@ class QuotedAnswer:
         self.citations: list[Citation] = []
         self.sentences = [AnswerSentence(headline, 0, len(headline), ())] if headline else []
 
-    def add(self, before: str, shown: str, source: Candidate, marker: int, start: int, end: int) -> None:
+    def add(
+        self,
+        before: str,
+        shown: str,
+        source: Candidate,
+        marker: int,
+        start: int,
+        end: int,
+        column_names: tuple[str, ...] | None = None,
+    ) -> None:
         """`before`, then what is shown of source.content[start:end], then the marker. supported only where it is shown
-        as it stands there."""
+        as it stands there. column_names: see `Citation`."""
         begin = len(self.answer) + len(before)
         self.answer += f"{before}{shown} [{marker}]"
         quote, place = source.content[start:end], place_of(source, start, end)
@@ -38,6 +47,7 @@ class QuotedAnswer:
                 page=place.page,
                 place=place.label,
                 cells=place.cells,
+                column_names=column_names,
             )
         )
         exact, text = shown == quote, self.answer[begin:]

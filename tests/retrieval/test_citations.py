@@ -101,7 +101,7 @@ def test_a_citation_points_at_the_closest_sentence_of_its_source() -> None:
     assert first.as_dict() == {
         "marker": 1, "doc_id": "manual", "chunk_index": 0, "start": 125, "end": 155,
         "quote": "Switch it off before cleaning.", "match": "closest", "sentence": 0, "answer_start": 43,
-        "answer_end": 46, "page": None, "place": None, "cells": None,
+        "answer_end": 46, "page": None, "place": None, "cells": None, "column_names": None,
     }  # fmt: skip
 
 

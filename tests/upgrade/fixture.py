@@ -76,7 +76,7 @@ ADDED = (
         re.compile(
             r"/v1/(collections/\w+/(search|ask|chunks|documents|neighbours|export)|(evaluation-)?runs)(?!.*/spans)|/mcp"
         ),
-        frozenset({"attributes", "place", "cells"}),
+        frozenset({"attributes", "place", "cells", "column_names"}),
     ),
     (
         re.compile(r"/v1/collections/\w+/generations|/v1/(collections/\w+/(search|ask|export)|runs)"),

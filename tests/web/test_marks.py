@@ -121,3 +121,19 @@ def test_overlap_and_gap_are_told_apart() -> None:
     ]
     assert [piece.crowded for piece in pieces] == [False, True, False, False]
     assert cut_pieces("", 0, []) == []
+
+
+def test_quoted_rows_are_a_table_with_their_citations() -> None:
+    answer = "The pump has parts. [1]\nfilter | 2 <b> [2]\nseal [3]\nA seal lasts. [4]"
+    columns = {"filter | 2 <b>": ["part", "interval"], "seal": ["part", "interval"]}
+    citations = [
+        {**citation, "quote": quote, "column_names": columns.get(quote)}
+        for citation, quote in zip(
+            cite(answer, 1, 2, 3, 4), ["The pump has parts.", *columns, "A seal lasts."], strict=True
+        )
+    ]
+    html = render_answer(answer, citations, draw)
+    assert html.count("<table>") == 1 and html.count("<tr>") == 3
+    assert "<td>filter</td>\n<td>2 &lt;b&gt; <a>2</a></td>" in html and "<td>seal</td>\n<td><a>3</a></td>" in html
+    assert html.count("<p>") == 2 and "A seal lasts. <a>4</a></p>" in html and "|" not in html
+    assert render_answer(answer, citations[:2], draw).count("<tr>") == 2
