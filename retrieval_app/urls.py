@@ -51,6 +51,7 @@ urlpatterns = [
     path("collections/<str:name>/plans/", collection_panels.plans, name="plans"),
     path("collections/<str:name>/never-retrieved/", collection_panels.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
+    path("collections/<str:name>/playground/answer/", playground.answer, name="playground-answer"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),
     # the chunk's number stands first, so that no doc_id can be mistaken for it
     path("collections/<str:name>/playground/<int:index>/<path:doc_id>/", playground.row, name="playground-row"),

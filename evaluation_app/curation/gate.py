@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from collections_app.access_context import require
@@ -22,9 +21,9 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
 from collections_app.models.library import name_actor
 from collections_app.services.generations.promotion_gate import Verdict, register_gate
-from collections_app.services.generations.swap import spec_of
+from collections_app.services.generations.versions import open_version
 from collections_app.services.governance import audit
-from collections_app.stores import embedder_for, open_rerankers, open_store
+from collections_app.stores import open_store
 from evaluation_app.curation.impact import StoredQuestion, keys_of, questions_of, vectors_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.statistics import Interval, paired_difference
@@ -32,7 +31,6 @@ from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf
-from ragd.store.generations import open_generation
 from ragd.store.store import Store
 from ragd.types import RetrievePlan
 from retrieval_app.runs.plans import choose_plan
@@ -173,7 +171,7 @@ def compare_generations(
     """Each question on the generation that serves and on the given one, in order."""
     plan = choose_plan(collection, None, {}).plan
     plan = replace(plan, k=max(plan.k, gate.k), compress=None, token_budget=None)
-    serving, coming = open_store(collection), _open(collection, generation)
+    serving, coming = open_store(collection), open_version(collection, generation)
     now, then = (_rankings(store, _fitting(plan, store), questions, alive) for store in (serving, coming))
     name = f"{gate.measure}@{gate.k}"
     pairs = []
@@ -199,19 +197,6 @@ def _rankings(
         result.append(keys_of(best))
         alive()
     return result
-
-
-def _open(collection: Collection, generation: Generation) -> Store:
-    store = open_generation(
-        connection,
-        collection.pk,
-        generation.number,
-        spec_of(generation),
-        embedder_for(generation.embed_model, generation.embed_dims),
-        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
-    )
-    store.rerankers = open_rerankers()
-    return store
 
 
 def _fitting(plan: RetrievePlan, store: Store) -> RetrievePlan:

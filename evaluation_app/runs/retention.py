@@ -31,7 +31,7 @@ from evaluation_app.spans.search.search import in_time
 from evaluation_app.spans.store.partitions import count_expired, maintain
 from evaluation_app.spans.store.span_reads import forget_writers
 from ragd.store.store import execute
-from retrieval_app.runs.query_pipeline import delete_old_runs, expired_runs
+from retrieval_app.runs.run_deletion import delete_old_runs, expired_runs
 
 CHECK_EVERY = timedelta(hours=24)
 COUNT_S = 3.0

@@ -185,6 +185,7 @@ RULES: dict[str, Rule] = {
     "retrieval:receipt": Rule(READ, READ),
     "retrieval:replay": Rule(ASK, ASK),
     "retrieval:playground": Rule(ASK, ASK),
+    "retrieval:playground-answer": Rule(ASK, ASK),
     "retrieval:playground-row": Rule(ASK, ASK),
     "evaluation:feedback": Rule(ASK, ASK),
     # of the server

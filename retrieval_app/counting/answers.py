@@ -55,7 +55,7 @@ def count(query: str, plan: RetrievePlan, store: Store, *, is_past: bool = False
     if matches is None:
         return None
     if is_past:
-        return Count(question, declined="rows are counted in the collection as it is; leave as_of out")
+        return Count(question, declined="rows are counted in what serves now; leave as_of and index_version out")
     rows = sum(len(match.rows) for match in matches)
     if rows > CITED_MAX:
         reason = f"{rows:,} match, and an answer cites at most {CITED_MAX:,}; narrow the question, or use a filter"

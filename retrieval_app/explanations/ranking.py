@@ -16,6 +16,7 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.models import Collection, Document
+from collections_app.services.generations.versions import read_version
 from collections_app.services.governance.security_policy import policy_of
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import open_store
@@ -44,6 +45,7 @@ def explain(
     *,
     analyze: bool = False,
     as_of: datetime | None = None,
+    index_version: int | None = None,
 ) -> dict[str, Any]:
     """How the plan ranks the collection's chunks for the query, as JSON.
 
@@ -57,12 +59,16 @@ def explain(
     links, where the plan has hops: by key, how a hop found a chunk: {hop, term, doc_id, chunk_index}.
     approximate: both vector lists where the collection has an HNSW index, else None. statements: the SQL that ran, each
     with its plan; analyze has the database run them again and measure.
-    as_of: of the collection as it was then. Raises what `retrieve_detailed` and `read_as_of` raise.
+    as_of: of the collection as it was then. index_version: by that one instead of the one that serves. Raises what
+    `retrieve_detailed`, `read_as_of` and `read_version` raise.
     """
     witness = RetrievalRecorder()
     with telemetry.silenced():
         if as_of is not None:
             read_as_of(collection, as_of, partial(witness, normalize(query).strip(), plan))
+            return hide_texts(witness.explain(analyze=analyze), collection)
+        if index_version is not None:
+            read_version(collection, index_version, partial(witness, normalize(query).strip(), plan))
             return hide_texts(witness.explain(analyze=analyze), collection)
         store = open_store(collection)
         with transaction.atomic(using=alias_of(store.connection)):

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.domain.filter_language import write_filter
 from collections_app.http.page_requests import field_of
-from collections_app.models import Collection
+from collections_app.models import Collection, Generation
 from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
+from ragd.errors import RagdError
 from ragd.types import HOPS_MAX, POOL_MAX, RetrievePlan
-from retrieval_app.models import SavedPlan
+from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.runs.plan_settings import described
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
 
@@ -139,6 +142,26 @@ class PlanForm(AsOfForm, PlanFields):
         return choose_plan(self.collection, self.cleaned_data["plan"] or None, self.stated())
 
 
+class PlaygroundForm(PlanForm):
+    """A plan, and the index version that is searched by it; empty: the one that serves."""
+
+    index_version = forms.TypedChoiceField(**described("index_version", coerce=int, empty_value=None))
+
+    def __init__(self, data: Mapping[str, Any], *, versions: Sequence[Generation], **values: Any) -> None:
+        super().__init__(data, **values)
+        if not versions:
+            del self.fields["index_version"]
+            return
+        begin = ("", gettext("Version %(number)s (active)") % {"number": self.collection.generation})
+        others = [(each.number, f"{each.number}: {each.embed_model}, {each.get_state_display()}") for each in versions]
+        self.choose("index_version", [begin, *others])
+
+    @property
+    def over(self) -> dict[str, Any]:
+        """What is searched: as_of and index_version of `query_pipeline.search`."""
+        return {name: self.cleaned_data.get(name) for name in ("as_of", "index_version")}
+
+
 class SavePlanForm(forms.Form):
     """A name for the plan. One that is taken is replaced only when that is said."""
 
@@ -186,3 +209,13 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
 
 def _placeholder(value: object) -> str:
     return "auto" if value is None else str(value)
+
+
+def address_of_run(run: QueryRun) -> str:
+    """The playground with a run's question and plan; "" when its plan cannot be read."""
+    try:
+        plan = RetrievePlan.from_dict(run.plan)
+    except (RagdError, TypeError):
+        return ""
+    values = {"q": run.query} | form_values(plan) | ({"run": str(run.pk)} if run.pk else {})
+    return f"{reverse('retrieval:playground', args=[run.collection_name])}?{urlencode(values)}"

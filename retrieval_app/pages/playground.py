@@ -16,15 +16,16 @@ from django.views.decorators.http import require_GET, require_POST
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Collection
+from collections_app.services.generations.versions import complete_versions
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import RagdError
-from ragd.types import RetrievePlan
 from retrieval_app.explanations.ranking import RetrievalRecorder, explain, hide_texts
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.pages.code_snippets import search_payload, write_calls
-from retrieval_app.pages.plan_forms import PlanForm, SavePlanForm, form_values
+from retrieval_app.pages.plan_forms import PlaygroundForm, SavePlanForm
 from retrieval_app.pages.playground_view import View, compare_finals, describe_row, same_as_run, show_stages
+from retrieval_app.pages.runs import describe_run
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.plans import save_plan
 
@@ -38,9 +39,10 @@ class Side:
     """One plan and, when there is a query and the plan is sound, what it made of it."""
 
     name: str
-    form: PlanForm
+    form: PlaygroundForm
     run: QueryRun | None = None
     explanation: dict[str, Any] | None = None
+    answer_href: str = ""
 
 
 @require_GET
@@ -83,7 +85,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     if not query or not side.form.is_valid():
         return redirect(back)
     try:
-        explanation = explain(collection, query, side.form.chosen().plan, as_of=side.form.cleaned_data["as_of"])
+        explanation = explain(collection, query, side.form.chosen().plan, **side.form.over)
     except (ServiceError, RagdError):
         return redirect(back)
     detail = describe_row(explanation, f"{doc_id}#{index}")
@@ -93,14 +95,26 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     return render_page(request, "retrieval/playground_row.html", context)
 
 
-def address_of_run(run: QueryRun) -> str:
-    """The playground with a run's question and plan; "" when its plan cannot be read."""
+@require_GET
+def answer(request: PageRequest, name: str) -> HttpResponse:
+    """The answer from plan A of the address, beside its ranking. Keeps a run of its own."""
+    collection = _find(name)
+    (side, *_), query = _sides(collection, request.GET), request.GET.get("q", "").strip()
+    back = f"{_address(collection)}?{request.GET.urlencode()}"
+    if not query or not side.form.is_valid():
+        return redirect(back)
+    context: dict[str, Any] = {"collection": collection, "query": query, "back": back}
     try:
-        plan = RetrievePlan.from_dict(run.plan)
-    except (RagdError, TypeError):
-        return ""
-    values = {"q": run.query} | form_values(plan) | ({"run": str(run.pk)} if run.pk else {})
-    return f"{reverse('retrieval:playground', args=[run.collection_name])}?{urlencode(values)}"
+        chosen = side.form.chosen()
+        with telemetry.environment(telemetry.PLAYGROUND):
+            run = query_pipeline.ask(
+                collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
+                quotes_on_failure=True, **side.form.over,
+            )  # fmt: skip
+        context |= describe_run(run)
+    except (ServiceError, RagdError) as error:
+        context["error"] = str(error)
+    return render_page(request, "retrieval/playground_answer.html", context)
 
 
 def _find(name: str) -> Collection:
@@ -122,11 +136,17 @@ def _without_blanks(params: QueryDict) -> QueryDict | None:
 def _sides(collection: Collection, params: QueryDict) -> list[Side]:
     saved = list(SavedPlan.objects.of(collection).by_name())
     rerankers = sorted(open_store(collection).rerankers)
-    names = ("A", "B") if params.get("ab") else ("A",)
+    versions = complete_versions(collection)
     return [
-        Side(name, PlanForm(params, collection=collection, saved=saved, rerankers=rerankers, prefix=PREFIXES[name]))
-        for name in names
-    ]
+        Side(
+            name,
+            PlaygroundForm(
+                params, collection=collection, saved=saved, rerankers=rerankers, versions=versions,
+                prefix=PREFIXES[name],
+            ),
+        )
+        for name in (("A", "B") if params.get("ab") else ("A",))
+    ]  # fmt: skip
 
 
 def _render(
@@ -143,6 +163,8 @@ def _render(
         for side in sides:
             status = _look(request, collection, query, side, bool(params.get("analyze"))) or status
     view = View(_address(collection), params, collection.name)
+    for side in sides:
+        side.answer_href = view.answer_href(side.name)
     context = {
         "collection": collection,
         "tab": "playground",
@@ -183,7 +205,7 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
         with telemetry.environment(telemetry.PLAYGROUND):
             side.run = query_pipeline.search(
                 collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
-                as_of=side.form.cleaned_data["as_of"], retrieve=witness,
+                retrieve=witness, **side.form.over,
             )  # fmt: skip
         side.explanation = hide_texts(witness.explain(analyze=analyze), collection)
     except (ServiceError, RagdError) as error:

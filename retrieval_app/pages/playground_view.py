@@ -55,14 +55,22 @@ class View:
 
     def row_href(self, doc_id: str, chunk_index: int, side: str = "A") -> str:
         """One chunk of the ranking of a side, by its plan alone."""
+        address = reverse("retrieval:playground-row", args=[self.collection, chunk_index, doc_id])
+        return f"{address}?{self._plan_of(side).urlencode()}"
+
+    def answer_href(self, side: str = "A") -> str:
+        """The answer from the ranking of a side."""
+        return f"{reverse('retrieval:playground-answer', args=[self.collection])}?{self._plan_of(side).urlencode()}"
+
+    def _plan_of(self, side: str) -> QueryDict:
+        """The query and the plan of a side, as those of plan A."""
         own = self.params.copy()
         for name in list(own):
             if name in OWN_PARAMS or name.startswith("b-") or (side == "B" and name != "q"):
                 del own[name]
         if side == "B":
             own.update({name[2:]: str(value) for name, value in self.params.items() if name.startswith("b-")})
-        address = reverse("retrieval:playground-row", args=[self.collection, chunk_index, doc_id])
-        return f"{address}?{own.urlencode()}"
+        return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +209,8 @@ def _show_row(
 def _path_of(candidate: Mapping[str, Any]) -> tuple[str, str]:
     """The document and the chunk's own heading."""
     title = candidate["title"] or candidate["doc_id"]
-    heading = str(candidate["context"]).rpartition(" > ")[2]
+    headings, *_ = str(candidate["context"]).split("\n")  # below them the header of a table may stand
+    heading = headings.rpartition(" > ")[2]
     return (title, heading if heading != title else "")
 
 

@@ -18,7 +18,7 @@ from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun
-from retrieval_app.pages.playground import address_of_run
+from retrieval_app.pages.plan_forms import address_of_run
 from retrieval_app.pages.run_list import address_of_filter, filtered_runs, read_filter
 from retrieval_app.pages.runs import describe_run
 from retrieval_app.runs.replay import Replayed, search_again

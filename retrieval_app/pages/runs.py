@@ -21,7 +21,7 @@ from retrieval_app.citations.support import count_support, mark_support
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.calibration import describe_correction
 from retrieval_app.pages.excerpts import mark_words
-from retrieval_app.pages.playground import address_of_run
+from retrieval_app.pages.plan_forms import address_of_run
 
 UNCITED_SHOWN = 3
 STAGES = ("embed_query", "vector", "lexical", "fuse", "hops", "rerank", "compress", "first_token", "answer", "total")

@@ -39,6 +39,8 @@ PLAN_SETTINGS = (
     PlanSetting("hops", gettext_lazy("Hops"), gettext_lazy("2 or 3 also look for the names that the results bring in."),
                 SEARCH),
     PlanSetting("as_of", gettext_lazy("As of"), gettext_lazy("Search the collection as it was then."), SEARCH),
+    PlanSetting("index_version", gettext_lazy("Index version"),
+                gettext_lazy("Search a version that is built, before or after it serves."), SEARCH),
     PlanSetting("candidate_pool", gettext_lazy("Top-N candidates"),
                 gettext_lazy("How many passages each list holds before fusion."), RANKING),
     PlanSetting("rrf_k", gettext_lazy("RRF constant"), gettext_lazy("Each rank r contributes 1 / (constant + r)."),

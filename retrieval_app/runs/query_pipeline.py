@@ -6,15 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import Error as DatabaseError
 from django.db import transaction
-from django.db.models import Q
-from django.utils import timezone
 
 from collections_app.access_context import require, system_access
 from collections_app.domain.permissions import Permission
@@ -22,7 +20,7 @@ from collections_app.errors import ServiceError, describe, note_run
 from collections_app.models import ApiKey, Collection
 from collections_app.models.sources import FetchedSource
 from collections_app.replicas import read_store
-from collections_app.retention_periods import kept_for
+from collections_app.services.generations.versions import read_version
 from collections_app.services.governance.limits import count_tokens
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import embedder_for
@@ -46,8 +44,6 @@ from retrieval_app.corrective.step import Corrector
 from retrieval_app.counting.answers import Count, CountingAnswerer, count, declined_by, retrieve_counted
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
-from retrieval_app.models.chats import forget_runs
-from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.runs import inspection
 from retrieval_app.runs.lineage import note_retrieved
 from retrieval_app.runs.several import Beside, name_of, search_beside
@@ -55,10 +51,8 @@ from retrieval_app.runs.several import Beside, name_of, search_beside
 logger = logging.getLogger(__name__)
 
 QUERY_CHARS_MAX = 20_000
-DELETE_BATCH = 500
 
 Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
-OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
 READ_STATE = """
 SELECT s.chunk_count, s.length_total,
        (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id)
@@ -90,6 +84,7 @@ def search(
     replay_of: UUID | None = None,
     conversation_id: str | None = None,
     as_of: datetime | None = None,
+    index_version: int | None = None,
     retrieve: Retrieve = retrieve_detailed,
     beside: Sequence[Beside] = (),
 ) -> QueryRun:
@@ -99,6 +94,7 @@ def search(
     plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
     conversation_id: the caller's name of the turns that it belongs to, for the run and its spans.
     as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
+    index_version: by that one instead of the one that serves (see `versions.read_version` and what it raises).
     retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
     beside: other collections to search too, their ranks fused (see `several`); then nothing is counted or corrected.
     A run that cannot be stored is logged, and the results are returned with `pk` None.
@@ -107,7 +103,7 @@ def search(
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
         corrector = open_corrector(collection, retrieve=retrieve, corrects=False if beside else None)
-        _retrieve(run, collection, plan, pipeline, corrector, as_of, beside)
+        _retrieve(run, collection, plan, pipeline, corrector, (as_of, index_version), beside)
     return run
 
 
@@ -129,6 +125,7 @@ def ask(
     listener: RunListener | None = None,
     corrective: bool | None = None,
     as_of: datetime | None = None,
+    index_version: int | None = None,
     quotes_on_failure: bool = False,
     beside: Sequence[Beside] = (),
 ) -> QueryRun:
@@ -139,7 +136,7 @@ def ask(
     run_id: the id of the run; a new one when None.
     listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
     corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
-    where it is asked for and the collection is not calibrated. as_of: as in `search`.
+    where it is asked for and the collection is not calibrated. as_of, index_version: as in `search`.
     beside: as in `search`.
     quotes_on_failure: where the chat model fails, quotations answer, and error and error_type of the run say why.
     status "abstained": the sources do not answer the question, and `answer` says so.
@@ -159,8 +156,8 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        counting = _Counting(corrector, is_past=as_of is not None, counts=not beside)
-        retrieval = _retrieve(run, collection, plan, pipeline, counting, as_of, beside)
+        counting = _Counting(corrector, is_past=as_of is not None or index_version is not None, counts=not beside)
+        retrieval = _retrieve(run, collection, plan, pipeline, counting, (as_of, index_version), beside)
         if counting.counted:
             run.answerer = CountingAnswerer.model
         if isinstance(answerer, ChatAnswerer):
@@ -207,42 +204,6 @@ class _Counting:
 
     def answerer(self, answerer: Answerer) -> Answerer:
         return CountingAnswerer(self.counted) if self.counted else self.corrector.answerer(answerer)
-
-
-def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
-    """Delete runs that are too old, in batches; returns how many went.
-
-    days: of every run; None: what the run's collection states (retention.runs_days), else the server's number,
-    which also holds for runs of collections that are gone. 0 keeps all. on_batch: told (id, trace id) of what has gone.
-    """
-    if days is not None:
-        return _delete(_older(QueryRun.objects.all(), days), on_batch)
-    return sum(_delete(rows, on_batch) for rows in expired_runs(kept_for("runs_days")))
-
-
-def expired_runs(days: int) -> list[QueryRunQuerySet]:
-    """Runs that are too old by their collection's number, else by `days`; 0 keeps all. One part per number."""
-    explicit: dict[int, int] = {}
-    for pk, retention in Collection.objects.live().values_list("pk", "retention"):
-        if retention.get("runs_days") is not None:
-            explicit[pk] = int(retention["runs_days"])
-    rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(explicit)))
-    own = [_older(QueryRun.objects.filter(collection_id=pk), its_days) for pk, its_days in explicit.items()]
-    return [_older(rest, days), *own]
-
-
-def _older(rows: QueryRunQuerySet, days: int) -> QueryRunQuerySet:
-    return rows.older_than(timezone.now() - timedelta(days=days)) if days else rows.none()
-
-
-def _delete(old: QueryRunQuerySet, on_batch: OnDeleted) -> int:
-    deleted = 0
-    while batch := list(old.values_list("pk", "trace_id")[:DELETE_BATCH]):
-        ids = [pk for pk, _ in batch]
-        forget_runs(ids)
-        deleted += QueryRun.objects.filter(pk__in=ids).delete()[0]
-        on_batch(batch)
-    return deleted
 
 
 def _open_run(
@@ -343,10 +304,11 @@ def _retrieve(
     plan: RetrievePlan,
     pipeline: telemetry.Pipeline,
     corrector: Corrector | _Counting,
-    as_of: datetime | None,
+    over: tuple[datetime | None, int | None],
     beside: Sequence[Beside],
 ) -> Retrieval:
-    """What was found, as far as the collection lets it be kept and read."""
+    """What was found, as far as the collection lets it be kept and read. over: as_of and index_version of `search`."""
+    as_of, index_version = over
 
     def read(store: Store) -> tuple[dict[str, object], Retrieval]:
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
@@ -354,9 +316,15 @@ def _retrieve(
 
     if as_of is not None:
         _check_past_filter(plan)
-        if beside:
-            raise InvalidInput("as_of is of one collection; choose one, or leave as_of out", field="as_of")
-    if as_of is None:
+        if beside or index_version is not None:
+            raise InvalidInput(
+                "as_of is of one collection and its index version of then; choose one collection and no index version,"
+                " or leave as_of out",
+                field="as_of",
+            )
+    if index_version is not None:
+        run.store_state, result = read_version(collection, index_version, read)
+    elif as_of is None:
         run.store_state, result = read_store(collection, read)
     else:
         past, (state, result) = read_as_of(collection, as_of, read)

@@ -47,7 +47,13 @@ SCORES = {
     "rerank": gettext_lazy("Reranker score"),
     "rrf": gettext_lazy("Fusion score"),
 }
-LISTS = {"codes": "code", "hop2": "hop 2", "hop3": "hop 3", "lexical": "kw", "vector": "vec"}
+LISTS = {
+    "codes": gettext_lazy("codes"),
+    "hop2": gettext_lazy("hop 2"),
+    "hop3": gettext_lazy("hop 3"),
+    "lexical": gettext_lazy("keyword"),
+    "vector": gettext_lazy("vector"),
+}
 
 
 @register.simple_tag
@@ -84,8 +90,8 @@ def score_label(kind: str) -> str:
 
 @register.filter
 def short_list(name: str) -> str:
-    """The name of a ranking in a narrow column: "vector" -> "vec"."""
-    return LISTS.get(name, name)
+    """The name of a ranking in a narrow column: "lexical" -> "keyword"."""
+    return str(LISTS.get(name, name))
 
 
 @register.filter

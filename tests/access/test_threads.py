@@ -20,7 +20,7 @@ from collections_app.services.governance.document_access import set_access
 from evaluation_app.erasure.documents import erase_document
 from evaluation_app.erasure.persons import erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
-from retrieval_app.runs.query_pipeline import delete_old_runs
+from retrieval_app.runs.run_deletion import delete_old_runs
 
 pytestmark = pytest.mark.django_db
 SECRET = "obsidianite"

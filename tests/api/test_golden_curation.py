@@ -80,14 +80,14 @@ def test_the_gate_is_set_holds_and_is_overruled(
     assert api.put(f"{AT}/promotion-gate", {"set": "basics", "margin": 7}).status_code == 422
     told = api.put(f"{AT}/promotion-gate", {"set": "basics", "measure": "hit", "k": 5, "margin": 0}).json()
     assert (told["enabled"], told["measure"], told["k"], told["margin"]) == (True, "hit", 5, 0.0)
-    whole = gates._open
+    whole = gates.open_version
 
     def spoil(collection: Collection, generation: Generation) -> Any:
         store = whole(collection, generation)
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = 'keys'")
         return store
 
-    monkeypatch.setattr(gates, "_open", spoil)
+    monkeypatch.setattr(gates, "open_version", spoil)
     made = api.post(f"{AT}/generations", {}).json()
     assert run_job(made["job_id"]) == "succeeded"
     held = api.get(f"{AT}/generations/2").json()

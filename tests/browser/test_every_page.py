@@ -94,6 +94,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/playground/?q=xylophone&mode=lexical",
         "/collections/nature/playground/?q=whale&ab=on&b-mode=lexical&b-k=5",
         "/collections/nature/playground/3/animals/whales.md/?q=whale+song+number",
+        "/collections/nature/playground/answer/?q=Which+tree+is+the+tallest",
         "/collections/nature/delete/",
         "/collections/nature/change/?doc_id=trees.md",
         whales,

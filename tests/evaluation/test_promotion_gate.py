@@ -66,7 +66,7 @@ def states(collection: Collection) -> dict[int, str]:
 @pytest.fixture
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compared is without two of the documents: the index that comes has lost them."""
-    whole = gates._open
+    whole = gates.open_version
 
     def open_spoiled(collection: Collection, generation: Generation) -> Any:
         store = whole(collection, generation)
@@ -74,7 +74,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = ANY(%(gone)s)", names)
         return store
 
-    monkeypatch.setattr(gates, "_open", open_spoiled)
+    monkeypatch.setattr(gates, "open_version", open_spoiled)
 
 
 def test_without_a_gate_nothing_is_asked(notes: Collection, golden: GoldenSet, spoiled: None) -> None:

@@ -14,7 +14,7 @@ from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
-from retrieval_app.runs import query_pipeline
+from retrieval_app.runs import query_pipeline, run_deletion
 from retrieval_app.runs.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
 from tests.retrieval.corpus import make_collection
 
@@ -85,7 +85,7 @@ def test_rows_go_with_their_runs_and_with_their_collection(house: Collection) ->
     old = search(house, "pump")
     search(house, "hedge")
     QueryRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=40))
-    assert query_pipeline.delete_old_runs(30) == 1
+    assert run_deletion.delete_old_runs(30) == 1
     assert set(retrieval_counts(house)) == {"garden.md"}
     purge_collection(house)
     assert not RetrievedChunk.objects.exists()

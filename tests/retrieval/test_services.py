@@ -14,7 +14,7 @@ from collections_app.models import Collection
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
+from retrieval_app.runs import query_pipeline, run_deletion
 from retrieval_app.runs.plans import build_plan
 from tests.retrieval.corpus import bearer, make_collection, post
 
@@ -112,14 +112,14 @@ def test_search_leaves_no_setting_behind() -> None:
 
 
 def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    monkeypatch.setattr(query_pipeline, "DELETE_BATCH", 2)
+    monkeypatch.setattr(run_deletion, "DELETE_BATCH", 2)
     now = timezone.now()
     for days in (0, 1, 9, 10.5, 30, 31, 400):
         QueryRun.objects.create(
             kind="search", collection_name="house", query=str(days), door="api", created_at=now - timedelta(days=days)
         )
     settings.RAGD_RUN_RETENTION_DAYS = 10
-    assert query_pipeline.delete_old_runs() == 4
+    assert run_deletion.delete_old_runs() == 4
     assert set(QueryRun.objects.values_list("query", flat=True)) == {"0", "1", "9"}
     settings.RAGD_RUN_RETENTION_DAYS = 0
-    assert query_pipeline.delete_old_runs() == 0
+    assert run_deletion.delete_old_runs() == 0

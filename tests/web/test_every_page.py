@@ -52,6 +52,7 @@ NATURE = [
     "/collections/nature/playground/",
     "/collections/nature/playground/?q=whale&ab=on&b-mode=vector",
     "/collections/nature/playground/0/whales.md/?q=whale",
+    "/collections/nature/playground/answer/?q=whale",
     "/collections/nature/delete/",
     "/collections/nature/change/?doc_id=whales.md",
     "/collections/nature/documents/whales.md/",

@@ -177,14 +177,14 @@ def test_the_gate_is_set_judges_and_is_overruled(
     assert visitor.post(page, fields).status_code == 302
     gate = find_gate(nature)
     assert gate is not None and (gate.measure, gate.k, gate.margin, gate.updated_by) == ("recall", 3, 0.1, "ada")
-    whole = gates._open
+    whole = gates.open_version
 
     def spoil(collection: Collection, generation: Generation) -> Any:
         store = whole(collection, generation)
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = 'trees.md'")
         return store
 
-    monkeypatch.setattr(gates, "_open", spoil)
+    monkeypatch.setattr(gates, "open_version", spoil)
     generation = start_generation(nature, {})
     run_job(generation.jobs.get().pk)
     assert has(visitor.get("/collections/nature/generations/"), 'a[href="/collections/nature/generations/2/gate/"]')

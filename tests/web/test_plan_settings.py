@@ -8,12 +8,13 @@ from typing import Any
 from django.test import Client
 from django.utils.translation import override
 
+from collections_app.models import Generation
 from collections_app.models.personal import PersonalSetting
 from evaluation_app.analysis.sweeps.forms import SweepForm
 from evaluation_app.analysis.sweeps.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
 from retrieval_app.pages.forms import AskForm
-from retrieval_app.pages.plan_forms import PlanForm
+from retrieval_app.pages.plan_forms import PlaygroundForm
 from retrieval_app.runs.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
 from tests.web.pages import has, texts, tree
 
@@ -31,7 +32,9 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
     golden_set = GoldenSet.objects.create(name="birds", collection_name="nature")
     forms = [
         AskForm(collections=[collection]),
-        PlanForm({}, collection=collection, saved=[], rerankers=[]),
+        PlaygroundForm(
+            {}, collection=collection, saved=[], rerankers=[], versions=[Generation(number=2, embed_model="m")]
+        ),
         SweepForm(golden_set=golden_set),
     ]
     for form in forms:
@@ -39,7 +42,7 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
         assert {"mode", "k", "rerank", "ef_search", "hops"} <= set(shown)
         assert {name: form.fields[name].label for name in shown} == {name: BY_NAME[name].label for name in shown}
     settings = {setting.name for setting in PLAN_SETTINGS}
-    assert settings <= {*forms[0].fields} | {"metadata"} and len(settings) == len(PLAN_SETTINGS)
+    assert settings <= {*forms[0].fields} | {"metadata", "index_version"} and len(settings) == len(PLAN_SETTINGS)
     assert {setting.group for setting in PLAN_SETTINGS} == set(GROUPS)
     with override("en"):
         titles = {name: str(BY_NAME[name].label) for name in TITLES if name in BY_NAME}

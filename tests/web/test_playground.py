@@ -314,3 +314,50 @@ def test_the_ask_page_and_the_palette_lead_to_it(
     assert f'href="{PLAY}"' not in text(visitor.get("/go/", {"q": "river"}))
     delete_collection(collection)
     assert "/playground/" not in text(visitor.get(f"/runs/{run.pk}/"))
+
+
+def found_in(response: Any) -> set[str]:
+    return {doc_id for doc_id, *_ in column(text(response), "final")}
+
+
+def test_an_index_version_is_searched_before_it_serves(
+    visitor: Client, fill: Callable[..., Any], django_user_model: Any
+) -> None:
+    from collections_app.services.generations.generations import start_generation
+    from collections_app.services.governance.document_access import set_access
+    from collections_app.services.worker.dispatch import run_job
+
+    collection = fill()
+    asked = PLAY + "?q=whale+river+tree&k=50&mode=vector"
+    assert not has(visitor.get(asked), "[name=index_version]"), "there is one index version"
+    generation = start_generation(collection, {"chunk_policy": {"target_tokens": 2000}}, automatic=False)
+    assert run_job(generation.jobs.get().pk) == "succeeded"
+    page = visitor.get(asked + "&index_version=2")
+    assert page.status_code == 200 and has(page, "[name=index_version]")
+    run = newest_run()
+    assert (run.generation, run.store_state["generation"]) == (2, 2)
+    assert len(run.results) == 3 < len(column(text(visitor.get(asked)), "final"))
+    assert newest_run().generation == 1
+    compared = visitor.get(asked + "&ab=on&b-mode=vector&b-k=50&b-index_version=2")
+    assert len(column(text(compared), "final", "B")) == 3 < len(column(text(compared), "final", "A"))
+    ada = django_user_model.objects.create_user("grace")
+    set_access(collection, ["whales.md"], users=[ada.pk])
+    assert found_in(visitor.get(asked + "&index_version=2")) == found_in(visitor.get(asked))
+    assert "whales.md" not in found_in(visitor.get(asked + "&index_version=2"))
+    refused = visitor.get(asked + "&index_version=7")
+    assert (refused.status_code, wrong_fields(refused)) == (422, ["index_version"])
+    both = visitor.get(asked + "&index_version=2&as_of=2099-01-01T00:00:00")
+    assert both.status_code == 422
+
+
+def test_the_answer_stands_beside_its_ranking(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    page = text(visitor.get(PLAY + "?q=Which+tree+is+the+tallest?&k=2&ab=on&b-k=3"))
+    links = [html_module.unescape(each) for each in re.findall(r'href="([^"]+/playground/answer/[^"]+)"', page)]
+    assert [parse_qs(urlsplit(link).query)["k"] for link in links] == [["2"], ["3"]]
+    html = text(visitor.get(links[1]))
+    check_page(html)
+    run = newest_run()
+    assert (run.kind, run.plan["k"], run.environment, len(run.results)) == ("ask", 3, "playground", 3)
+    assert str(run.pk) in html and 'id="detail"' in html
+    assert visitor.get(PLAY + "answer/?q=").status_code == 302

@@ -24,11 +24,12 @@ from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, GenerationDocument, PastIndex
 from collections_app.services.generations.swap import WAIT_BRIEFLY, ensure_serving, spec_of
+from collections_app.services.generations.versions import open_version
 from collections_app.services.governance.document_access import hidden_from
 from collections_app.services.history.past_chunks import BaseDocument, Unrestorable, past_chunks
 from collections_app.services.history.past_states import PastState, not_restorable, read_past_state
 from collections_app.services.indexing.embedding_checkpoints import EmbeddedChunks, KnownVectors
-from collections_app.stores import embedder_for, open_rerankers, open_store
+from collections_app.stores import embedder_for, open_store
 from ragd import telemetry
 from ragd.errors import GenerationChanged
 from ragd.store.generations import (
@@ -36,7 +37,6 @@ from ragd.store.generations import (
     PAST_FIRST,
     create_generation,
     drop_generation,
-    open_generation,
 )
 from ragd.store.indexing import index_stream
 from ragd.store.postings import POSTINGS_MIN, build_postings, refresh_weights
@@ -171,17 +171,7 @@ def find_past_index(collection: Collection, state: PastState) -> PastIndex | Non
 
 def open_past(collection: Collection, past: PastIndex) -> Store:
     """The store of a past state, to be searched."""
-    generation = _generation(collection, past.generation)
-    store = open_generation(
-        connection,
-        collection.pk,
-        PAST_FIRST + past.pk,
-        spec_of(generation),
-        embedder_for(generation.embed_model, generation.embed_dims),
-        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
-    )
-    store.rerankers = dict(open_rerankers())
-    return store
+    return open_version(collection, _generation(collection, past.generation), PAST_FIRST + past.pk)
 
 
 def _generation(collection: Collection, number: int) -> Generation:

@@ -33,7 +33,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
 from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, mode_title, stored_table
 from ragd.types import HOP_LISTS
 from retrieval_app.models import QueryRun
-from retrieval_app.pages.playground import address_of_run
+from retrieval_app.pages.plan_forms import address_of_run
 
 EARLIER_RUNS = 12
 EARLIER_COLUMNS = 2
