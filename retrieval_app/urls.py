@@ -30,6 +30,7 @@ urlpatterns = [
     path("chat/<uuid:thread_id>/thread.md", threads.export_thread, {"extension": "md"}, name="chat-markdown"),
     path("chat/<uuid:thread_id>/thread.json", threads.export_thread, {"extension": "json"}, name="chat-json"),
     path("a/<slug:slug>/", public.public_page, name="public-assistant"),
+    path("a/<slug:slug>/stream/", public.stream_public_answer, name="public-stream"),
     path("runs/", run_list.list_runs, name="runs"),
     path("runs/log/", run_list.download_log, name="run-log"),
     path("runs/<uuid:run_id>/", run_page.show_run, name="run"),

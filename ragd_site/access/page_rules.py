@@ -168,6 +168,7 @@ RULES: dict[str, Rule] = {
         Rule(ASK, ASK),
     ),
     "retrieval:public-assistant": ANYBODY,  # its own access, its own limits
+    "retrieval:public-stream": ANYBODY,
     "retrieval:chat-assistants": Rule(ASK, ASK),
     **dict.fromkeys(
         ("retrieval:chat-assistant-new", "retrieval:chat-assistant", "retrieval:chat-assistant-delete"),

@@ -6,23 +6,6 @@
   const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "chat" };
   let stopping = null; // an AbortController while an answer is read
 
-  async function* eventsOf(response) {
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let waiting = "";
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      const blocks = (waiting + value).split("\n\n");
-      waiting = blocks.pop();
-      for (const block of blocks) {
-        const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(block) ?? [];
-        if (name) yield [name, JSON.parse(data)];
-      }
-    }
-  }
-
-  const parse = (html) => document.importNode(new DOMParser().parseFromString(html, "text/html").body, true).childNodes;
-
   // the thread as it stands; what was typed meanwhile stays
   async function show(href) {
     const typed = find("#composer textarea")?.value ?? "";
@@ -41,7 +24,7 @@
     first?.remove();
     const messages = find("[data-messages]", chat);
     if (!find(".message", messages)) messages.replaceChildren();
-    messages.append(...parse(html));
+    messages.append(...parseNodes(html));
     htmx.process(messages);
     find("[data-answering]", messages).scrollIntoView({ block: "start" });
     find("textarea", form).value = "";
@@ -61,7 +44,7 @@
       if (name === "search_results") {
         place.href = data.href;
         growing = begin(chat, form, data.html, submitter);
-      } else if (name === "answer") growing.replaceChildren(...parse(data.html));
+      } else if (name === "answer") growing.replaceChildren(...parseNodes(data.html));
       else if (name === "stage") find("[data-stage]", form).textContent = data.text;
       else if (name === "final") return data.href && show(data.href);
       else if (name === "error") return place.href ? show(place.href) : fail(form, data.error.message);

@@ -22,6 +22,7 @@
       frame = document.createElement("iframe");
       frame.src = page;
       frame.title = button.getAttribute("aria-label");
+      frame.allow = "clipboard-write";
       Object.assign(frame.style, {
         position: "fixed", right: "16px", bottom: "76px", zIndex: "2147483000", width: "min(400px, calc(100vw - 32px))",
         height: "min(600px, calc(100vh - 100px))", border: "1px solid #888", borderRadius: "8px", background: "#fff",

@@ -56,6 +56,7 @@ def test_every_change_needs_more_than_reading() -> None:
         "collections:model-test",
         # without an account, by the limits of the assistant
         "retrieval:public-assistant",
+        "retrieval:public-stream",
         # of one's own, by the service
         "collections:list-view",
         "collections:keys", "collections:key-create", "collections:key-rotate", "collections:key-revoke",

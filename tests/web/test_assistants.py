@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,9 +17,12 @@ from collections_app.domain.permissions import Role
 from collections_app.models import AuditEvent, Collection, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.governance.document_access import set_access
+from ragd.errors import UnknownCollection
+from retrieval_app.chats.public import read_thread
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.web.pages import has, texts
+from tests.web.conftest import TEXTS
+from tests.web.pages import has, texts, tree
 
 __all__ = ["openai_server"]
 QUESTION = "Which animal is the largest?"
@@ -103,6 +110,75 @@ def test_the_public_page_answers_without_an_account_and_tells_nothing_else(
     assert somebody.get(f"/runs/{run.pk}/").status_code == 302, "the log-in"
     ChatAssistant.objects.update(is_public=False)
     assert somebody.get("/a/guide/").status_code == somebody.post("/a/guide/", {"query": "x"}).status_code == 404
+
+
+def ask_in(thread: str, question: str, slug: str = "guide") -> Any:
+    return Client().post(f"/a/{slug}/", {"query": question, "thread": thread}, headers=ORIGIN)
+
+
+def thread_of(page: Any) -> str:
+    node = tree(page).css_first("[name=thread]")
+    assert node is not None
+    return node.attributes["value"] or ""
+
+
+def test_a_visitor_goes_on_and_nobody_else_can(guide: ChatAssistant, fill: Callable[..., Collection]) -> None:
+    ChatAssistant.objects.update(per_minute=100, per_day=100)
+    first = ask_in("", "Which animal is the largest?")
+    second = ask_in(thread_of(first), "And what does it eat?")
+    assert len(texts(second, ".message .question")) == 2
+    runs = list(QueryRun.objects.order_by("created_at"))
+    assert runs[0].conversation_id == runs[1].conversation_id != ""
+    assert "animal" in runs[1].query and runs[1].query != "And what does it eat?"
+    for told in (str(run.pk) for run in runs):
+        assert told not in thread_of(second) and told not in second.content.decode()
+    other = ChatAssistant.objects.create(
+        name="Other", slug="other", is_public=True, collection_ids=guide.collection_ids
+    )
+    for token, slug in ((thread_of(second), "other"), (thread_of(second)[:-4] + "AAAA", "guide"), ("", "guide")):
+        alone = ask_in(token, "And what does it eat?", slug)
+        assert len(texts(alone, ".message .question")) == 1 and QueryRun.objects.latest("created_at").query[:3] == "And"
+        assert QueryRun.objects.latest("created_at").conversation_id not in {run.conversation_id for run in runs}
+    assert other.pk != guide.pk
+    set_access(Collection.objects.get(name="nature"), list(TEXTS))
+    later = ask_in(thread_of(second), "And where is it?")
+    assert texts(later, ".message .question") == ["And where is it?"], "what it read is nobody's any more"
+    with patch("retrieval_app.chats.public.time.time", return_value=time.time() + 5 * 3600):
+        assert len(read_thread(guide, thread_of(second)).runs) == 0
+
+
+def events_of(response: Any) -> list[tuple[str, dict[str, Any]]]:
+    found = re.findall(r"event: (.*)\ndata: (.*)\n", b"".join(response.streaming_content).decode())
+    return [(name, json.loads(data)) for name, data in found]
+
+
+def test_the_answer_is_streamed_with_its_markdown_and_its_thread(
+    guide: ChatAssistant, openai_server: OpenAIServer, settings: Any
+) -> None:
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, openai_server.api_key
+    openai_server.chat_reply = lambda messages: "| animal | size |\n|---|---|\n| whale | **large** [1] |"
+
+    def ask(question: str, thread: str = "", **headers: str) -> Any:
+        return Client().post("/a/guide/stream/", {"query": question, "thread": thread}, headers=headers or ORIGIN)
+
+    events = events_of(ask(QUESTION))
+    names = [name for name, _ in events]
+    assert (names[0], names[-1]) == ("search_results", "final") and "answer" in names
+    run = QueryRun.objects.get()
+    for _, data in events:
+        assert str(run.pk) not in json.dumps(data) and "/collections/" not in json.dumps(data)
+    assert "<strong>large</strong>" in events[-1][1]["html"] and "<table>" in events[-1][1]["html"]
+    thread = read_thread(guide, events[-1][1]["thread"])
+    assert thread.runs == (str(run.pk),) and thread.pk == run.conversation_id
+    assert read_thread(guide, events[0][1]["thread"]) == thread, "also where it is stopped"
+    assert ask(QUESTION, Origin="https://www.example.org").status_code == 403
+    assert ask(QUESTION).status_code == 200
+    refused = ask(QUESTION)
+    assert refused.status_code == 429 and refused.json()["problem"] and 1 <= int(refused["Retry-After"]) <= 61
+    with patch("retrieval_app.pages.chat.public.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")):
+        ChatAssistant.objects.update(per_minute=100, per_day=100)
+        broken = ask(QUESTION)
+    assert broken.status_code == 503 and "77" not in broken.content.decode()
 
 
 def test_only_named_sites_may_frame_it_and_only_its_own_form_asks(guide: ChatAssistant) -> None:

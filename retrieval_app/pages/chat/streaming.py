@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from django.http import JsonResponse
@@ -30,19 +33,15 @@ GROWTH = 64  # a long answer is drawn each time it has grown by one part in so m
 HEARTBEAT_S = 0.5  # soon enough to notice that nobody reads any more
 
 
-class PageStream(AnswerStream):
-    """stage {"text"}: what is being done, before there are results. search_results {"html", "href" of the thread}: the
-    message as it stands while the answer is written.
+class DrawnStream(AnswerStream):
+    """stage {"text"}: what is being done, before there are results. answer {"html"}: the answer so far, drawn. A reader
+    that leaves stops the model: what it wrote until then is the answer. links: whether citations lead anywhere."""
 
-    answer {"html"}: the answer so far. final and error {"href"}: where the thread stands. A reader that leaves stops
-    the model: what it wrote until then is the answer.
-    """
-
-    def __init__(self, question: Question) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.question = question
         self.heartbeat_s = HEARTBEAT_S
         self.text, self.citations = "", list[dict[str, Any]]()
+        self.links = False
         self._drawn_chars = 0
         self.left = threading.Event()
 
@@ -52,19 +51,11 @@ class PageStream(AnswerStream):
             text = ngettext("Reranking %(count)d passage…", "Reranking %(count)d passages…", count or 0)
             self.put(Event("stage", {"text": text % {"count": count or 0}}))
 
-    def retrieved(self, run: QueryRun) -> None:
+    def found(self, run: QueryRun, data: dict[str, Any]) -> None:
+        """Tell of the results."""
         self.run, self.run_id = run, str(run.pk)
-        self.question.keep(run)
-        self.context = describe_run(run)
-        message = self.question.message
-        html = render_to_string("retrieval/chat/answering.html", self.context | {"message": message})
-        self.put(Event("search_results", {"html": html, "href": self.href}))
+        self.put(Event("search_results", data))
         self.rest()
-
-    @property
-    def href(self) -> str:
-        """Of the message; "" before there is one."""
-        return self.question.message.get_absolute_url() if self.question.message else ""
 
     def tell(self, text: str) -> None:
         self.text += text
@@ -82,13 +73,39 @@ class PageStream(AnswerStream):
         self.text, self.citations = "", []
         self._draw(at_once=True)
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """The work inside tells its stages here, and ends its model calls when the reader leaves."""
+        with telemetry.watching_stages(self.reach), stops_with(self.left):
+            yield
+
     def _draw(self, *, at_once: bool = False) -> None:
         if not at_once and len(self.text) - self._drawn_chars <= len(self.text) // GROWTH:
             return
         self._drawn_chars = len(self.text)
-        links = self.context["collection_lives"]
-        html = render_answer(close_marks(self.text), self.citations, lambda item: draw_citation(self.run, links, item))
-        self.put(Event("answer", {"html": html}))
+        draw = partial(draw_citation, self.run, self.links)
+        self.put(Event("answer", {"html": render_answer(close_marks(self.text), self.citations, draw)}))
+
+
+class PageStream(DrawnStream):
+    """search_results {"html", "href" of the thread}: the message as it stands while the answer is written. final and
+    error {"href"}: where the thread stands."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self.question = question
+
+    def retrieved(self, run: QueryRun) -> None:
+        self.question.keep(run)
+        context = describe_run(run)
+        self.links = context["collection_lives"]
+        html = render_to_string("retrieval/chat/answering.html", context | {"message": self.question.message})
+        self.found(run, {"html": html, "href": self.href})
+
+    @property
+    def href(self) -> str:
+        """Of the message; "" before there is one."""
+        return self.question.message.get_absolute_url() if self.question.message else ""
 
 
 @require_POST
@@ -106,7 +123,7 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
     stream = PageStream(question)
 
     def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
-        with telemetry.watching_stages(stream.reach), stops_with(stream.left):
+        with stream.watched():
             run = question.ask(listener)
         return {"href": stream.href if run.pk else ""}
 
