@@ -6,11 +6,14 @@ import sys
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+    has_server = sys.argv[1:3] != ["ragd", "restore"]
+    if not has_server:
+        os.environ["RAGD_PROCESS"] = "restore"
     from django.core.management import execute_from_command_line
 
     from ragd_site.runtime.process_end import leave_when_alone
 
-    if "ragd" in sys.argv[1:2]:
+    if "ragd" in sys.argv[1:2] and has_server:
         from ragd_site.observability import tracing
 
         tracing.set_up("cli")

@@ -12,14 +12,16 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 import psycopg
@@ -75,16 +77,18 @@ def ensure_running(var: Path, *, fsync: bool = True) -> Cluster:
 def stop(var: Path) -> bool:
     """Stop the cluster of `var`, ending its sessions; False when it was not running. Raises EmbeddedError."""
     with locked(var):
-        cluster = read_cluster(var)
-        if cluster is None or postmaster_pid(cluster.data) is None:
-            return False
-        result = run_on(cluster, "pg_ctl", "-m", "fast", "-w", "-t", str(STOP_TIMEOUT_S), "stop")
-        if result.returncode != 0:
-            reason = result.stdout.strip()
-            raise EmbeddedError(
-                f"The embedded PostgreSQL in {cluster.data} did not stop in {STOP_TIMEOUT_S} s: {reason}"
-            )
-        return True
+        return stop_cluster(read_cluster(var))
+
+
+def stop_cluster(cluster: Cluster | None) -> bool:
+    """The same for a cluster that `var` does not know of yet, or none."""
+    if cluster is None or postmaster_pid(cluster.data) is None:
+        return False
+    result = run_on(cluster, "pg_ctl", "-m", "fast", "-w", "-t", str(STOP_TIMEOUT_S), "stop")
+    if result.returncode != 0:
+        reason = result.stdout.strip()
+        raise EmbeddedError(f"The embedded PostgreSQL in {cluster.data} did not stop in {STOP_TIMEOUT_S} s: {reason}")
+    return True
 
 
 # What is remembered
@@ -231,16 +235,39 @@ def start(cluster: Cluster, var: Path, *, fsync: bool) -> Cluster:
         time.sleep(0.5)
 
 
-def launch(cluster: Cluster) -> str | None:
-    """One try to start the server; None when it answers, else the end of its log."""
+def recover(cluster: Cluster, values: Mapping[str, str]) -> None:
+    """Start a restored cluster and replay its write-ahead log as far as these settings say; it answers afterwards.
+
+    However long that takes. Raises EmbeddedError when the log ends before.
+    """
+    check_files(cluster.data)
+    write_tuning(cluster.data, fsync=True)
+    signal = cluster.data / "recovery.signal"
+    signal.touch(mode=0o600)
+    server_account(cluster.data.parent).own(signal)
+    complaint = launch(cluster, {"hot_standby": "off"} | dict(values))
+    while not answers(cluster):  # pg_ctl does not wait for the end of a recovery
+        if postmaster_pid(cluster.data) is None:
+            complaint = complaint or "\n".join(read_complaint(cluster))
+            raise EmbeddedError(f"PostgreSQL could not restore {cluster.data}. It says:\n{complaint}")
+        time.sleep(0.1)
+
+
+def launch(cluster: Cluster, values: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """One try to start the server; None when it answers, else the end of its log. values: settings of this start."""
     log = cluster.data.with_name("start.log")
     log.unlink(missing_ok=True)
     options = f"-h {HOST} -p {cluster.port} -k ''"
+    options += "".join(f" -c {shlex.quote(f'{name}={value}')}" for name, value in values.items())
     result = run_on(cluster, "pg_ctl", "-l", str(log), "-w", "-t", str(START_TIMEOUT_S), "-o", options, "start")
     if result.returncode == 0:
         return None
-    lines = read_tail(log) + read_tail(cluster.data / "log" / "postgresql.log")
-    return "\n".join(lines) or result.stdout.strip()
+    return "\n".join(read_complaint(cluster)) or result.stdout.strip()
+
+
+def read_complaint(cluster: Cluster) -> list[str]:
+    """The ends of what the server said at its last start, and of its log."""
+    return read_tail(cluster.data.with_name("start.log")) + read_tail(cluster.data / "log" / "postgresql.log")
 
 
 def read_tail(path: Path, lines: int = 8) -> list[str]:

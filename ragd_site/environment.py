@@ -260,6 +260,15 @@ class ServerSettings(BaseSettings):
         20_000, description="MB that spans may take on disk; the oldest go then; 0: any amount"
     )
 
+    RAGD_BACKUP_TO: str = Field(
+        "",
+        description="Folder or `s3://BUCKET/PREFIX` of backups, apart from this machine's disk; unset: none is named",
+    )
+    RAGD_BACKUP_KEY: SecretStr = Field(
+        SecretStr(""), description="Key that backups are encrypted with, 16 characters or more"
+    )
+    RAGD_BACKUP_KEEP: Natural = Field(7, description="Newest backups of the server that stay; 0 keeps all")
+
     RAGD_JOB_LEASE_S: Count = Field(
         30, description="Seconds without a sign of life after which another worker takes a job over"
     )

@@ -24,7 +24,7 @@ except SettingError as error:
 
 BASE_DIR = REPOSITORY
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
-# "web" in the web server: there, connections are pooled
+# "web" in the web server: there, connections are pooled; "restore" where there is no server yet
 PROCESS = os.environ.get("RAGD_PROCESS", "command")
 
 RAGD_VAR = environment.RAGD_VAR
@@ -105,6 +105,9 @@ RAGD_EVALUATION_RETENTION_DAYS = environment.RAGD_EVALUATION_RETENTION_DAYS
 RAGD_RUN_RETENTION_DAYS = environment.RAGD_RUN_RETENTION_DAYS
 RAGD_SPAN_RETENTION_DAYS = environment.RAGD_SPAN_RETENTION_DAYS
 RAGD_SPAN_MAX_MB = environment.RAGD_SPAN_MAX_MB
+RAGD_BACKUP_TO = environment.RAGD_BACKUP_TO
+RAGD_BACKUP_KEY = environment.RAGD_BACKUP_KEY.get_secret_value()
+RAGD_BACKUP_KEEP = environment.RAGD_BACKUP_KEEP
 RAGD_JOB_LEASE_S = environment.RAGD_JOB_LEASE_S
 RAGD_JOB_MAX_ATTEMPTS = environment.RAGD_JOB_MAX_ATTEMPTS
 RAGD_QUEUE_MAX_JOBS = environment.RAGD_QUEUE_MAX_JOBS
@@ -132,6 +135,8 @@ RAGD_REQUIRE_MFA = environment.RAGD_REQUIRE_MFA
 def keep_secret_key(var: Path) -> str:
     """The key in RAGD_VAR/secret_key, generated at the first start (mode 0600)."""
     path = var / "secret_key"
+    if PROCESS == "restore":
+        return secrets.token_urlsafe(48)
     if not path.exists():
         embedded.make_private_folder(var)
         embedded.write_private(path, secrets.token_urlsafe(48), keep=True)
@@ -146,7 +151,7 @@ def read_earlier_keys(var: Path) -> list[str]:
 
 def choose_database_url(url: str, var: Path) -> str:
     """DATABASE_URL, or else the URL of the embedded PostgreSQL, which is running afterwards."""
-    if url:
+    if url or PROCESS == "restore":
         return url
     try:
         return embedded.ensure_running(var).url

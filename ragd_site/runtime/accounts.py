@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT = {
     "admin_password",
     "bytecode",
+    "drill",
+    "erasures.jsonl",
     "metrics",
     "postgres",
     "postgres.json",
@@ -26,6 +28,7 @@ KEPT = {
     "secret_key_earlier",
     "static",
     "static.stamp",
+    "wal.lock",
 }
 
 

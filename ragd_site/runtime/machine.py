@@ -60,6 +60,7 @@ def tune_postgres(memory_mb: int, cores: int, shared_memory_mb: int) -> dict[str
         "random_page_cost": "1.1",
         "max_wal_size": "2GB",
         "wal_level": "replica",
+        "max_slot_wal_keep_size": "16GB",  # what waits for `ragd backup wal` never fills the disk
         "wal_compression": "on",
         "timezone": "UTC",
         "log_timezone": "UTC",

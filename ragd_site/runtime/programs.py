@@ -126,14 +126,18 @@ def may_run(program: Path, account: Account) -> bool:
         return False
 
 
+def identity_of(account: Account) -> dict[str, Any]:
+    """What subprocess needs to run a program as the account."""
+    if account.user is None:
+        return {}
+    return {"user": account.user, "group": account.group, "extra_groups": []}
+
+
 def run_program(command: list[str], account: Account) -> subprocess.CompletedProcess[str]:
     """Run a command in a session of its own (Ctrl-C does not reach it), with nothing inherited.
 
     Its output, errors included, is in `stdout`.
     """
-    identity: dict[str, Any] = {}
-    if account.user is not None:
-        identity = {"user": account.user, "group": account.group, "extra_groups": []}
     return subprocess.run(
         command,
         env=ENVIRONMENT,
@@ -145,5 +149,5 @@ def run_program(command: list[str], account: Account) -> subprocess.CompletedPro
         errors="replace",
         start_new_session=True,
         check=False,
-        **identity,
+        **identity_of(account),
     )

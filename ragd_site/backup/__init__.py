@@ -1,0 +1,1 @@
+"""Backups of a whole server and of single collections: encrypted, checked against a manifest, restored elsewhere."""

@@ -1,0 +1,302 @@
+"""`manage.py ragd backup` and `ragd restore`."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from collections_app.domain.formats import MEGABYTE
+from evaluation_app.commands.subcommand import Answer, Options, Subcommand, UsageError
+from evaluation_app.commands.subcommands import SUBCOMMANDS
+from ragd_site import embedded
+from ragd_site.backup.drill import run_drill
+from ragd_site.backup.errors import BackupError
+from ragd_site.backup.places import open_repository
+from ragd_site.backup.records import ARCHIVE_REPORT, BACKUP_REPORT, record
+from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.retention import keep_newest
+from ragd_site.backup.server_backup import back_up_server
+from ragd_site.backup.server_restore import LATEST, restore_server
+from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
+from ragd_site.runtime.programs import EmbeddedError
+
+KEY_BYTES = 32
+KEPT_BY_THE_OPERATOR = (
+    "RAGD_SECRET_KEY comes from the environment and is not in the backup: keep it yourself, the stored keys of models "
+    "cannot be read without it"
+)
+
+
+def add_place_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--at", default="", metavar="PLACE", help="a folder or s3://BUCKET/PREFIX, else RAGD_BACKUP_TO")
+    parser.add_argument("--key-file", type=Path, default=None, help="the file with the key, else RAGD_BACKUP_KEY")
+
+
+def add_backup_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", default="server", choices=tuple(ACTIONS))
+    parser.add_argument("name", nargs="?", default=None, help="key: the file to make; verify: a backup")
+    parser.add_argument("--keep", type=int, default=None, help="backups that stay, else RAGD_BACKUP_KEEP; 0: all")
+    parser.add_argument(
+        "--every", type=float, default=None, metavar="SECONDS", help="wal: go on, and again after so long"
+    )
+    parser.add_argument(
+        "--end", action="store_true", help="wal: end the archive, so that the server keeps no log for it"
+    )
+    add_place_arguments(parser)
+
+
+def run_backup(options: Options) -> Answer:
+    try:
+        return {"action": options["action"]} | ACTIONS[options["action"]][0](options)
+    except EmbeddedError as error:
+        raise BackupError(str(error)) from error
+
+
+def show_backup(answer: Answer) -> str:
+    return ACTIONS[answer["action"]][1](answer)
+
+
+def has_passed(answer: Answer) -> bool:
+    return bool(answer.get("passed", True))
+
+
+# The actions of `ragd backup`
+
+
+def _back_up(options: Options) -> Answer:
+    _check_is_embedded()
+    repository = open_repository(options, create=True)
+    began = time.monotonic()
+    backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=settings.RAGD_KEEPS_SECRET_KEY)
+    keep = settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"]
+    removed = keep_newest(repository, keep)
+    answer = describe(backup) | {
+        "seconds": round(time.monotonic() - began, 1),
+        "place": repository.store.place,
+        "removed": [old.id for old in removed],
+    }
+    record(BACKUP_REPORT, answer)
+    return answer
+
+
+def _show_back_up(answer: Answer) -> str:
+    lines = [
+        f"backup {answer['backup']}: {answer['tables']} tables with {answer['rows']:,} rows as of {answer['moment']}, "
+        f"{answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}, {answer['seconds']:g} s"
+    ]
+    if answer["removed"]:
+        lines.append(f"removed: {', '.join(answer['removed'])}")
+    if not answer["keeps_secret_key"]:
+        lines.append(KEPT_BY_THE_OPERATOR)
+    return "\n".join(lines)
+
+
+def describe(backup: Backup) -> dict[str, Any]:
+    """A backup in plain data."""
+    tables = backup.manifest["tables"].values()
+    return {
+        "backup": backup.id,
+        "moment": backup.moment.isoformat(),
+        "tables": len(tables),
+        "rows": sum(table["rows"] for table in tables),
+        "bytes": backup.stored_bytes,
+        "ragd": backup.manifest["ragd"],
+        "server_version": backup.manifest["server_version"],
+        "keeps_secret_key": backup.manifest["keeps_secret_key"],
+        "files": backup.manifest["files"],
+    }
+
+
+def _check_is_embedded() -> None:
+    cluster = embedded.read_cluster(settings.RAGD_VAR)
+    if cluster is None or cluster.url != settings.DATABASE_URL:
+        raise UsageError(
+            "DATABASE_URL names a PostgreSQL of your own, which is backed up with its own tools (pg_basebackup, or the "
+            "provider's snapshots); `manage.py ragd export` keeps single collections"
+        )
+
+
+def _ship(options: Options) -> Answer:
+    _check_is_embedded()
+    repository = open_repository(options, create=True)
+    if options["end"]:
+        return {"ended": end_archive(settings.RAGD_VAR, repository), "until": None, "segments": 0, "has_begun": False}
+    while True:
+        shipped = ship_wal(settings.RAGD_VAR, repository)
+        answer = asdict(shipped) | {"until": shipped.until.isoformat(), "ended": False}
+        record(ARCHIVE_REPORT, answer)
+        if options["every"] is None:
+            return answer
+        _teller(options)(_show_ship(answer))
+        time.sleep(options["every"])
+
+
+def _show_ship(answer: Answer) -> str:
+    if answer["until"] is None:
+        return "the archive is ended" if answer["ended"] else "there was no archive"
+    line = f"write-ahead log until {answer['until']}, {answer['segments']} new complete files"
+    if answer["has_begun"]:
+        line += "\nA new archive has begun: take a backup now, restores to a moment begin at that"
+    return line
+
+
+def _list(options: Options) -> Answer:
+    repository = open_repository(options)
+    backups = [describe(backup) | {"until": _until(repository, backup)} for backup in repository.backups()]
+    return {"place": repository.store.place, "backups": backups}
+
+
+def _until(repository: Repository, backup: Backup) -> str:
+    reach = find_reach(repository, backup)
+    return (reach.until if reach else backup.moment).isoformat()
+
+
+def _show_list(answer: Answer) -> str:
+    lines = [
+        f"{each['backup']}  {each['bytes'] / MEGABYTE:,.1f} MB, {each['rows']:,} rows, restores from {each['moment']} "
+        f"to {each['until']}"
+        for each in answer["backups"]
+    ]
+    return "\n".join(lines) or f"no complete backup in {answer['place']}"
+
+
+def _verify(options: Options) -> Answer:
+    repository = open_repository(options)
+    backups = [repository.find(options["name"])] if options["name"] else repository.backups()
+    return {"backups": [{"backup": backup.id, "bytes": repository.verify(backup)} for backup in backups]}
+
+
+def _show_verify(answer: Answer) -> str:
+    lines = [
+        f"{each['backup']}: every byte is as written, {each['bytes']:,} bytes of content" for each in answer["backups"]
+    ]
+    return "\n".join(lines) or "there is no complete backup"
+
+
+def _drill(options: Options) -> Answer:
+    return run_drill(open_repository(options), settings.RAGD_VAR, options["name"], _teller(options))
+
+
+def _show_drill(answer: Answer) -> str:
+    return _show_restored(answer) + "\nThe restored server was removed again."
+
+
+def _make_key(options: Options) -> Answer:
+    if options["name"] is None:
+        raise UsageError("backup key needs the file that it makes, such as backup.key")
+    path = Path(options["name"]).absolute()
+    if path.exists():
+        raise UsageError(f"{path} is there already; a key is never written over")
+    embedded.write_private(path, secrets.token_urlsafe(KEY_BYTES) + "\n", keep=True)
+    return {"file": str(path)}
+
+
+def _show_key(answer: Answer) -> str:
+    return (
+        f"{answer['file']} holds a new key. Keep a copy apart from this machine and from the backups: without it they "
+        "cannot be read"
+    )
+
+
+ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] = {
+    "server": (_back_up, _show_back_up),
+    "wal": (_ship, _show_ship),
+    "list": (_list, _show_list),
+    "verify": (_verify, _show_verify),
+    "drill": (_drill, _show_drill),
+    "key": (_make_key, _show_key),
+}
+
+
+# `ragd restore`
+
+
+def add_restore_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="new or empty: the RAGD_VAR of the restored server")
+    parser.add_argument("--backup", default=None, metavar="ID", help="instead of the newest")
+    parser.add_argument("--to", default=None, metavar="TIME", help="a moment, or latest; else that of the backup")
+    parser.add_argument("--no-check", action="store_true", help="compare and check nothing")
+    add_place_arguments(parser)
+
+
+def run_restore(options: Options) -> Answer:
+    repository = open_repository(options)
+    until = parse_time(options["to"]) if options["to"] not in (None, LATEST) else options["to"]
+    try:
+        restored = restore_server(
+            repository,
+            options["folder"].expanduser().absolute(),
+            backup_id=options["backup"],
+            until=until,
+            check=not options["no_check"],
+            say=_teller(options),
+        )
+    except EmbeddedError as error:
+        raise BackupError(str(error)) from error
+    return restored.as_dict()
+
+
+def parse_time(text: str) -> datetime:
+    """ISO 8601 with its offset from UTC. Raises UsageError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"--to must be a time with its offset, such as 2026-11-26T14:30:00Z, or latest; it is {text!r}"
+        )
+    return moment
+
+
+def show_restored(answer: Answer) -> str:
+    lines = [_show_restored(answer)]
+    if answer["passed"]:
+        lines.append(
+            f"Start it with RAGD_VAR={answer['folder']}; `ragd erase replay` erases again what was erased since."
+        )
+    else:
+        lines.append(f"It does not start by itself. {answer['folder']} is kept for a look; --no-check restores anyway.")
+    return "\n".join(lines)
+
+
+def _show_restored(answer: Answer) -> str:
+    seconds = sum(answer["took_s"].values())
+    lines = [f"backup {answer['backup']} restored as of {answer['moment']} in {seconds:.1f} s"]
+    if answer["compared"]:
+        lines.append(f"{answer['tables']} tables with {answer['rows']:,} rows compared with the manifest")
+    lines += [f"not equal: {each}" for each in answer["differences"]]
+    lines += [f"ragd {name}: {'passed' if passed else 'FAILED'}" for name, passed in answer["checks"].items()]
+    return "\n".join(lines)
+
+
+def _teller(options: Options) -> Callable[[str], None]:
+    """What tells the steps on standard error; nothing with --json where there is no terminal."""
+    if options["as_json"] and not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: print(line, file=sys.stderr, flush=True)
+
+
+SUBCOMMANDS["backup"] = Subcommand(
+    "back the server up, carry its write-ahead log away, list, verify and drill backups",
+    add_backup_arguments,
+    run_backup,
+    show_backup,
+    has_passed,
+)
+SUBCOMMANDS["restore"] = Subcommand(
+    "make a new server of a backup, as of its moment or another; exit status 1 where it is not equal",
+    add_restore_arguments,
+    run_restore,
+    show_restored,
+    has_passed,
+)

@@ -1,0 +1,62 @@
+"""The place and the key of backups, as the command line or the settings name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from collections_app.fetching.buckets import BucketKeys, StorageBucket
+from collections_app.services.sources.bucket_client import AMAZON
+from evaluation_app.commands.subcommand import UsageError
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import BucketStore, FolderStore, Store
+
+S3 = "s3://"
+
+
+def open_repository(options: Mapping[str, Any], *, create: bool = False) -> Repository:
+    """Of --at and --key-file, else of RAGD_BACKUP_TO and RAGD_BACKUP_KEY. Raises UsageError and BackupError."""
+    place = options["at"] or settings.RAGD_BACKUP_TO
+    if not place:
+        raise UsageError(
+            "nothing says where backups lie: give --at FOLDER or --at s3://BUCKET/PREFIX, or set RAGD_BACKUP_TO"
+        )
+    return Repository.open(open_store(place), read_key(options["key_file"]), create=create)
+
+
+def open_store(place: str) -> Store:
+    """A folder, or s3://BUCKET/PREFIX at RAGD_S3_ENDPOINT with the server's keys. Raises UsageError."""
+    if place.startswith(S3):
+        name, _, prefix = place.removeprefix(S3).partition("/")
+        keys = BucketKeys(settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY, settings.AWS_SESSION_TOKEN)
+        bucket = StorageBucket(
+            (settings.RAGD_S3_ENDPOINT or AMAZON).rstrip("/"),
+            name,
+            guard=None,
+            keys=keys,
+            region=settings.AWS_REGION,
+            timeout_s=settings.RAGD_FETCH_TIMEOUT_S,
+        )
+        return BucketStore(bucket, prefix.rstrip("/") + "/" if prefix.strip("/") else "")
+    folder = Path(place).expanduser().absolute()
+    if folder.resolve().is_relative_to(Path(settings.RAGD_VAR).resolve()):
+        raise UsageError(f"backups must lie outside of RAGD_VAR, with which they would be lost, and {folder} is in it")
+    return FolderStore(folder)
+
+
+def read_key(file: Path | None) -> str:
+    """What the key file holds, without white space around it. Raises UsageError."""
+    if file is None:
+        if not settings.RAGD_BACKUP_KEY:
+            raise UsageError(
+                "backups are encrypted, and nothing gives the key: `manage.py ragd backup key FILE` makes one; then "
+                "give --key-file FILE, or set RAGD_BACKUP_KEY_FILE"
+            )
+        return str(settings.RAGD_BACKUP_KEY)
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the key file {file} cannot be read: {error}") from None

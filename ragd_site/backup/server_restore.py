@@ -1,0 +1,266 @@
+"""A backup of a server brought back as a new server, in a folder that was empty before."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+import psycopg
+
+from ragd_site import embedded
+from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.server_backup import BASE, FILES, KEPT_FILES, WAL
+from ragd_site.backup.streams import PieceReader
+from ragd_site.backup.table_facts import differences, read_facts
+from ragd_site.backup.wal_archive import PARTIAL, Reach, find_reach
+from ragd_site.backup.wal_segments import SEGMENT_BYTES
+from ragd_site.environment import REPOSITORY
+from ragd_site.runtime.accounts import hand_over
+from ragd_site.runtime.programs import EmbeddedError, server_account
+
+LATEST = "latest"
+LOGIN_FILE = "postgres.json"
+# of PostgreSQL's data folder: its log of the time before
+LEFT_OUT = "log"
+MIGRATE = ("migrate", "--verbosity=0")  # the backup may come from an earlier ragd
+CHECKS = ("check", "conformance")
+
+
+@dataclass(slots=True)
+class Restored:
+    """tables, rows: what the new server holds. differences: from the manifest, one sentence a table; [] where it is
+    equal, or where another moment than the backup's own was restored, which the manifest says nothing of.
+
+    checks: name -> whether it passed. took_s: seconds by step.
+    """
+
+    folder: Path
+    backup: Backup
+    moment: datetime
+    tables: int = 0
+    rows: int = 0
+    is_compared: bool = False
+    differences: list[str] = field(default_factory=list)
+    checks: dict[str, bool] = field(default_factory=dict)
+    took_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def has_passed(self) -> bool:
+        return not self.differences and all(self.checks.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "backup": self.backup.id,
+            "moment": self.moment.isoformat(),
+            "tables": self.tables,
+            "rows": self.rows,
+            "compared": self.is_compared,
+            "differences": self.differences,
+            "checks": self.checks,
+            "took_s": self.took_s,
+            "passed": self.has_passed,
+        }
+
+
+def restore_server(
+    repository: Repository,
+    folder: Path,
+    *,
+    backup_id: str | None = None,
+    until: datetime | str | None = None,
+    check: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+) -> Restored:
+    """Make a server of a backup, the newest unless another is named, in a folder that is empty or not there.
+
+    until: the moment to bring back, or "latest" for all that the archive holds; None for the backup's own. The server
+    is stopped afterwards, and starts with RAGD_VAR=folder. Its login file is written last: what was interrupted, or is
+    not equal to the manifest, never starts by itself. Raises BackupError, DamagedError and EmbeddedError.
+    """
+    check_is_new(folder)
+    backup, reach = choose_backup(repository, backup_id, until)
+    with embedded.locked(folder):
+        restored = Restored(folder, backup, until if isinstance(until, datetime) else backup.moment)
+        if until == LATEST and reach is not None:
+            restored.moment = reach.until
+        _restore(repository, restored, reach if until is not None else None, until, check, say)
+    return restored
+
+
+def check_is_new(folder: Path) -> None:
+    """Raises BackupError for a folder that holds anything, and for a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BackupError(
+            f"a restore goes into a new or empty folder, and {folder} holds something; name another folder. Nothing was"
+            " changed",
+            type="folder_not_empty",
+        )
+
+
+def choose_backup(
+    repository: Repository, backup_id: str | None, until: datetime | str | None
+) -> tuple[Backup, Reach | None]:
+    """The backup that the moment is restored from, with what follows it in the archive. Raises BackupError."""
+    known = [repository.find(backup_id)] if backup_id else repository.backups()
+    if not known:
+        raise BackupError(
+            f"there is no complete backup of a server in {repository.store.place}", type="backup_missing", status=404
+        )
+    if until is None:
+        return known[0], None
+    if isinstance(until, str):
+        return known[0], find_reach(repository, known[0])
+    earlier = [backup for backup in known if backup.moment <= until]
+    if not earlier:
+        raise BackupError(
+            f"the earliest moment that can be restored here is {known[-1].moment.isoformat()}, that of the backup "
+            f"{known[-1].id}, and {until.isoformat()} is before it",
+            type="moment_not_there",
+        )
+    reach = find_reach(repository, earlier[0])
+    if reach is None or reach.until < until:
+        last = reach.until if reach else earlier[0].moment
+        raise BackupError(
+            f"after the backup {earlier[0].id} the write-ahead log was kept until {last.isoformat()}, and "
+            f"{until.isoformat()} is later. `manage.py ragd backup wal` keeps it; --to latest takes all that there is",
+            type="moment_not_there",
+        )
+    return earlier[0], reach
+
+
+def _restore(
+    repository: Repository,
+    restored: Restored,
+    reach: Reach | None,
+    until: datetime | str | None,
+    check: bool,
+    say: Callable[[str], None],
+) -> None:
+    folder, backup = restored.folder, restored.backup
+    clock = time.monotonic()
+
+    def timed(step: str) -> None:
+        nonlocal clock
+        restored.took_s[step], clock = round(time.monotonic() - clock, 3), time.monotonic()
+
+    say(f"reading the backup {backup.id}")
+    data = embedded.choose_home(folder) / "data"
+    extract(repository.get(f"{backup.folder}{BASE}"), data)
+    names = [f"{backup.folder}{name}" for name in backup.manifest["members"] if name.startswith(WAL)]
+    for name in (*names, *(reach.names if reach else ())):
+        write_segment(repository, name, data / "pg_wal")
+    login = _restore_files(repository, backup, folder)
+    hand_over([data], server_account(data.parent))
+    timed("read")
+    say("replaying the write-ahead log")
+    cluster = embedded.Cluster(data, embedded.free_port(), login["password"])
+    goal = {"restore_command": "/bin/false", "recovery_target_action": "promote"}
+    if reach is None:
+        goal |= {"recovery_target_name": backup.manifest["point"]}
+    elif isinstance(until, datetime):
+        goal |= {"recovery_target_time": until.astimezone(UTC).isoformat()}
+    try:
+        embedded.recover(cluster, goal)
+        timed("replay")
+        if check:
+            say("comparing what the tables hold")
+            _compare(cluster, restored, is_own_moment=reach is None)
+            timed("compare")
+            if CHECKS:
+                _manage(folder, cluster, *MIGRATE)
+            for name in CHECKS:
+                say(f"running ragd {name}")
+                restored.checks[name] = _manage(folder, cluster, "ragd", name, "--json")
+            timed("checks")
+    finally:
+        embedded.stop_cluster(cluster)
+    if restored.has_passed:
+        embedded.write_cluster(folder, cluster)
+
+
+def extract(tar: Iterator[bytes], data: Path) -> None:
+    """PostgreSQL's data folder of a base backup. Raises DamagedError for what is no such tar."""
+    data.mkdir(mode=0o700)
+    reader = PieceReader(tar)
+    try:
+        with tarfile.open(fileobj=cast(BinaryIO, reader), mode="r|", bufsize=1 << 20) as archive:
+            for member in archive:
+                if PurePosixPath(member.name).parts[:1] != (LEFT_OUT,):
+                    archive.extract(member, data, filter="data")
+    except (tarfile.TarError, EOFError) as error:
+        raise DamagedError(f"the base backup is no tar that can be read: {error}; take another backup") from None
+    reader.exhaust()
+    (data / "pg_wal").mkdir(mode=0o700, exist_ok=True)
+
+
+def write_segment(repository: Repository, name: str, folder: Path) -> None:
+    """A segment of the write-ahead log, filled up with zeros where only its beginning was carried away."""
+    with (folder / name.rpartition("/")[2].removesuffix(PARTIAL)).open("wb") as file:
+        for piece in repository.get(name):
+            file.write(piece)
+        file.truncate(SEGMENT_BYTES)
+
+
+def _restore_files(repository: Repository, backup: Backup, folder: Path) -> dict[str, Any]:
+    """The files of RAGD_VAR but the login file, whose values are returned."""
+    content = io.BytesIO(b"".join(repository.get(f"{backup.folder}{FILES}")))
+    login: dict[str, Any] = {}
+    with tarfile.open(fileobj=content) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.name in KEPT_FILES else None
+            if file is None:
+                continue
+            if member.name == LOGIN_FILE:
+                login = json.load(file)
+            else:
+                embedded.write_private(folder / member.name, file.read().decode())
+    return login
+
+
+def _compare(cluster: embedded.Cluster, restored: Restored, *, is_own_moment: bool) -> None:
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        found = read_facts(connection)
+    restored.tables, restored.rows = len(found), sum(table["rows"] for table in found.values())
+    if is_own_moment:
+        restored.is_compared = True
+        restored.differences = differences(restored.backup.manifest["tables"], found)
+
+
+def _manage(folder: Path, cluster: embedded.Cluster, *arguments: str) -> bool:
+    """A command of manage.py on the new server: whether it ended with status 0, False for 1. Raises EmbeddedError."""
+    variables = {key: value for key, value in os.environ.items() if key != "RAGD_PROCESS"}
+    variables |= {"RAGD_VAR": str(folder), "DATABASE_URL": cluster.url, "DATABASE_REPLICA_URL": ""}
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=REPOSITORY,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode not in (0, 1) or (done.returncode == 1 and not done.stdout):
+        said = done.stderr.strip()[-2000:]
+        raise EmbeddedError(f"`manage.py {' '.join(arguments)}` could not run on the restored server: {said}")
+    return done.returncode == 0
+
+
+def remove_server(folder: Path) -> None:
+    """A restored server with all that belongs to it; its PostgreSQL does not run."""
+    shutil.rmtree(embedded.home_folder(folder), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

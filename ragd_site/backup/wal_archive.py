@@ -1,0 +1,196 @@
+"""The write-ahead log after a backup, carried away bit by bit, for restores to any moment.
+
+A replication slot makes PostgreSQL keep what was not carried away yet, up to its max_slot_wal_keep_size. The archive
+has the name of the slot, so that a restored server, which has no slot, never writes into the archive of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ragd_site import embedded
+from ragd_site.backup.errors import BackupError
+from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.wal_segments import SEGMENT, fetch_value, next_segment, read_segment, segment_number, segments
+
+ARCHIVES = "wal/"
+END = "end"
+PARTIAL = ".partial"
+LOCK_FILE = "wal.lock"
+
+FIND_SLOT = "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) ORDER BY slot_name LIMIT 1"
+SLOT_STATE = "SELECT wal_status, pg_walfile_name(restart_lsn) FROM pg_replication_slots WHERE slot_name = %s"
+CREATE_SLOT = "SELECT pg_create_physical_replication_slot(%s, true)"
+DROP_SLOT = "SELECT pg_drop_replication_slot(%s)"
+ADVANCE_SLOT = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
+# a transaction after the time that is promised: a restore to that time stops before it
+MARK = "SELECT clock_timestamp(), pg_logical_emit_message(true, 'ragd', 'backup')"
+POSITION = """
+SELECT lsn::text, pg_walfile_name(lsn - 1), ((lsn - 1) - '0/0'::pg_lsn)::bigint %% %s + 1
+FROM pg_current_wal_flush_lsn() lsn
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """until: a restore can go up to this time. has_begun: a new archive, which the next backup is the first for."""
+
+    archive: str
+    until: datetime
+    segments: int
+    has_begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The log after a backup, without a gap. names: in the repository, in order; the last may be a part."""
+
+    names: list[str]
+    until: datetime
+
+
+def slot_prefix(repository: Repository) -> str:
+    """Of the slots of archives in this repository."""
+    return f"ragd_wal_{repository.id}_"
+
+
+def find_archive(connection: psycopg.Connection[Any], repository: Repository) -> str | None:
+    """The archive that the server's log goes to now; None where there is none."""
+    return fetch_value(connection, FIND_SLOT, slot_prefix(repository))  # type: ignore[no-any-return]
+
+
+def ship_wal(var: Path, repository: Repository) -> Shipped:
+    """Store what was written since the last time. Raises BackupError.
+
+    The first time, and after the server threw away what nobody fetched in time, an archive begins: restores to a
+    moment need a backup that was taken after that.
+    """
+    cluster = embedded.read_cluster(var)
+    if cluster is None or not embedded.answers(cluster):
+        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
+    try:
+        with only_one(var), embedded.connect(cluster) as admin:
+            return _ship(admin, repository)
+    except psycopg.Error as error:
+        raise BackupError(f"PostgreSQL refused a step: {str(error).strip()}") from error
+
+
+def _ship(admin: psycopg.Connection[Any], repository: Repository) -> Shipped:
+    admin.execute("SET synchronous_commit = on")
+    archive, has_begun = _open_archive(admin, repository)
+    _, first = admin.execute(SLOT_STATE, [archive]).fetchone() or ("", "")
+    ((until, _),) = admin.execute(MARK).fetchall()
+    ((lsn, current, length),) = admin.execute(POSITION, [16 << 20]).fetchall()
+    folder = f"{ARCHIVES}{archive}/"
+    known = repository.names(folder)
+    complete = [name for name in segments(first, current) if name != current and folder + name not in known]
+    for segment in complete:
+        repository.put(folder + segment, read_segment(admin, segment))
+    repository.put(folder + current + PARTIAL, read_segment(admin, current, length))
+    repository.put_json(folder + END, {"until": until.isoformat(), "lsn": lsn, "segment": current})
+    for name in known:
+        if name.endswith(PARTIAL) and name != folder + current + PARTIAL:
+            repository.store.remove(name)
+    admin.execute(ADVANCE_SLOT, [archive, lsn])
+    return Shipped(archive, until, len(complete), has_begun)
+
+
+def _open_archive(admin: psycopg.Connection[Any], repository: Repository) -> tuple[str, bool]:
+    """(the slot, whether it is new)."""
+    archive = find_archive(admin, repository)
+    if archive is not None:
+        status, _ = admin.execute(SLOT_STATE, [archive]).fetchone() or ("lost", None)
+        if status != "lost":
+            return archive, False
+        admin.execute(DROP_SLOT, [archive])
+    archive = slot_prefix(repository) + secrets.token_hex(4)
+    admin.execute(CREATE_SLOT, [archive])
+    return archive, True
+
+
+def end_archive(var: Path, repository: Repository) -> bool:
+    """Give up the slot, so that the server keeps no log for it; False where there was none."""
+    cluster = embedded.read_cluster(var)
+    if cluster is None or not embedded.answers(cluster):
+        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
+    with embedded.connect(cluster) as admin:
+        archive = find_archive(admin, repository)
+        if archive is not None:
+            admin.execute(DROP_SLOT, [archive])
+    return archive is not None
+
+
+def find_reach(repository: Repository, backup: Backup) -> Reach | None:
+    """What the archive holds after a backup; None when it holds nothing that follows it."""
+    archive = backup.manifest["archive"]
+    if not archive:
+        return None
+    folder = f"{ARCHIVES}{archive}/"
+    stored = repository.names(folder)
+    if folder + END not in stored:
+        return None
+    end = repository.get_json(folder + END)
+    names, wanted = [], next_segment(backup.manifest["last_segment"])
+    while segment_number(wanted) <= segment_number(end["segment"]):
+        name = folder + wanted
+        found = name if name in stored else name + PARTIAL
+        if found not in stored:
+            raise BackupError(
+                f"the write-ahead log in {repository.store.place} has a gap: {name} is missing, so no later moment "
+                f"than that of the backup {backup.id} can be restored from it",
+                type="backup_missing",
+            )
+        names.append(found)
+        wanted = next_segment(wanted)
+    until = datetime.fromisoformat(end["until"])
+    return Reach(names, until) if until > backup.moment else None
+
+
+def remove_before(repository: Repository, kept: list[Backup]) -> int:
+    """Remove what none of these backups needs of the archives; how many files. kept: at least one, the newest first.
+
+    An archive that none of them names goes when it ended before the newest of them: else it has begun after it.
+    """
+    first: dict[str, int] = {}
+    for backup in kept:
+        archive, number = backup.manifest["archive"], segment_number(backup.manifest["first_segment"])
+        if archive:
+            first[archive] = min(number, first.get(archive, number))
+    names = [(name, *name.split("/")[1:]) for name in repository.names(ARCHIVES)]
+    over = {
+        archive
+        for name, archive, file in names
+        if file == END
+        and archive not in first
+        and datetime.fromisoformat(repository.get_json(name)["until"]) < kept[0].moment
+    }
+    old = [
+        name
+        for name, archive, file in names
+        if archive in over or (SEGMENT.fullmatch(file) and segment_number(file) < first.get(archive, 0))
+    ]
+    for name in old:
+        repository.store.remove(name)
+    return len(old)
+
+
+@contextlib.contextmanager
+def only_one(var: Path) -> Iterator[None]:
+    """One process at a time carries the log away. Raises BackupError."""
+    descriptor = os.open(var / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupError(f"another process carries the write-ahead log of {var} away; end it first") from None
+        yield

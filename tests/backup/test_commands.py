@@ -1,0 +1,153 @@
+"""`manage.py ragd backup` and `ragd restore` on a server of their own, as an operator runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+
+from ragd_site import embedded
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import FolderStore
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
+
+
+class Server:
+    """A new server with the tables of ragd, and a place for its backups."""
+
+    def __init__(self, top: Path) -> None:
+        self.top, self.var = top, top / "var"
+        self.variables = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RAGD_", "DATABASE_", "AWS_", "CELERY_"))
+        } | {"RAGD_VAR": str(self.var), "RAGD_LOG_LEVEL": "WARNING"}
+
+    def manage(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", *map(str, arguments)],
+            cwd=REPOSITORY,
+            env=self.variables | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def ragd(self, *arguments: object, status: int = 0, **variables: str) -> Any:
+        """The JSON that a command of ragd prints."""
+        done = self.manage("ragd", *arguments, "--json", **variables)
+        assert done.returncode == status, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    top = Path(tempfile.mkdtemp(prefix="ragd-backups-"))
+    top.chmod(0o755)
+    server = Server(top)
+    migrated = server.manage("migrate", "--verbosity", "0")
+    assert migrated.returncode == 0, migrated.stderr
+    yield server
+    for login in top.glob("*/postgres.json"):
+        embedded.stop(login.parent)
+    shutil.rmtree(top)
+
+
+def refused(*arguments: object) -> str:
+    """What a command that the command line is wrong for says."""
+    with pytest.raises(CommandError) as caught:
+        call_command("ragd", *map(str, arguments))
+    assert caught.value.returncode == 2
+    return str(caught.value)
+
+
+def test_place_and_key_must_be_said(settings: Any, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    settings.RAGD_BACKUP_TO = settings.RAGD_BACKUP_KEY = ""
+    assert "RAGD_BACKUP_TO" in refused("backup", "list")
+    assert "RAGD_BACKUP_KEY_FILE" in refused("backup", "list", "--at", tmp_path)
+    assert "backup key" in refused("backup", "key")
+    call_command("ragd", "backup", "key", str(key))
+    assert key.stat().st_mode & 0o777 == 0o600
+    made = key.read_text()
+    assert len(made.strip()) >= 40
+    assert str(key) in refused("backup", "key", key)
+    assert key.read_text() == made, "a second one would lose the first"
+    inside = Path(settings.RAGD_VAR) / "backups"
+    assert "RAGD_VAR" in refused("backup", "--at", inside, "--key-file", key)
+    assert not inside.exists()
+    assert "gone" in refused("backup", "list", "--at", tmp_path, "--key-file", tmp_path / "gone")
+
+
+def test_a_server_of_ones_own_is_refused(settings: Any, tmp_path: Path) -> None:
+    settings.RAGD_BACKUP_KEY = "a secret that is long enough"
+    settings.DATABASE_URL = "postgresql://somebody@db.example.org/ragd"
+    assert "DATABASE_URL" in refused("backup", "--at", tmp_path / "place")
+
+
+@pytest.mark.parametrize("wrong", ["noon", "2026-11-26T14:30:00", "14:30", ""])
+def test_a_moment_has_its_offset(settings: Any, tmp_path: Path, wrong: str) -> None:
+    """A time that could be meant in two ways restores the wrong one."""
+    settings.RAGD_BACKUP_KEY = "a secret that is long enough"
+    Repository.open(FolderStore(tmp_path / "place"), settings.RAGD_BACKUP_KEY, create=True)
+    assert "--to" in refused("restore", tmp_path / "new", "--at", tmp_path / "place", "--to", wrong)
+    assert not (tmp_path / "new").exists()
+
+
+def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
+    key, place, restored = server.top / "key", server.top / "place", server.top / "restored"
+    call_command("ragd", "backup", "key", str(key))
+    server.variables |= {"RAGD_BACKUP_TO": str(place), "RAGD_BACKUP_KEY_FILE": str(key)}
+
+    assert server.ragd("backup", "wal")["has_begun"] is True
+    made = server.ragd("backup", "--keep", 1)
+    assert (made["removed"], made["keeps_secret_key"], made["tables"] > 50) == ([], True, True)
+    assert {"secret_key", "postgres.json"} <= set(made["files"])
+    assert server.ragd("backup", "wal")["has_begun"] is False
+    (listed,) = server.ragd("backup", "list")["backups"]
+    assert listed["backup"] == made["backup"]
+    assert listed["until"] > listed["moment"] == made["moment"]
+    (verified,) = server.ragd("backup", "verify", made["backup"])["backups"]
+    assert verified["bytes"] > made["bytes"]
+
+    drilled = server.ragd("backup", "drill")
+    assert (drilled["passed"], drilled["compared"], drilled["differences"]) == (True, True, [])
+    assert drilled["checks"] == {"check": True, "conformance": True}
+    assert drilled["rows"] == made["rows"]
+    assert not (server.var / "drill").exists()
+    cluster = embedded.read_cluster(server.var)
+    assert cluster is not None
+    with psycopg.connect(cluster.url) as connection:
+        reports = dict(connection.execute(REPORTS).fetchall())
+    assert reports["backup"]["backup"] == reports["backup_drill"]["backup"] == made["backup"]
+    assert reports["backup_drill"]["passed"] is True
+    assert reports["backup_archive"]["until"]
+
+    nowhere = {"RAGD_VAR": str(server.top / "gone" / "var")}
+    answer = server.ragd("restore", restored, "--no-check", **nowhere)
+    assert (answer["passed"], answer["compared"], answer["checks"]) == (True, False, {})
+    assert not (server.top / "gone").exists(), "a restore needs no server, and makes none"
+    assert (restored / "secret_key").read_text() == (server.var / "secret_key").read_text()
+    started = server.ragd("status", RAGD_VAR=str(restored))
+    assert started["database"]["server"].startswith("18")
+    own = embedded.read_cluster(restored)
+    assert own is not None
+    assert own.port != cluster.port
+    (place / "servers" / made["backup"] / "manifest").write_bytes(b"something else")
+    assert server.ragd("backup", "drill", status=1)["error"]["type"] == "backup_damaged"
+    with psycopg.connect(cluster.url) as connection:
+        reports = dict(connection.execute(REPORTS).fetchall())
+    assert (reports["backup_drill"]["passed"], bool(reports["backup_drill"]["error"])) == (False, True)

@@ -1,0 +1,476 @@
+"""Backups of a real PostgreSQL, restored into new ones: equal, as of any moment, and never half."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from ragd_site import embedded
+from ragd_site.backup import server_restore, table_facts
+from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.repository import SERVERS, Backup, Repository
+from ragd_site.backup.retention import keep_newest
+from ragd_site.backup.server_backup import back_up_server
+from ragd_site.backup.server_restore import Restored, restore_server
+from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
+from tests.fakes.s3_server import S3Server
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SECRET = "a secret that is long enough"
+TEXTS = "INSERT INTO texts SELECT n, repeat(md5(n::text), 20) FROM generate_series(%s::int, %s::int) n"
+VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v FROM generate_series(1, 9) n"
+KILLED = """
+import os, pathlib, signal, sys
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.server_backup import back_up_server
+from ragd_site.backup.stores import FolderStore
+Repository.put_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+back_up_server(pathlib.Path(sys.argv[1]), Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3]))
+"""
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
+
+
+@pytest.fixture(autouse=True)
+def no_tables_of_ragd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These servers hold no ragd: its own checks are tried with the commands."""
+    monkeypatch.setattr(server_restore, "CHECKS", ())
+
+
+@pytest.fixture(scope="module")
+def top() -> Iterator[Path]:
+    """A folder that the server's user can enter; what runs below it is stopped afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="ragd-backup-"))
+    folder.chmod(0o755)
+    yield folder
+    for login in folder.glob("*/postgres.json"):
+        embedded.stop(login.parent)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def server(top: Path) -> embedded.Cluster:
+    """With a few tables and files beside them."""
+    cluster = embedded.ensure_running(top / "var", fsync=False)
+    (top / "var" / "secret_key").write_text("the server's secret key")
+    (top / "var" / "erasures.jsonl").write_text("{}\n")
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute("CREATE TABLE texts (n int PRIMARY KEY, content text)")
+        connection.execute(VECTORS)
+        connection.execute("CREATE UNLOGGED TABLE passing AS SELECT 1 AS n")
+        connection.execute(TEXTS, [1, 1000])
+    return cluster
+
+
+@pytest.fixture
+def connection(server: embedded.Cluster) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def repository(top: Path) -> Repository:
+    return Repository.open(FolderStore(top / "backups"), SECRET, create=True)
+
+
+@pytest.fixture(scope="module")
+def backup(top: Path, server: embedded.Cluster, repository: Repository) -> Backup:
+    """With an archive of the write-ahead log that began before it."""
+    assert ship_wal(top / "var", repository).has_begun
+    return back_up_server(top / "var", repository)
+
+
+@pytest.fixture
+def place(top: Path) -> Iterator[Path]:
+    """Where a server may be restored."""
+    folder = Path(tempfile.mkdtemp(dir=top))
+    folder.rmdir()
+    yield folder
+    if folder.exists():
+        embedded.stop(folder)
+        server_restore.remove_server(folder)
+
+
+@pytest.fixture
+def copy(top: Path, repository: Repository, backup: Backup) -> Iterator[Repository]:
+    """The repository once more, to be damaged."""
+    folder = Path(tempfile.mkdtemp(dir=top))
+    shutil.copytree(top / "backups", folder, dirs_exist_ok=True)
+    yield Repository.open(FolderStore(folder), SECRET)
+    shutil.rmtree(folder)
+
+
+def ask(folder: Path, statement: str) -> object:
+    with psycopg.connect(embedded.ensure_running(folder, fsync=False).url) as connection:
+        row = connection.execute(statement).fetchone()  # type: ignore[arg-type]
+    return row[0] if row else None
+
+
+def now(connection: psycopg.Connection[Any]) -> datetime:
+    ((moment,),) = connection.execute("SELECT clock_timestamp()").fetchall()
+    return datetime.fromisoformat(str(moment))
+
+
+def names_of_slots(connection: psycopg.Connection[Any]) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT slot_name FROM pg_replication_slots ORDER BY 1")]
+
+
+def damage(repository: Repository, name: str, change: Callable[[bytearray], object]) -> None:
+    store = repository.store
+    assert isinstance(store, FolderStore)
+    content = bytearray((store.folder / name).read_bytes())
+    change(content)
+    (store.folder / name).write_bytes(content)
+
+
+def flip_a_bit(content: bytearray) -> None:
+    content[len(content) // 2] ^= 4
+
+
+def test_restored_server_is_equal_to_the_manifest_and_has_the_files(
+    repository: Repository, backup: Backup, place: Path
+) -> None:
+    restored = restore_server(repository, place)
+    assert restored.backup.id == backup.id
+    assert (restored.is_compared, restored.differences, restored.has_passed) == (True, [], True)
+    assert backup.manifest["tables"].keys() == {"public.texts", "public.vectors"}
+    assert backup.manifest["tables"]["public.texts"]["rows"] == 1000
+    assert restored.rows == 1009
+    assert ask(place, "SELECT count(*) FROM texts") == 1000
+    assert ask(place, "SELECT v::text FROM vectors WHERE n = 7") == "[7,7,7]"
+    assert (place / "secret_key").read_text() == "the server's secret key"
+    assert (place / "secret_key").stat().st_mode & 0o777 == 0o600
+    assert backup.manifest["files"] == ["postgres.json", "secret_key", "erasures.jsonl"]
+    with psycopg.connect(embedded.ensure_running(place).url) as connection:
+        assert names_of_slots(connection) == []
+        connection.execute(TEXTS, [5000, 5001])
+
+
+def test_nothing_of_the_content_can_be_read_without_the_key(repository: Repository, backup: Backup, top: Path) -> None:
+    stored = b"".join(path.read_bytes() for path in (top / "backups").rglob("*") if path.is_file())
+    assert b"CREATE TABLE" not in stored
+    assert b"texts" not in stored
+    assert b"the server's secret key" not in stored
+    assert b"PG_VERSION" not in stored
+
+
+def test_a_row_that_was_deleted_later_comes_back(
+    top: Path, repository: Repository, backup: Backup, connection: psycopg.Connection[Any], place: Path
+) -> None:
+    connection.execute("INSERT INTO texts VALUES (7001, 'kept until noon')")
+    noon = now(connection)
+    connection.execute("DELETE FROM texts WHERE n = 7001")
+    connection.execute("INSERT INTO texts VALUES (7002, 'after noon')")
+    shipped = ship_wal(top / "var", repository)
+    assert shipped.until > noon
+    restored = restore_server(repository, place, until=noon)
+    assert (restored.moment, restored.is_compared, restored.has_passed) == (noon, False, True)
+    assert ask(place, "SELECT string_agg(content, ',') FROM texts WHERE n > 7000") == "kept until noon"
+
+
+def test_latest_is_all_that_was_carried_away(
+    top: Path, repository: Repository, backup: Backup, connection: psycopg.Connection[Any], place: Path
+) -> None:
+    connection.execute("INSERT INTO texts VALUES (8001, 'carried away')")
+    shipped = ship_wal(top / "var", repository)
+    connection.execute("INSERT INTO texts VALUES (8002, 'not yet')")
+    restored = restore_server(repository, place, until="latest")
+    assert restored.moment == shipped.until
+    assert ask(place, "SELECT string_agg(content, ',') FROM texts WHERE n > 8000") == "carried away"
+
+
+def test_complete_files_of_the_log_are_stored_once(
+    top: Path, repository: Repository, backup: Backup, connection: psycopg.Connection[Any], place: Path
+) -> None:
+    for number in range(3):
+        connection.execute("INSERT INTO texts VALUES (%s, 'x')", [9000 + number])
+        connection.execute("SELECT pg_switch_wal()")
+    assert ship_wal(top / "var", repository).segments >= 3
+    assert ship_wal(top / "var", repository).segments == 0
+    reach = find_reach(repository, backup)
+    assert reach is not None
+    assert [name.endswith(".partial") for name in reach.names] == [False] * (len(reach.names) - 1) + [True]
+    assert sum(name.endswith(".partial") for name in repository.names("wal/")) == 1
+    restore_server(repository, place, until="latest")
+    assert ask(place, "SELECT count(*) FROM texts WHERE n BETWEEN 9000 AND 9002") == 3
+
+
+def test_moments_outside_of_what_is_kept_are_refused(
+    repository: Repository, backup: Backup, copy: Repository, place: Path
+) -> None:
+    for wrong in (backup.moment - timedelta(seconds=1), datetime.now(UTC) + timedelta(hours=1)):
+        with pytest.raises(BackupError) as caught:
+            restore_server(repository, place, until=wrong)
+        assert caught.value.type == "moment_not_there"
+    reach = find_reach(copy, backup)
+    assert reach is not None
+    copy.store.remove(reach.names[0])
+    with pytest.raises(BackupError) as caught:
+        restore_server(copy, place, until="latest")
+    assert reach.names[0].removesuffix(".partial") in str(caught.value)
+    assert not place.exists()
+
+
+def test_a_folder_that_holds_anything_is_left_as_it_is(repository: Repository, backup: Backup, place: Path) -> None:
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    for folder in (place, place / "notes.txt"):
+        with pytest.raises(BackupError) as caught:
+            restore_server(repository, folder)
+        assert caught.value.type == "folder_not_empty"
+    assert [path.name for path in place.iterdir()] == ["notes.txt"]
+    assert (place / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("change", [flip_a_bit, lambda content: content.pop(), lambda content: content.append(0)])
+@pytest.mark.parametrize("member", ["base", "files", "wal"])
+def test_an_altered_byte_is_found(
+    copy: Repository, backup: Backup, place: Path, member: str, change: Callable[[bytearray], object]
+) -> None:
+    name = next(name for name in backup.manifest["members"] if name.startswith(member))
+    assert copy.verify(backup) == sum(each["bytes"] for each in backup.manifest["members"].values())
+    damage(copy, backup.folder + name, change)
+    with pytest.raises(DamagedError) as caught:
+        copy.verify(backup)
+    assert name in str(caught.value)
+    with pytest.raises(DamagedError):
+        restore_server(copy, place)
+    assert not (place / "postgres.json").exists()
+
+
+def test_missing_and_exchanged_files_are_found(copy: Repository, backup: Backup) -> None:
+    first, second = sorted(name for name in backup.manifest["members"] if name.startswith("wal/"))[:2]
+    content = b"".join(copy.store.get(backup.folder + first))
+    copy.store.put(backup.folder + second, [content])
+    with pytest.raises(DamagedError):
+        copy.verify(backup)
+    copy.store.remove(backup.folder + second)
+    with pytest.raises(DamagedError):
+        copy.verify(backup)
+
+
+def test_an_altered_manifest_is_found(copy: Repository, backup: Backup) -> None:
+    damage(copy, backup.folder + "manifest", flip_a_bit)
+    with pytest.raises(DamagedError):
+        copy.backups()
+
+
+def test_tables_that_are_not_equal_are_named_and_the_server_does_not_start(
+    copy: Repository, backup: Backup, place: Path
+) -> None:
+    tables = {name: dict(facts) for name, facts in backup.manifest["tables"].items()}
+    tables["public.texts"]["rows"] += 1
+    tables["public.vectors"]["hash"] = "1"
+    tables["public.gone"] = {"rows": 0, "hash": "0"}
+    copy.put_json(backup.folder + "manifest", backup.manifest | {"tables": tables})
+    restored = restore_server(copy, place)
+    assert [each.split()[0] for each in restored.differences] == ["public.gone", "public.texts", "public.vectors"]
+    assert not restored.has_passed
+    with pytest.raises(embedded.EmbeddedError):
+        embedded.ensure_running(place)
+    server_restore.remove_server(place)
+
+
+def test_a_wrong_key_is_refused(top: Path, repository: Repository, backup: Backup) -> None:
+    with pytest.raises(BackupError) as caught:
+        Repository.open(FolderStore(top / "backups"), SECRET + "?")
+    assert caught.value.type == "wrong_backup_key"
+    with pytest.raises(BackupError) as caught:
+        Repository.open(FolderStore(top / "backups"), SECRET + "?", create=True)
+    assert caught.value.type == "wrong_backup_key"
+    with pytest.raises(BackupError) as caught:
+        Repository.open(FolderStore(top / "elsewhere"), SECRET)
+    assert caught.value.type == "backup_missing"
+    assert not (top / "elsewhere").exists()
+
+
+def test_a_backup_that_is_killed_looks_like_none(
+    top: Path, copy: Repository, backup: Backup, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, slots = [each.id for each in copy.backups()], names_of_slots(connection)
+    script = [sys.executable, "-c", KILLED, str(top / "var"), copy.store.place, SECRET]
+    variables = os.environ | {"DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
+    done = subprocess.run(script, cwd=REPOSITORY, env=variables, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (left,) = {name.split("/")[1] for name in copy.names(SERVERS)} - set(before)
+    assert f"{SERVERS}{left}/base" in copy.names(SERVERS)
+    assert [each.id for each in copy.backups()] == before
+    with pytest.raises(BackupError):
+        copy.find(left)
+    wait_for(lambda: names_of_slots(connection) == slots)
+    keep_newest(copy, 0)
+    assert left in {name.split("/")[1] for name in copy.names(SERVERS)}, "another process may still be at it"
+    monkeypatch.setattr("ragd_site.backup.retention.ABANDONED_AFTER", timedelta(seconds=-5))
+    keep_newest(copy, 0)
+    assert {name.split("/")[1] for name in copy.names(SERVERS)} == set(before)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    ended = threading.Event()
+    for _ in range(200):
+        if condition():
+            return
+        ended.wait(0.05)
+    raise AssertionError("it did not come true")
+
+
+def test_a_backup_that_fails_leaves_nothing(
+    top: Path, copy: Repository, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = copy.names("")
+    put = FolderStore.put
+
+    def full(store: FolderStore, name: str, content: Iterable[bytes]) -> int:
+        if "/wal/" in name:
+            raise BackupError("the disk is full")
+        return put(store, name, content)
+
+    with monkeypatch.context() as patch, pytest.raises(BackupError, match="the disk is full"):
+        patch.setattr(FolderStore, "put", full)
+        back_up_server(top / "var", copy)
+    assert copy.names("") == names
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO texts VALUES (6000, 'open for long')")
+    monkeypatch.setattr(table_facts, "QUIET_WITHIN_S", 0.2)
+    with pytest.raises(BackupError, match="pg_stat_activity"):
+        back_up_server(top / "var", copy)
+    connection.execute("ROLLBACK")
+    assert copy.names("") == names
+
+
+def test_a_backup_beside_writers_is_of_one_moment(
+    top: Path, server: embedded.Cluster, copy: Repository, place: Path
+) -> None:
+    """The manifest counts in the very moment that the restore stops at."""
+    ended = threading.Event()
+
+    def write(first: int) -> None:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("SET synchronous_commit = on")
+            while not ended.is_set():
+                connection.execute(
+                    "INSERT INTO texts SELECT max(n) + %s, repeat('x', 2000) FROM texts ON CONFLICT DO NOTHING", [first]
+                )
+                connection.execute("UPDATE vectors SET v = (SELECT array_fill(random(), ARRAY[3])::vector)")
+                ended.wait(0.001)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in (1, 2)]
+    for writer in writers:
+        writer.start()
+    try:
+        backup = back_up_server(top / "var", copy)
+    finally:
+        ended.set()
+        for writer in writers:
+            writer.join()
+    restored = restore_server(copy, place, backup_id=backup.id)
+    assert backup.manifest["tables"]["public.texts"]["rows"] > 1000
+    assert (restored.is_compared, restored.differences) == (True, [])
+
+
+def test_only_the_newest_stay_with_the_log_that_they_need(
+    top: Path, copy: Repository, backup: Backup, connection: psycopg.Connection[Any], place: Path
+) -> None:
+    slots = names_of_slots(connection)
+    for number in range(2):
+        connection.execute("INSERT INTO texts VALUES (%s, 'x')", [1_000_000 + number])
+        connection.execute("SELECT pg_switch_wal()")
+    ship_wal(top / "var", copy)
+    newer = back_up_server(top / "var", copy)
+    connection.execute("INSERT INTO texts VALUES (1000002, 'x')")
+    ship_wal(top / "var", copy)
+    assert slots == names_of_slots(connection)
+    others = [each.id for each in copy.backups()][1:]
+    removed = keep_newest(copy, 1)
+    assert sorted(each.id for each in removed) == sorted(others)
+    assert [each.id for each in copy.backups()] == [newer.id]
+    kept = sorted(name.rpartition("/")[2] for name in copy.names("wal/") if not name.endswith("end"))
+    assert kept[0] == newer.manifest["first_segment"]
+    restored = restore_server(copy, place, until="latest")
+    assert restored.backup.id == newer.id
+    assert ask(place, "SELECT count(*) FROM texts WHERE n BETWEEN 1000000 AND 1000002") == 3
+    with pytest.raises(BackupError):
+        keep_newest(copy, -1)
+
+
+def test_an_archive_that_the_server_did_not_wait_for_begins_anew(top: Path, place: Path) -> None:
+    cluster = embedded.ensure_running(place, fsync=False)
+    repository = Repository.open(FolderStore(top / "small"), SECRET, create=True)
+    first = ship_wal(place, repository)
+    backup = back_up_server(place, repository)
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        connection.execute("ALTER SYSTEM SET max_wal_size = '32MB'")
+        connection.execute("SELECT pg_reload_conf()")
+        for _ in range(6):
+            connection.execute("CREATE TABLE t ()")
+            connection.execute("DROP TABLE t")
+            connection.execute("SELECT pg_switch_wal()")
+            connection.execute("CHECKPOINT")
+        second = ship_wal(place, repository)
+        assert (second.has_begun, second.archive != first.archive) == (True, True)
+        assert names_of_slots(connection) == [second.archive]
+        reach = find_reach(repository, backup)
+        assert reach is None or reach.until <= first.until, "what came after the gap follows no backup"
+        keep_newest(repository, 0)
+        assert {name.split("/")[1] for name in repository.names("wal/")} == {first.archive, second.archive}
+        assert end_archive(place, repository)
+        assert names_of_slots(connection) == []
+        assert not end_archive(place, repository)
+
+
+@pytest.mark.parametrize("prefix", ["", "ragd/nightly/"])
+def test_a_bucket_serves_as_well_as_a_folder(
+    top: Path,
+    server: embedded.Cluster,
+    s3_server: S3Server,
+    place: Path,
+    prefix: str,
+) -> None:
+    store = bucket_store(s3_server, prefix)
+    with pytest.raises(BackupError) as caught:
+        Repository.open(store, SECRET)
+    assert caught.value.type == "backup_missing"
+    s3_server.client().make_bucket("backups")
+    repository = Repository.open(store, SECRET, create=True)
+    ship_wal(top / "var", repository)
+    backup = back_up_server(top / "var", repository)
+    assert repository.verify(backup) > 0
+    restored: Restored = restore_server(repository, place)
+    assert (restored.backup.id, restored.differences) == (backup.id, [])
+    stored = {each.object_name for each in s3_server.client().list_objects("backups", recursive=True)}
+    assert f"{prefix}{backup.folder}manifest" in stored
+    assert all(name and name.startswith(prefix) for name in stored)
+
+    def broken() -> Iterator[bytes]:
+        yield os.urandom(40 << 20)  # more than one part of an upload
+        raise BackupError("pg_basebackup ended")
+
+    with pytest.raises(BackupError, match="pg_basebackup ended"):
+        repository.put(f"{SERVERS}half/base", broken())
+    assert repository.names(f"{SERVERS}half/") == {}
+    repository.remove(backup.folder)
+    assert repository.backups() == []
+    end_archive(top / "var", repository)
+
+
+def bucket_store(server: S3Server, prefix: str) -> Any:
+    from collections_app.fetching.buckets import BucketKeys, StorageBucket
+    from ragd_site.backup.stores import BucketStore
+
+    keys = BucketKeys(server.access_key, server.secret_key)
+    bucket = StorageBucket(server.url, "backups", guard=None, keys=keys, region="us-east-1", timeout_s=20)
+    return BucketStore(bucket, prefix)
