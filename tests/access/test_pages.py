@@ -84,7 +84,7 @@ def allowed_statuses(name: str, view_name: str, route: str) -> set[int]:
         return {404}
     sees = name == "root" or Permission.READ in GIVEN.get(name, ())
     if "<" in route and not sees and not rule.everywhere:
-        return {403, 404}
+        return {405} if view_name == "retrieval:public-stream" else {403, 404}
     if route.startswith(OF_A_THREAD) and name != "root":
         return {403, 404} if not may(name, rule.get, rule.everywhere) else {404, 405}
     if "<" in route and route.startswith(OF_A_RUN) and not may(name, Permission.EVALUATE, False):
