@@ -294,6 +294,10 @@ on("click", "[data-copy]", async (button) => {
   }, 1500);
 });
 
+// --- forms whose page takes a while say so; the page that comes back with the Back button does not
+on("submit", "form[data-waits]", (form) => form.classList.add("htmx-request"));
+window.addEventListener("pageshow", () => findAll("form[data-waits]").forEach((form) => form.classList.remove("htmx-request")));
+
 // --- waterfalls: fold and unfold all rows
 on("click", "[data-fold]", (button) => {
   findAll("details:not(.quiet)", button.closest(".waterfall-box")).forEach((row) => { row.open = button.dataset.fold === "open"; });
