@@ -19,6 +19,7 @@ from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.connectors.records import count_states
 from collections_app.services.generations.recall_probes import serving_probes
+from collections_app.services.worker.backup_records import backup_state
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.metrics.quality import newest_serving_runs
 from evaluation_app.models import AlertRule, GoldenSet
@@ -143,6 +144,16 @@ def _disk(rule: AlertRule) -> list[Reading]:
     return [Reading(usage.used / usage.total, socket.gethostname())]
 
 
+def _backup(rule: AlertRule) -> list[Reading]:
+    ages_s = backup_state().ages_s()
+    return [Reading(ages_s["backup"])] if "backup" in ages_s else []
+
+
+def _restore_drill(rule: AlertRule) -> list[Reading]:
+    drill = backup_state().drill
+    return [Reading(0.0 if drill.values["passed"] else 1.0)] if drill else []
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -169,5 +180,10 @@ KINDS = {
              "usd", 25, _cost, "evaluation:prices"),
         Kind("disk", gettext_lazy("Disk"), gettext_lazy("Used share of the disk that holds RAGD_VAR, on the worker."),
              "share", 0.9, _disk, "evaluation:operations", 5),
+        Kind("backup", gettext_lazy("Backup age"), gettext_lazy("Age of the last backup, once there was one."),
+             "s", 93_600, _backup, "evaluation:operations"),
+        Kind("restore_drill", gettext_lazy("Failed restore drill"),
+             gettext_lazy("1 where the last restore drill failed, once there was one."),
+             "count", 0, _restore_drill, "evaluation:operations"),
     )
 }  # fmt: skip

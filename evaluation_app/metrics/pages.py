@@ -22,6 +22,7 @@ from collections_app.http.senders import foreign_sender
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.connectors.records import count_states
+from collections_app.services.worker.backup_records import backup_state
 from evaluation_app.metrics.instruments import prometheus_name
 from evaluation_app.metrics.quality import quality_scores
 from evaluation_app.models import Alert, AlertRule
@@ -44,7 +45,7 @@ def read_metrics() -> bytes:
 
 
 class DatabaseCollector:
-    """Jobs by state, the queue by lane, its oldest job, live workers, firing alerts, evaluation scores."""
+    """Jobs by state, the queue by lane, its oldest job, live workers, backups, firing alerts, evaluation scores."""
 
     def describe(self) -> list[GaugeMetricFamily]:
         return []  # nothing is read before the first scrape
@@ -54,6 +55,7 @@ class DatabaseCollector:
             execute(connection, READ_BRIEFLY)
             return [
                 *_queue_gauges(),
+                _family(metrics.BACKUP_AGE, (((part,), age_s) for part, age_s in backup_state().ages_s().items())),
                 _family(metrics.ALERTS, _firing()),
                 _family(metrics.EVALUATION_SCORE, quality_scores()),
             ]

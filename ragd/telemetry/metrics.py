@@ -37,6 +37,7 @@ class Metric:
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
 STATE = "state"
 LANE = "lane"
+BACKUP_PART = "ragd.backup.part"
 STAGE = "ragd.stage"
 STATUS = "ragd.status"
 SIGNAL = "signal"
@@ -122,6 +123,10 @@ COUNTED = (
 # read from the database at the time of a scrape
 JOBS = _gauge("ragd.jobs", "{job}", "Jobs by state; ended ones until their rows are deleted", STATE)
 QUEUE_DEPTH = _gauge("ragd.queue.depth", "{job}", "Queued jobs", LANE)
+BACKUP_AGE = _gauge(
+    "ragd.backup.age", "s", "Age of the last backup, of the end of the archived log, of the last drill that passed",
+    BACKUP_PART,
+)  # fmt: skip
 QUEUE_OLDEST = _gauge("ragd.queue.oldest", "s", "Age of the oldest queued job, in seconds")
 SOURCES = _gauge("ragd.sources", "{source}", "Sources by state of their last sync", STATE)
 WORKERS = _gauge("ragd.workers", "{worker}", "Workers with a recent heartbeat")

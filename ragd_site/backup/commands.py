@@ -15,13 +15,13 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.domain.formats import MEGABYTE
+from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
 from evaluation_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd_site import embedded
 from ragd_site.backup.drill import run_drill
 from ragd_site.backup.errors import BackupError
 from ragd_site.backup.places import open_repository
-from ragd_site.backup.records import ARCHIVE_REPORT, BACKUP_REPORT, record
 from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
@@ -84,7 +84,7 @@ def _back_up(options: Options) -> Answer:
         "place": repository.store.place,
         "removed": [old.id for old in removed],
     }
-    record(BACKUP_REPORT, answer)
+    record_backup(answer)
     return answer
 
 
@@ -129,11 +129,13 @@ def _ship(options: Options) -> Answer:
     _check_is_embedded()
     repository = open_repository(options, create=True)
     if options["end"]:
-        return {"ended": end_archive(settings.RAGD_VAR, repository), "until": None, "segments": 0, "has_begun": False}
+        has_ended = end_archive(settings.RAGD_VAR, repository)
+        forget_archive()
+        return {"ended": has_ended, "until": None, "segments": 0, "has_begun": False}
     while True:
         shipped = ship_wal(settings.RAGD_VAR, repository)
         answer = asdict(shipped) | {"until": shipped.until.isoformat(), "ended": False}
-        record(ARCHIVE_REPORT, answer)
+        record_archive(answer)
         if options["every"] is None:
             return answer
         _teller(options)(_show_ship(answer))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collections_app.services.worker.backup_records import record_drill
 from ragd_site.backup.errors import BackupError
-from ragd_site.backup.records import DRILL_REPORT, record
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.server_restore import remove_server, restore_server
 from ragd_site.runtime.programs import EmbeddedError
@@ -22,9 +22,9 @@ def run_drill(repository: Repository, var: Path, backup_id: str | None, say: Cal
     try:
         answer = restore_server(repository, folder, backup_id=backup_id, say=say).as_dict()
     except (BackupError, EmbeddedError) as error:
-        record(DRILL_REPORT, {"passed": False, "error": str(error), "place": repository.store.place})
+        record_drill({"backup": backup_id or "", "error": str(error)}, passed=False)
         raise
     finally:
         remove_server(folder)
-    record(DRILL_REPORT, answer | {"error": "", "place": repository.store.place})
+    record_drill(answer | {"error": ""}, passed=answer["passed"])
     return answer

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from collections_app.models import Collection, IngestJob, WorkerHeartbeat
+from collections_app.models import Collection, IngestJob, Report, WorkerHeartbeat
 from collections_app.models.generations import StoredProbe
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
+from collections_app.services.worker.backup_records import record_backup, record_drill
 from evaluation_app.alerts.evaluation import evaluate_alerts
 from evaluation_app.alerts.rules import KINDS, Reading
 from evaluation_app.alerts.services import add_rule, change_rule
@@ -101,6 +102,18 @@ def test_queue_workers_and_disk() -> None:
     assert read("queue_age")[0].value == pytest.approx(3600, abs=5)
     assert read("workers") == [Reading(1)]
     assert 0 < read("disk")[0].value < 1
+
+
+def test_backups_are_measured_once_there_was_one() -> None:
+    assert (read("backup"), read("restore_drill")) == ([], [])
+    record_backup({"place": "s3://backups/"})
+    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=30))
+    record_drill({"error": ""}, passed=True)
+    assert read("backup")[0].value == pytest.approx(108_000, abs=5)
+    assert read("backup")[0].value > KINDS["backup"].threshold
+    assert read("restore_drill") == [Reading(0.0)]
+    record_drill({"error": "a part is missing"}, passed=False)
+    assert read("restore_drill") == [Reading(1.0)]
 
 
 def test_recall_is_of_the_newest_probe_of_what_serves() -> None:

@@ -6,16 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import Metric, values
 from prometheus_client.parser import text_string_to_metric_families
 
+from collections_app.models import Report
+from collections_app.services.worker.backup_records import record_archive, record_backup, record_drill
 from evaluation_app.metrics import pages as metrics_page
 from evaluation_app.metrics.instruments import SERIES_MAX, Instruments
 from evaluation_app.metrics.pages import read_metrics
@@ -182,6 +186,22 @@ def test_totals_of_others_are_counted_once(counts: Instruments, recorder: Record
     assert (seen, sample(scrape(), "ragd_spans_written_total")) == ([3, 3, 10, 10, 14], 16)
 
 
+def test_ages_of_backups_are_gauges(counts: Instruments) -> None:
+    assert scrape()["ragd_backup_age"].samples == []
+    record_backup({})
+    record_archive({"until": (timezone.now() - timedelta(minutes=3)).isoformat()})
+    record_drill({}, passed=False)
+    found = scrape()
+    assert {each.labels["ragd_backup_part"] for each in found["ragd_backup_age"].samples} == {"backup", "archive"}
+    assert sample(found, "ragd_backup_age", ragd_backup_part="archive") == pytest.approx(180, abs=5)
+    record_drill({}, passed=True)
+    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=2))
+    record_drill({}, passed=False)
+    found = scrape()
+    assert sample(found, "ragd_backup_age", ragd_backup_part="drill") < 5, "that of the one that passed"
+    assert sample(found, "ragd_backup_age", ragd_backup_part="backup") == pytest.approx(7200, abs=5)
+
+
 def test_the_page(counts: Instruments, client: Client, settings: Any) -> None:
     counts.add(metrics.QUERIES, 7, {telemetry.COLLECTION: "handbook"})
     answer = client.get("/metrics")
@@ -263,7 +283,7 @@ def test_scores_of_what_serves_are_gauges(
     quoting.summary["by_construction"] = ["adherence"]
     quoting.save()
     make_run([{"correctness": 0.1}], golden_set=None, plan=plan, **serving)
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         found = families(client.get("/metrics").content.decode())
     family = found["ragd_evaluation_score"]
     told = {tuple(each.labels.values()): each.value for each in family.samples}

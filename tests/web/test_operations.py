@@ -11,6 +11,8 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.http.places import all_pages
+from collections_app.models import Report
+from collections_app.services.worker.backup_records import record_archive, record_backup, record_drill
 from evaluation_app.pages.overview.palette import NEW, VERBS
 from tests.web.pages import attribute, has, texts, tones, tree
 
@@ -219,6 +221,26 @@ def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill
     assert set(done) <= found("").keys()
     for label in done:
         assert label in found(label.strip("?"))
+
+
+def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) -> None:
+    def shown() -> str:
+        html = text(visitor.get("/operations/"))
+        return html[html.index('id="backups"') : html.index("</section>", html.index('id="backups"'))]
+
+    assert "data-drill" not in shown()
+    record_backup({"rows": 12345, "bytes": 7_000_000, "place": "s3://vault/ragd at https://s3.example.org"})
+    assert '<dd data-drill="never">' in shown()
+    assert 'data-late="no"' in shown()
+    assert "s3://vault/ragd" in shown() and "12,345" in shown()
+    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=27))
+    record_archive({"until": timezone.now().isoformat()})
+    record_drill({"differences": ["public.documents has <3> rows"], "error": ""}, passed=False)
+    assert 'data-late="yes"' in shown()
+    assert '<dd data-drill="failed">' in shown()
+    assert "has &lt;3&gt; rows" in shown()
+    record_drill({"differences": [], "error": ""}, passed=True)
+    assert '<dd data-drill="passed">' in shown()
 
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:

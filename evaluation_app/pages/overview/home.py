@@ -19,6 +19,7 @@ from collections_app.replicas import has_replica, replica_state
 from collections_app.services.collections.operations import arriving_collection, last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
 from collections_app.services.governance.people import name_administrators
+from collections_app.services.worker.backup_records import backup_state
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.models import ConformanceResult
@@ -113,6 +114,7 @@ def operations(request: PageRequest) -> HttpResponse:
         "low_recall": collections_with_low_recall(),
         "collector": collector_state(),
         "evaluations": under_way(),
+        "backups": backup_state(),
     }
     if not is_part(request, parts):
         context["storage"] = storage_summary()
