@@ -53,6 +53,7 @@ class _ReplicaHealth:
     """What this process knows of the replica: usable or not, and when to look again (time.monotonic)."""
 
     usable: bool = True
+    reason: str = ""
     look_at: float = 0.0
 
 
@@ -72,10 +73,16 @@ def has_replica() -> bool:
     return REPLICA in settings.DATABASES
 
 
-def read_store(collection: Collection, read: Callable[[ragd.Store], Found]) -> Found:
+def read_store(
+    collection: Collection,
+    read: Callable[[ragd.Store], Found],
+    *,
+    without: Callable[[str], object] = lambda reason: None,
+) -> Found:
     """read(store) in a read transaction: over the replica when it can be used, else over the primary.
 
-    `read` may run twice, so it must change nothing. Raises what `read` raises over the primary.
+    `read` may run twice, so it must change nothing. Raises what `read` raises over the primary. without: told why a
+    replica that there is does not answer.
     """
     if has_replica() and _is_usable():
         try:
@@ -84,6 +91,8 @@ def read_store(collection: Collection, read: Callable[[ragd.Store], Found]) -> F
             _back_off(f"it failed: {error}", BACK_OFF_S)
         except UnknownCollection:
             log.info("the replica does not have collection %r yet; the primary answers", collection.name)
+    if has_replica() and not _health.usable:
+        without(_health.reason)
     return _read(collection, read, DEFAULT_DB_ALIAS)
 
 
@@ -117,7 +126,7 @@ def _is_usable() -> bool:
 def _back_off(reason: str, seconds: float) -> None:
     if _health.usable:
         log.warning("the replica is left out, the primary answers: %s", reason)
-    _health.usable, _health.look_at = False, time.monotonic() + seconds
+    _health.usable, _health.look_at, _health.reason = False, time.monotonic() + seconds, reason
     connections[REPLICA].close_if_unusable_or_obsolete()
 
 

@@ -59,4 +59,8 @@ class EmbedderError(RagdError):
 
 
 class RerankerError(RagdError):
-    """The reranker gave no usable scores (HTTP 502)."""
+    """The reranker gave no usable scores (HTTP 502). `retryable` says whether later may work."""
+
+    def __init__(self, message: str, *, retryable: bool = True, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.retryable = retryable

@@ -71,6 +71,9 @@ class ServerSettings(BaseSettings):
     RAGD_REPLICA_MAX_LAG_S: Seconds = Field(
         10.0, description="Seconds that the copy may be behind before the primary takes over"
     )
+    RAGD_DEGRADE: bool = Field(
+        True, description="Whether queries go on without an embedder, reranker or model that does not answer"
+    )
     CELERY_BROKER_URL: str = Field(
         "", description="`redis://` or `amqp://` broker; unset: a queue in the same PostgreSQL (pgmq)"
     )

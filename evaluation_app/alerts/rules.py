@@ -32,6 +32,7 @@ Unit = Literal["share", "ms", "s", "count", "usd"]
 
 QUERIES = """
 SELECT count(*), count(*) FILTER (WHERE status = 'error'),
+       count(*) FILTER (WHERE degraded <> '[]'),
        percentile_disc(0.95) WITHIN GROUP (ORDER BY (timings_ms->>'total')::float8)
 FROM retrieval_app_queryrun
 WHERE environment = %(environment)s AND created_at >= %(since)s
@@ -71,8 +72,8 @@ class Kind:
         return min(one, other) if self.below else max(one, other)
 
 
-def _queries(rule: AlertRule) -> tuple[int, int, float | None]:
-    """(queries of production in the window, failed ones, 95th percentile in ms)."""
+def _queries(rule: AlertRule) -> tuple[int, int, int, float | None]:
+    """(queries of production in the window, failed ones, degraded ones, 95th percentile in ms)."""
     values: dict[str, Any] = {
         "environment": telemetry.PRODUCTION,
         "since": timezone.now() - timedelta(minutes=rule.window_minutes),
@@ -80,17 +81,22 @@ def _queries(rule: AlertRule) -> tuple[int, int, float | None]:
     }
     with connection.cursor() as cursor:
         cursor.execute(QUERIES, values)
-        total, failed, percentile = cursor.fetchone()
-    return total, failed, percentile
+        total, failed, degraded, percentile = cursor.fetchone()
+    return total, failed, degraded, percentile
 
 
 def _error_rate(rule: AlertRule) -> list[Reading]:
-    total, failed, _ = _queries(rule)
+    total, failed, _, _ = _queries(rule)
     return [Reading(failed / total)] if total >= QUERIES_MIN else []
 
 
+def _degraded(rule: AlertRule) -> list[Reading]:
+    total, _, degraded, _ = _queries(rule)
+    return [Reading(degraded / total)] if total else []
+
+
 def _latency(rule: AlertRule) -> list[Reading]:
-    total, _, percentile = _queries(rule)
+    total, _, _, percentile = _queries(rule)
     return [Reading(percentile)] if total >= QUERIES_MIN and percentile is not None else []
 
 
@@ -160,6 +166,9 @@ KINDS = {
         Kind("error_rate", gettext_lazy("Error rate"),
              gettext_lazy("Share of queries in production that failed, from 10 queries on."),
              "share", 0.05, _error_rate, "retrieval:runs", 5, window=True, of_collection=True),
+        Kind("degraded", gettext_lazy("Degraded queries"),
+             gettext_lazy("Share of queries in production that went on without embedder, reranker, model or replica."),
+             "share", 0.0, _degraded, "retrieval:runs", 1, window=True, of_collection=True),
         Kind("latency", gettext_lazy("Latency (p95)"),
              gettext_lazy("95th percentile of queries in production, from 10 queries on."),
              "ms", 10_000, _latency, "evaluation:traces", 10, window=True, of_collection=True),

@@ -12,7 +12,7 @@ from opentelemetry.trace import StatusCode
 
 from evaluation_app.metrics.instruments import Instruments, Labels
 from ragd import telemetry
-from ragd.telemetry import metrics
+from ragd.telemetry import metrics, names
 
 CALLS = (telemetry.CHAT, telemetry.EMBEDDINGS)
 STAGES = frozenset(
@@ -127,6 +127,9 @@ class SpanMeter(SpanProcessor):
         labels = {name: values.get(name) for name in metrics.QUERY} | {metrics.STATUS: _status(span)}
         self.instruments.add(metrics.QUERIES, 1, labels)
         self.instruments.observe(metrics.QUERY_DURATION, duration_ms, labels)
+        for step in values.get(f"{names.OWN}degraded") or ():
+            whose = {name: values.get(name) for name in (telemetry.COLLECTION, telemetry.ENVIRONMENT)}
+            self.instruments.add(metrics.DEGRADED, 1, whose | {metrics.STEP: step})
         if values.get(telemetry.SECURITY_BLOCKED) is True:
             self.instruments.add(metrics.BLOCKED, 1, {telemetry.COLLECTION: values.get(telemetry.COLLECTION)})
 

@@ -138,7 +138,7 @@ class EndpointReranker:
             message += f"; {HINTS[failure.status]}"
         if failure.retry_after_s is not None:
             message += f"; it asks to wait {failure.retry_after_s:.0f} s"
-        return RerankerError(message)
+        return RerankerError(message, retryable=failure.retryable)
 
 
 def _logistic(value: float) -> float:

@@ -41,6 +41,7 @@ BACKUP_PART = "ragd.backup.part"
 STAGE = "ragd.stage"
 STATUS = "ragd.status"
 SIGNAL = "signal"
+STEP = "step"
 RULE = "rule"
 GOLDEN_SET = "ragd.golden_set"
 MEASURE = "ragd.measure"
@@ -50,6 +51,7 @@ MODEL = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL, names.E
 CALL = (*MODEL, names.RESPONSE_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
 RETRIEVAL = (names.RETRIEVE_DATABASE, names.ENVIRONMENT)
 PIPELINE = (*RETRIEVAL, names.PIPELINE_NAME)
+DEGRADED_STEP = (names.COLLECTION, names.ENVIRONMENT, STEP)
 QUERY = (names.COLLECTION, names.DOOR, names.ENVIRONMENT, STATUS)
 
 
@@ -104,6 +106,7 @@ PII = _counter(
 )
 BLOCKED = _counter("aitf.security.requests_blocked", "{request}", "Blocked questions", names.COLLECTION)
 QUERIES = _counter("ragd.queries", "{query}", "Searches and answers", *QUERY)
+DEGRADED = _counter("ragd.queries.degraded", "{query}", "Queries that went on without a part", *DEGRADED_STEP)
 QUERY_DURATION = _histogram("ragd.query.duration", "ms", "Duration of a search or an answer", MS_BUCKETS, *QUERY)
 STAGE_DURATION = _histogram("ragd.stage.duration", "ms", "Duration of one stage", MS_BUCKETS, STAGE, names.ENVIRONMENT)
 INGESTS = _counter("ragd.ingests", "{document}", "Ingests of one document", names.COLLECTION, STATUS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import regex
 
 from ragd import telemetry
+from ragd.errors import EmbedderError
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
@@ -94,8 +95,12 @@ class ExtractiveAnswerer:
     instructions = ""
 
     def __init__(self, embedder: Embedder, *, evidence_min: float = EVIDENCE_MIN) -> None:
+        """without_embedder: where the embedder does not answer, this is told why, and the words of the question alone
+        choose the sentences; None: that fails. words_only: the embedder is not asked."""
         self.embedder = embedder
         self.evidence_min = evidence_min
+        self.without_embedder: Callable[[EmbedderError], object] | None = None
+        self.words_only = False
 
     def answer(
         self,
@@ -138,8 +143,16 @@ class ExtractiveAnswerer:
     def _weigh_meaning(self, query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
         if not sentences:
             return []
-        question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
-        vectors = self.embedder.embed([sentence.read_as or sentence.text for sentence in sentences])
+        if self.words_only:
+            return [replace(sentence, meaning=sentence.words_share) for sentence in sentences]
+        try:
+            question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
+            vectors = self.embedder.embed([sentence.read_as or sentence.text for sentence in sentences])
+        except EmbedderError as error:
+            if not error.retryable or self.without_embedder is None:
+                raise
+            self.without_embedder(error)
+            return [replace(sentence, meaning=sentence.words_share) for sentence in sentences]
         cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
         return [
             replace(sentence, meaning=min(1.0, max(0.0, round(cosine, 6))))

@@ -189,6 +189,11 @@ class ShortResultOut(Schema):
     message: str
 
 
+class DegradedOut(Schema):
+    step: Literal["embedder", "reranker", "model", "replica"] = Field(description="What did not answer")
+    reason: str
+
+
 class SearchResponse(Schema):
     """run_id: null when the run could not be stored."""
 
@@ -210,6 +215,7 @@ class SearchResponse(Schema):
     cost_usd: Stored[float | None] = Field(
         description="Of all model calls, US dollars; null where none has a price, or one is not known"
     )
+    degraded: Stored[list[DegradedOut]] = Field(description="What did not answer and was done without")
     explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
 
     @staticmethod
@@ -343,6 +349,8 @@ class RunFilters(Schema):
 
 
 class ListedRunFilters(RunFilters):
+    conversation_id: str | None = Field(None, description="the caller's name, or the id of a thread of the chat")
+    degraded: bool | None = Field(None, description="whether it went on without something that did not answer")
     model: str | None = Field(None, description="what wrote the answer, or embedded the question")
     min_ms: float | None = Field(None, ge=0)
     max_ms: float | None = Field(None, ge=0)
@@ -373,6 +381,7 @@ class Run(RunSummary):
     )
     retrieval_action: TextOrNull
     fallback_triggered: bool
+    degraded: Stored[list[DegradedOut]]
     correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")
     evidence: float | None
     plan: Stored[RetrievePlan]

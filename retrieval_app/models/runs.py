@@ -77,6 +77,8 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         door: str | None = None,
         environment: str | None = None,
         text: str | None = None,
+        conversation_id: str | None = None,
+        degraded: bool | str | None = None,
         model: str | None = None,
         min_ms: float | None = None,
         max_ms: float | None = None,
@@ -87,8 +89,9 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
     ) -> QueryRunQuerySet:
         """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively.
 
-        model: what wrote the answer, or embedded the question. Bounds are included; a run whose cost is not known is
-        outside of any bound of the cost. since is included, until is not; a time without a zone is one of the server's.
+        degraded: whether it did without something. model: what wrote the answer, or embedded the question. Bounds are
+        included; a run whose cost is not known is outside of any bound of the cost. since is included,
+        until is not; a time without a zone is one of the server's.
         """
         requested = {
             "collection_name": collection,
@@ -96,11 +99,14 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
             "status": status,
             "door": door,
             "environment": environment,
+            "conversation_id": conversation_id,
             "query__icontains": text,
         }
         if not all(can_be_stored(value) for value in (*requested.values(), model) if value):
             return self.none()
         rows = self.filter(**{name: value for name, value in requested.items() if value})
+        if degraded not in (None, ""):
+            rows = rows.exclude(degraded=[]) if degraded else rows.filter(degraded=[])
         if model:
             rows = rows.filter(models.Q(answerer=model) | models.Q(embed_model=model))
         if min_ms is not None or max_ms is not None:
@@ -156,7 +162,8 @@ class QueryRun(models.Model):
     replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
     sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
     collection that is calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing
-    was weighed. conversation_id: the caller's name of the turns that the run belongs to, the thread's id for the chat;
+    was weighed. degraded: [{"step", "reason"}] of what it did without (see `retrieval_app.runs.degrading`).
+    conversation_id: the caller's name of the turns that the run belongs to, the thread's id for the chat;
     "" for none.
     """
 
@@ -234,6 +241,7 @@ class QueryRun(models.Model):
     risk_score = models.FloatField(null=True, blank=True)
     timings_ms = models.JSONField(default=dict, blank=True)
 
+    degraded = models.JSONField(default=list, blank=True, db_default=models.Value([], models.JSONField()))
     status = models.CharField(max_length=10, choices=Status, default=Status.OK)
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=60, blank=True)
@@ -264,6 +272,9 @@ class QueryRun(models.Model):
                 fields=["conversation_id", "created_at", "id"],
                 condition=~models.Q(conversation_id=""),
                 name="queryrun_conversation",
+            ),
+            models.Index(
+                fields=["-created_at", "-id"], condition=~models.Q(degraded=[]), name="queryrun_degraded_newest"
             ),
         ]
 

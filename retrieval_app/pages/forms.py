@@ -142,6 +142,11 @@ class RunFilterForm(forms.Form):
     door = forms.ChoiceField(
         label=gettext_lazy("Channel"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Door.choices]
     )
+    degraded = forms.ChoiceField(
+        label=gettext_lazy("Degraded"),
+        required=False,
+        choices=[("", gettext_lazy("All")), ("yes", gettext_lazy("Degraded only"))],
+    )
     environment = forms.ChoiceField(
         label=gettext_lazy("Environment"),
         required=False,

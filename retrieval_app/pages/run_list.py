@@ -38,7 +38,7 @@ COLUMNS = (
     ("time", gettext_lazy("Time")),
 )
 SCORE_FILTERS = ("measure", "score_below", "score_above")
-SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
+SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 
 
 def read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -45,6 +46,7 @@ from retrieval_app.counting.answers import Count, CountingAnswerer, count, decli
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import inspection
+from retrieval_app.runs.degrading import Retrieve, degrading, may_degrade, note_degraded
 from retrieval_app.runs.lineage import note_retrieved
 from retrieval_app.runs.several import Beside, name_of, search_beside
 
@@ -52,7 +54,6 @@ logger = logging.getLogger(__name__)
 
 QUERY_CHARS_MAX = 20_000
 
-Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
 READ_STATE = """
 SELECT s.chunk_count, s.length_total,
        (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id)
@@ -102,7 +103,7 @@ def search(
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
-        corrector = open_corrector(collection, retrieve=retrieve, corrects=False if beside else None)
+        corrector = open_corrector(collection, retrieve=degrading(run, retrieve), corrects=False if beside else None)
         _retrieve(run, collection, plan, pipeline, corrector, (as_of, index_version), beside)
     return run
 
@@ -145,7 +146,9 @@ def ask(
     run.pk, run.plan_name = run_id or run.pk, plan_name
     run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
-        corrector = open_corrector(collection, corrects=False if beside else corrective)
+        corrector = open_corrector(
+            collection, retrieve=degrading(run, retrieve_detailed), corrects=False if beside else corrective
+        )
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         answerer = open_answerer(
             embedder,
@@ -165,20 +168,31 @@ def ask(
             answerer.own_hosts = fetched_hosts(collection.pk, own)
         if listener:
             listener.retrieved(run)
+        if isinstance(answerer, ExtractiveAnswerer):
+            _spare_embedder(run, answerer)
         chosen = counting.answerer(answerer)
         try:
             _answer(run, collection, chosen, retrieval, pipeline, listener)
         except ServiceError as error:
-            if not (quotes_on_failure and error.type.startswith("llm_")):
+            if not (quotes_on_failure and may_degrade(run) and error.type.startswith("llm_")):
                 raise
             run.answerer, run.error_type, run.error = ExtractiveAnswerer.model, error.type, normalize(error.message)
+            note_degraded(run, "model", error.message)
             inspection.hide_failed(run, collection)
             if listener:
                 listener.restarted()
-            quoting = counting.answerer(ExtractiveAnswerer(embedder))
-            _answer(run, collection, quoting, retrieval, pipeline, listener)
+            quoting = ExtractiveAnswerer(embedder)
+            _spare_embedder(run, quoting)
+            _answer(run, collection, counting.answerer(quoting), retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
+
+
+def _spare_embedder(run: QueryRun, answerer: ExtractiveAnswerer) -> None:
+    """Where the embedder is away, the quotations are chosen without it."""
+    if may_degrade(run):
+        answerer.words_only = any(each["step"] == "embedder" for each in run.degraded)
+        answerer.without_embedder = partial(note_degraded, run, "embedder")
 
 
 class _Counting:
@@ -267,6 +281,8 @@ def _recorded(
                 yield pipeline
             finally:
                 run.cost_usd = spent.total_usd
+                steps = [each["step"] for each in run.degraded]
+                telemetry.record_counts(pipeline.span, degraded=steps or None)
                 count_tokens(spent.tokens)
     except inspection.Refused as refusal:
         run.status, run.error_type, run.error = QueryRun.Status.REFUSED, refusal.type, refusal.message
@@ -325,7 +341,7 @@ def _retrieve(
     if index_version is not None:
         run.store_state, result = read_version(collection, index_version, read)
     elif as_of is None:
-        run.store_state, result = read_store(collection, read)
+        run.store_state, result = read_store(collection, read, without=partial(note_degraded, run, "replica"))
     else:
         past, (state, result) = read_as_of(collection, as_of, read)
         run.store_state, run.generation = state | past.as_dict(), past.generation

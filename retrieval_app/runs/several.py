@@ -21,6 +21,7 @@ from ragd.types import Candidate, RetrievePlan
 from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import inspection
+from retrieval_app.runs.degrading import degrading
 
 NAMES_JOINED = " + "  # no collection has a name with blanks
 
@@ -68,7 +69,7 @@ def search_beside(run: QueryRun, own: Retrieval, beside: Sequence[Beside], span:
         by = replace(each.plan, compress=plan.compress, token_budget=plan.token_budget)
         result: Retrieval = read_store(
             each.collection,
-            lambda store, by=by: retrieve_detailed(run.query, by, store),  # type: ignore[misc]
+            lambda store, by=by: degrading(run, retrieve_detailed)(run.query, by, store),  # type: ignore[misc]
         )
         inspected = inspection.inspect_sources(run, each.collection, span, result)
         retrievals.append((each.collection.name, inspection.readable(each.collection, inspected)))

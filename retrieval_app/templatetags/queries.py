@@ -47,6 +47,12 @@ SCORES = {
     "rerank": gettext_lazy("Reranker score"),
     "rrf": gettext_lazy("Fusion score"),
 }
+DEGRADED = {
+    "embedder": gettext_lazy("The embedding model does not answer: this was found by keywords alone."),
+    "reranker": gettext_lazy("The reranker does not answer: the results are in the order of the search."),
+    "model": gettext_lazy("The chat model does not answer: this answer is made of quotations."),
+    "replica": gettext_lazy("The read replica does not answer: the primary was searched."),
+}
 LISTS = {
     "codes": gettext_lazy("codes"),
     "hop2": gettext_lazy("hop 2"),
@@ -92,6 +98,12 @@ def score_label(kind: str) -> str:
 def short_list(name: str) -> str:
     """The name of a ranking in a narrow column: "lexical" -> "keyword"."""
     return str(LISTS.get(name, name))
+
+
+@register.filter
+def degraded_label(step: str) -> str:
+    """What a run that went on without this part says."""
+    return str(DEGRADED[step])
 
 
 @register.filter

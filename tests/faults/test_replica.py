@@ -21,8 +21,10 @@ from collections_app.replicas import REPLICA, read_store, replica_state
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text
+from ragd.types import RetrievePlan
 from ragd_site import embedded
 from ragd_site.runtime.programs import find_binaries, run_program, server_account
+from retrieval_app.runs import query_pipeline
 from tests.conftest import VAR
 
 pytestmark = [
@@ -206,9 +208,12 @@ def test_a_dead_replica_costs_no_answer_and_comes_back(filled: Collection, repli
     try:
         assert read_store(filled, port_of) == int(connection.settings_dict["PORT"])
         assert replica_state().state == "silent"
+        run = query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), door="cli")
+        assert [each["step"] for each in run.degraded] == ["replica"] and run.results
     finally:
         replica.start()
     wait_for(lambda: read_store(filled, port_of) == replica.port, "read from the replica")
+    assert query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), door="cli").degraded == []
 
 
 def test_without_a_replica_the_primary_is_asked(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

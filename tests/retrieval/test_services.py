@@ -84,7 +84,7 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
     with pytest.raises(EmbedderError):
-        query_pipeline.search(collection, "pump", build_plan(collection), door="cli")
+        query_pipeline.search(collection, "pump", build_plan(collection, mode="vector"), door="cli")
     run = QueryRun.objects.get()
     assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
     found = query_pipeline.search(collection, "pump", build_plan(collection, mode="lexical"), door="cli")

@@ -141,6 +141,7 @@ def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, m
 
     collection = make_collection()
     monkeypatch.setattr(LocalEmbedder, "_embed", fail)
+    monkeypatch.setattr("django.conf.settings.RAGD_DEGRADE", False)
     with pytest.raises(EmbedderError):
         search("pump", collection=collection)
     failed = [name for name, _ in own(recorder)]

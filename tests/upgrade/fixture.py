@@ -64,6 +64,7 @@ ADDED = (
     (re.compile(r"/v1/(collections/\w+/(search|ask)|runs|evaluation-runs)|/mcp"), frozenset({"as_of", "as_of_notes"})),
     (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
     (re.compile(r"/v1/(runs\b|collections/\w+/ask)"), frozenset({"conversation_id"})),
+    (re.compile(r"/v1/(runs\b|collections/\w+/(ask|search))|/mcp"), frozenset({"degraded"})),
     (
         re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"),
         frozenset({"match", "by_construction"}),

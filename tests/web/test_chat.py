@@ -250,7 +250,7 @@ def test_an_embedder_that_fails_is_told_and_kept_as_a_run(
     from retrieval_app.models import QueryRun
 
     settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = "http://127.0.0.1:9/v1", "none"
-    settings.RAGD_EMBED_TIMEOUT_S = 0.5
+    settings.RAGD_EMBED_TIMEOUT_S, settings.RAGD_DEGRADE = 0.5, False
     create_collection(name="remote", embed_model="text-embedding-3-small", embed_dims=32)
     response = visitor.post("/chat/", {"collection": "remote", "query": "Is anybody there?"})
     assert response.status_code == 502

@@ -178,7 +178,7 @@ def _describe(run: QueryRun) -> dict[str, Any]:
         "question": run.query,
         "abstained": run.status == QueryRun.Status.ABSTAINED,
         "answer_html": render_answer(run.answer or "", run.citations, draw),
-        "is_quoted": bool(run.error),
+        "degraded": [each["step"] for each in run.degraded if each["step"] != "replica"],
         "was_stopped": run.token_usage.get("finish_reason") == "stopped",
         "sources": [
             {"marker": each["marker"], "title": each["title"] or each["doc_id"], "place": each.get("place"),

@@ -1,0 +1,22 @@
+"""What a run did without."""
+
+from django.db import migrations, models
+from django.db.models import Value
+
+
+class Migration(migrations.Migration):
+    dependencies = [("retrieval_app", "0013_conversations")]
+
+    operations = [
+        migrations.AddField(
+            "queryrun",
+            "degraded",
+            models.JSONField(blank=True, default=list, db_default=Value([], models.JSONField())),
+        ),
+        migrations.AddIndex(
+            "queryrun",
+            models.Index(
+                fields=["-created_at", "-id"], condition=~models.Q(degraded=[]), name="queryrun_degraded_newest"
+            ),
+        ),
+    ]

@@ -1,0 +1,98 @@
+"""What a run does without, and says so: keywords alone when the embedder is away, the fused order when the reranker is,
+quotations when the model is, the primary when the read replica is. Evaluation runs do without nothing: they fail."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from django.conf import settings
+
+from ragd.errors import EmbedderError, RagdError, RerankerError
+from ragd.normalization import normalize
+from ragd.search.retrieval import Retrieval
+from ragd.store.store import Store
+from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
+
+Step = Literal["embedder", "reranker", "model", "replica"]
+Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+
+STEPS: tuple[Step, ...] = ("embedder", "reranker", "model", "replica")
+AWAY_S = 15.0  # for how long an embedder that failed is not asked again
+REASON_CHARS = 300
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Absences:
+    """Embedders that failed just now, so that not each query waits for them. Of this process."""
+
+    _until: dict[str, tuple[float, EmbedderError]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(self, model: str) -> None:
+        """Raises what it failed with, as long as it is left alone."""
+        until, error = self._until.get(model, (0.0, None))
+        if error is not None and time.monotonic() < until:
+            raise error
+
+    def note(self, model: str, error: EmbedderError) -> None:
+        with self._lock:
+            self._until[model] = (time.monotonic() + AWAY_S, error)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._until.clear()
+
+
+absences = Absences()
+
+
+def may_degrade(run: QueryRun) -> bool:
+    return settings.RAGD_DEGRADE and run.environment != QueryRun.Environment.EVALUATION
+
+
+def note_degraded(run: QueryRun, step: Step, reason: object) -> None:
+    """Each step once."""
+    if all(each["step"] != step for each in run.degraded):
+        log.warning("run %s goes on without its %s: %s", run.pk, step, reason)
+        run.degraded.append({"step": step, "reason": normalize(str(reason))[:REASON_CHARS]})
+
+
+def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
+    """`retrieve`, which does without an embedder or a reranker that does not answer, and notes it on the run.
+
+    Without its embedder a hybrid search is one by keywords. A vector search fails, and so does every search where the
+    embedder or reranker answers that asking again would not help.
+    """
+
+    def call(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+        model = store.collection.embed_model
+        embeds = plan.mode == "hybrid"
+        try:
+            if embeds:
+                absences.check(model)
+            return retrieve(query, plan, store)
+        except (EmbedderError, RerankerError) as error:
+            fallback = _without(error, plan)
+            if fallback is None or not error.retryable or not may_degrade(run):
+                raise
+            if isinstance(error, EmbedderError):
+                absences.note(model, error)
+            note_degraded(run, "embedder" if isinstance(error, EmbedderError) else "reranker", error)
+            return call(query, fallback, store)
+
+    return call
+
+
+def _without(error: RagdError, plan: RetrievePlan) -> RetrievePlan | None:
+    """The plan without what failed; None where nothing else would answer."""
+    if isinstance(error, EmbedderError):
+        return replace(plan, mode="lexical") if plan.mode == "hybrid" else None
+    return replace(plan, rerank=None) if plan.rerank is not None else None

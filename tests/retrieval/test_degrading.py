@@ -1,0 +1,115 @@
+"""Queries that go on without a part: what answers then, where it is said, and where nothing is done without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.models import Collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
+from evaluation_app.alerts.rules import KINDS, Reading
+from evaluation_app.models import AlertRule
+from ragd import telemetry
+from ragd.errors import EmbedderError, RerankerError
+from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
+from retrieval_app.runs import degrading, query_pipeline
+from tests.fakes.faults import cut_short, failing
+from tests.fakes.openai_server import OpenAIServer, openai_server
+from tests.telemetry.conftest import Recorder, provider, recorder
+from tests.web.pages import has
+
+__all__ = ["openai_server", "provider", "recorder"]
+pytestmark = pytest.mark.django_db
+QUESTION = "How long does the seal of the pump last?"
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(degrading, "AWAY_S", 15.0)
+    yield
+    degrading.absences.clear()
+
+
+@pytest.fixture
+def house(openai_server: OpenAIServer, settings: Any) -> Collection:
+    settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = openai_server.base_url, openai_server.api_key
+    collection = create_collection(name="house", embed_model="text-embedding-3-small", embed_dims=32)
+    ingest_text(collection, "seals.md", "# Seals\n\nThe seal of the pump lasts one year. Order it from the store.")
+    ingest_text(collection, "valves.md", "# Valves\n\nClose valve B before the pump is cleaned.")
+    return collection
+
+
+def steps(run: QueryRun) -> list[str]:
+    return [each["step"] for each in QueryRun.objects.get(pk=run.pk).degraded]
+
+
+def ask(collection: Collection, plan: RetrievePlan | None = None, **values: Any) -> QueryRun:
+    return query_pipeline.ask(collection, QUESTION, plan or RetrievePlan(), door="api", **values)
+
+
+def test_without_its_embedder_a_hybrid_search_is_one_by_keywords(
+    house: Collection, openai_server: OpenAIServer, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert steps(ask(house)) == []
+    openai_server.script(*[failing(503)] * 9)
+    run = ask(house)
+    assert (steps(run), run.status) == (["embedder"], "ok") and set(run.lists) == {"lexical"}
+    assert run.citations[0]["doc_id"] == "seals.md" and "503" in run.degraded[0]["reason"]
+    roots = [span for span in recorder.spans if span.name.startswith("rag.pipeline")]
+    assert [(span.attributes or {}).get("ragd.degraded") for span in roots] == [None, ("embedder",)]
+    openai_server._scripts.clear()
+    asked = len(openai_server.requests)
+    assert steps(ask(house)) == ["embedder"] and len(openai_server.requests) == asked, "not asked again at once"
+    monkeypatch.setattr(degrading.time, "monotonic", lambda now=degrading.time.monotonic: now() + 16)
+    assert steps(ask(house)) == [] and len(openai_server.requests) > asked
+
+
+def test_what_is_not_done_without(house: Collection, openai_server: OpenAIServer, settings: Any) -> None:
+    openai_server.script(*[failing(503)] * 40)
+    with pytest.raises(EmbedderError):
+        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), door="api")
+    with telemetry.environment(telemetry.EVALUATION), pytest.raises(EmbedderError):
+        ask(house)
+    settings.RAGD_DEGRADE = False
+    with pytest.raises(EmbedderError):
+        ask(house)
+    settings.RAGD_DEGRADE = True
+    openai_server._scripts.clear()
+    openai_server.script(*[failing(401)] * 9)
+    with pytest.raises(EmbedderError):
+        ask(house)
+    assert not QueryRun.objects.exclude(degraded=[]).exists()
+
+
+def test_without_its_reranker_the_search_keeps_its_order(house: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*values: Any) -> Any:
+        raise RerankerError("the reranker stands still")
+
+    before = [item["doc_id"] for item in ask(house).results]
+    monkeypatch.setattr("ragd.search.retrieval.rerank", fail)
+    run = ask(house, RetrievePlan(rerank="builtin"))
+    assert (steps(run), [item["doc_id"] for item in run.results]) == (["reranker"], before)
+    assert run.plan["rerank"] == "builtin", "what was asked for is kept"
+
+
+def test_pages_answer_by_quotations_without_the_model_and_every_place_says_so(
+    house: Collection, openai_server: OpenAIServer, settings: Any, admin_client: Client
+) -> None:
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, openai_server.api_key
+    openai_server.chat_reply = lambda messages: "One year [1]."
+    openai_server.script(cut_short(2), model="gpt-4o-mini")
+    page = admin_client.post("/chat/", {"query": QUESTION, "collection": "house"}, follow=True)
+    run = QueryRun.objects.get()
+    assert (steps(run), run.answerer, run.status) == (["model"], "extractive", "ok")
+    shown = admin_client.get(f"/runs/{run.pk}/")
+    assert has(shown, "[data-degraded=model]") and page.status_code == 200
+    plain = ask(house, llm_model="extractive")
+    assert admin_client.get("/runs/").context["page"].paginator.count == 2
+    assert [row.pk for row in admin_client.get("/runs/?degraded=yes").context["page"]] == [run.pk] != [plain.pk]
+    rule = AlertRule.objects.get(kind="degraded")
+    assert KINDS["degraded"].read(rule) == [Reading(0.5)]
