@@ -15,14 +15,17 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.domain.formats import MEGABYTE
+from collections_app.services.collections.collections import get_collection
 from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
+from evaluation_app.commands.progress import Bar
 from evaluation_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd_site import embedded
+from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
 from ragd_site.backup.drill import run_drill
 from ragd_site.backup.errors import BackupError
 from ragd_site.backup.places import open_repository
-from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.repository import COLLECTIONS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import LATEST, restore_server
@@ -30,6 +33,7 @@ from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 
 KEY_BYTES = 32
+SERVER, COLLECTION = "server", "collection"
 KEPT_BY_THE_OPERATOR = (
     "RAGD_SECRET_KEY comes from the environment and is not in the backup: keep it yourself, the stored keys of models "
     "cannot be read without it"
@@ -42,7 +46,7 @@ def add_place_arguments(parser: ArgumentParser) -> None:
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", default="server", choices=tuple(ACTIONS))
+    parser.add_argument("action", nargs="?", default=SERVER, choices=sorted({*ACTIONS} - {COLLECTION}))
     parser.add_argument("name", nargs="?", default=None, help="key: the file to make; verify: a backup")
     parser.add_argument("--keep", type=int, default=None, help="backups that stay, else RAGD_BACKUP_KEEP; 0: all")
     parser.add_argument(
@@ -51,12 +55,20 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--end", action="store_true", help="wal: end the archive, so that the server keeps no log for it"
     )
+    parser.add_argument("--collection", default=None, metavar="NAME", help="keep this collection instead, as an export")
     add_place_arguments(parser)
 
 
 def run_backup(options: Options) -> Answer:
+    action = options["action"]
+    if options["collection"]:
+        if action != SERVER:
+            raise UsageError(f"--collection makes a backup of one collection, and does not go with {action}")
+        action = COLLECTION
+    if (options["keep"] or 0) < 0:
+        raise UsageError(f"--keep must be 0 or more, not {options['keep']}")
     try:
-        return {"action": options["action"]} | ACTIONS[options["action"]][0](options)
+        return {"action": action} | ACTIONS[action][0](options)
     except EmbeddedError as error:
         raise BackupError(str(error)) from error
 
@@ -77,8 +89,7 @@ def _back_up(options: Options) -> Answer:
     repository = open_repository(options, create=True)
     began = time.monotonic()
     backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=settings.RAGD_KEEPS_SECRET_KEY)
-    keep = settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"]
-    removed = keep_newest(repository, keep)
+    removed = keep_newest(repository, _number_to_keep(options))
     answer = describe(backup) | {
         "seconds": round(time.monotonic() - began, 1),
         "place": repository.store.place,
@@ -86,6 +97,44 @@ def _back_up(options: Options) -> Answer:
     }
     record_backup(answer)
     return answer
+
+
+def _number_to_keep(options: Options) -> int:
+    return int(settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"])
+
+
+def _back_up_collection(options: Options) -> Answer:
+    collection = get_collection(options["collection"])
+    repository = open_repository(options, create=True)
+    with Bar(collection.name, "rows", quiet=options["as_json"]) as bar:
+        backup = back_up_collection(
+            repository, collection, on_progress=lambda stage, done, total: bar.show(done, total, stage)
+        )
+    removed = keep_newest_of(repository, collection.name, _number_to_keep(options))
+    return describe_collection(backup) | {
+        "place": repository.store.place,
+        "removed": [old.id for old in removed],
+    }
+
+
+def _show_back_up_collection(answer: Answer) -> str:
+    text = (
+        f"backup {answer['backup']} of {answer['collection']}: {answer['documents']:,} documents, "
+        f"{answer['chunks']:,} chunks, {answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}"
+    )
+    return text + (f"\nremoved: {', '.join(answer['removed'])}" if answer["removed"] else "")
+
+
+def describe_collection(backup: Backup) -> dict[str, Any]:
+    """A backup of a collection in plain data."""
+    return {
+        "backup": backup.id,
+        "collection": backup.manifest["collection"],
+        "moment": backup.moment.isoformat(),
+        "documents": backup.manifest["counts"]["documents"],
+        "chunks": backup.manifest["counts"]["chunks"],
+        "bytes": backup.stored_bytes,
+    }
 
 
 def _show_back_up(answer: Answer) -> str:
@@ -154,7 +203,8 @@ def _show_ship(answer: Answer) -> str:
 def _list(options: Options) -> Answer:
     repository = open_repository(options)
     backups = [describe(backup) | {"until": _until(repository, backup)} for backup in repository.backups()]
-    return {"place": repository.store.place, "backups": backups}
+    collections = [describe_collection(backup) for backup in repository.backups(COLLECTIONS)]
+    return {"place": repository.store.place, "backups": backups, "collections": collections}
 
 
 def _until(repository: Repository, backup: Backup) -> str:
@@ -168,12 +218,18 @@ def _show_list(answer: Answer) -> str:
         f"to {each['until']}"
         for each in answer["backups"]
     ]
+    lines += [
+        f"{each['backup']}  {each['bytes'] / MEGABYTE:,.1f} MB, collection {each['collection']} as of {each['moment']}"
+        for each in answer["collections"]
+    ]
     return "\n".join(lines) or f"no complete backup in {answer['place']}"
 
 
 def _verify(options: Options) -> Answer:
     repository = open_repository(options)
-    backups = [repository.find(options["name"])] if options["name"] else repository.backups()
+    backups = repository.backups() + repository.backups(COLLECTIONS)
+    if options["name"]:
+        backups = [each for each in backups if each.id == options["name"]] or [repository.find(options["name"])]
     return {"backups": [{"backup": backup.id, "bytes": repository.verify(backup)} for backup in backups]}
 
 
@@ -210,7 +266,8 @@ def _show_key(answer: Answer) -> str:
 
 
 ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] = {
-    "server": (_back_up, _show_back_up),
+    SERVER: (_back_up, _show_back_up),
+    COLLECTION: (_back_up_collection, _show_back_up_collection),
     "wal": (_ship, _show_ship),
     "list": (_list, _show_list),
     "verify": (_verify, _show_verify),
@@ -223,7 +280,8 @@ ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] 
 
 
 def add_restore_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, help="new or empty: the RAGD_VAR of the restored server")
+    parser.add_argument("folder", type=Path, help="new or empty: the RAGD_VAR of the restored server; or a new file")
+    parser.add_argument("--collection", default=None, metavar="NAME", help="write its export into the file instead")
     parser.add_argument("--backup", default=None, metavar="ID", help="instead of the newest")
     parser.add_argument("--to", default=None, metavar="TIME", help="a moment, or latest; else that of the backup")
     parser.add_argument("--no-check", action="store_true", help="compare and check nothing")
@@ -232,6 +290,8 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 
 def run_restore(options: Options) -> Answer:
     repository = open_repository(options)
+    if options["collection"]:
+        return _restore_collection(options, repository)
     until = parse_time(options["to"]) if options["to"] not in (None, LATEST) else options["to"]
     try:
         restored = restore_server(
@@ -245,6 +305,16 @@ def run_restore(options: Options) -> Answer:
     except EmbeddedError as error:
         raise BackupError(str(error)) from error
     return restored.as_dict()
+
+
+def _restore_collection(options: Options, repository: Repository) -> Answer:
+    if options["to"] is not None:
+        raise UsageError("--to brings back a whole server; of a collection --backup names one of its backups")
+    file = options["folder"].expanduser().absolute()
+    if not file.parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent}; make it first")
+    backup = restore_export(repository, file, options["collection"], options["backup"])
+    return describe_collection(backup) | {"file": str(file)}
 
 
 def parse_time(text: str) -> datetime:
@@ -261,6 +331,11 @@ def parse_time(text: str) -> datetime:
 
 
 def show_restored(answer: Answer) -> str:
+    if "file" in answer:
+        return (
+            f"{answer['file']}: {answer['collection']} as of {answer['moment']}, {answer['documents']:,} documents. "
+            f"`manage.py ragd import {answer['file']}` makes a collection of it"
+        )
     lines = [_show_restored(answer)]
     if answer["passed"]:
         lines.append(

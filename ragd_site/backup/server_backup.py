@@ -72,6 +72,7 @@ def _write(
         raise BackupError(
             f"expected write-ahead log in segments of 16 MB, and the server has {about and about[1]} bytes"
         )
+    admin.execute("CHECKPOINT")  # the log that belongs to the copy begins at the last one
     slot = f"ragd_backup_{draft.id[-6:]}"
     admin.execute(RESERVE_WAL, [slot])  # temporary: it ends with this connection, whatever happens
     first = fetch_value(admin, FIRST_SEGMENT, slot)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
+from collections_app.services.collections.collections import create_collection, get_collection
+from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.stores import FolderStore
+from tests.fakes.openai_server import OpenAIServer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
@@ -105,6 +109,53 @@ def test_a_moment_has_its_offset(settings: Any, tmp_path: Path, wrong: str) -> N
     Repository.open(FolderStore(tmp_path / "place"), settings.RAGD_BACKUP_KEY, create=True)
     assert "--to" in refused("restore", tmp_path / "new", "--at", tmp_path / "place", "--to", wrong)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_collection_is_kept_encrypted_and_imported_again(
+    committed: None, embeddings: OpenAIServer, settings: Any, tmp_path: Path
+) -> None:
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    notes = create_collection(name="notes")
+    for number, text in enumerate(("Whales eat krill.", "Redwoods are tall.")):
+        ingest_text(notes, f"{number}.md", text)
+    assert "--collection" in refused("backup", "drill", "--collection", notes.name)
+    assert "--keep" in refused("backup", "--collection", notes.name, "--keep", -1)
+    made = [told("backup", "--collection", notes.name, "--keep", 2) for _ in range(3)]
+    assert (made[0]["documents"], made[0]["chunks"], made[0]["removed"]) == (2, 2, [])
+    assert made[2]["removed"] == [made[0]["backup"]]
+    listed = told("backup", "list")
+    assert listed["backups"] == []
+    assert {each["backup"] for each in listed["collections"]} == {made[1]["backup"], made[2]["backup"]}
+    assert len(told("backup", "verify")["backups"]) == 2
+    assert not any(b"krill" in path.read_bytes() for path in (tmp_path / "place").rglob("*") if path.is_file())
+
+    file = tmp_path / "back.ragd.zip"
+    assert "gone" in refused("restore", tmp_path / "gone" / "x", "--collection", notes.name)
+    assert "--to" in refused("restore", file, "--collection", notes.name, "--to", "latest")
+    assert told("restore", file, "--collection", notes.name)["backup"] == made[2]["backup"]
+    content = file.read_bytes()
+    for arguments in ((file, "--collection", notes.name), (tmp_path / "x", "--collection", "others")):
+        with pytest.raises(CommandError) as caught:
+            call_command("ragd", "restore", *map(str, arguments))
+        assert caught.value.returncode == 1
+    assert file.read_bytes() == content
+    call_command("ragd", "import", str(file), "--name", "again", "--json", stdout=StringIO())
+    again = get_collection("again")
+    assert [row.text for row in again.documents.order_by("doc_id")] == ["Whales eat krill.", "Redwoods are tall."]
+
+    stored = tmp_path / "place" / "collections" / made[1]["backup"] / "export"
+    damaged = bytearray(stored.read_bytes())
+    damaged[-30] ^= 1
+    stored.write_bytes(damaged)
+    with pytest.raises(CommandError):
+        call_command("ragd", "restore", str(tmp_path / "y"), "--collection", notes.name, "--backup", made[1]["backup"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back.ragd.zip", "place"]
+
+
+def told(*arguments: object) -> Any:
+    printed = StringIO()
+    call_command("ragd", *map(str, arguments), "--json", stdout=printed)
+    return json.loads(printed.getvalue())
 
 
 def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
