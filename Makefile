@@ -32,12 +32,13 @@ check: $(DEV)  ## Lint, types, and the tests nearest to what changed against mai
 nearest: $(DEV)
 	@files=$$($(PY) -m tools.nearest_tests); [ -z "$$files" ] || $(PY) -m pytest -q -n 2 --dist loadfile $$files
 
-lint: $(DEV)  ## ruff, mypy --strict, template linter, missing migrations
+lint: $(DEV)  ## ruff, mypy --strict, template linter, missing and unsafe migrations
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(NO_DATABASE) $(PY) -m mypy
 	$(PY) -m djlint templates --lint --quiet
 	$(NO_DATABASE) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	$(NO_DATABASE) DJANGO_SETTINGS_MODULE=ragd_site.settings $(PY) -W ignore -m tools.safe_migrations
 
 security: $(DEV)  ## bandit, and known holes of the packages where their list can be had
 	@$(PY) -m tools.security

@@ -18,6 +18,7 @@ class Migration(migrations.Migration):
             models.CharField(
                 choices=[("production", "Production"), ("evaluation", "Evaluation"), ("playground", "Playground")],
                 default="production",
+                db_default="production",  # for the code of before, which runs on during the upgrade
                 max_length=10,
             ),
         ),

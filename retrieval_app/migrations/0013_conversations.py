@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='queryrun',
             name='conversation_id',
-            field=models.TextField(blank=True, default=''),
+            field=models.TextField(blank=True, default='', db_default=''),
         ),
         migrations.RunSQL(FILL, migrations.RunSQL.noop),
         migrations.AddIndex(

@@ -13,10 +13,4 @@ class Migration(migrations.Migration):
             "degraded",
             models.JSONField(blank=True, default=list, db_default=Value([], models.JSONField())),
         ),
-        migrations.AddIndex(
-            "queryrun",
-            models.Index(
-                fields=["-created_at", "-id"], condition=~models.Q(degraded=[]), name="queryrun_degraded_newest"
-            ),
-        ),
     ]

@@ -216,7 +216,7 @@ class QueryRun(models.Model):
     exact_used = models.BooleanField(null=True, blank=True)
     compression = models.JSONField(null=True, blank=True)
     store_state = models.JSONField(default=dict, blank=True)
-    elsewhere = models.JSONField(default=dict, blank=True)
+    elsewhere = models.JSONField(default=dict, blank=True, db_default=models.Value({}, models.JSONField()))
     replay_of = models.UUIDField(null=True, blank=True)
 
     answer = models.TextField(null=True, blank=True)  # null: no answer was asked for
@@ -246,9 +246,11 @@ class QueryRun(models.Model):
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=60, blank=True)
     door = models.CharField(max_length=10, choices=Door)
-    environment = models.CharField(max_length=10, choices=Environment, default=Environment.PRODUCTION)
+    environment = models.CharField(
+        max_length=10, choices=Environment, default=Environment.PRODUCTION, db_default=Environment.PRODUCTION.value
+    )
     trace_id = models.CharField(max_length=32, blank=True)
-    conversation_id = models.TextField(blank=True, default="")
+    conversation_id = models.TextField(blank=True, default="", db_default="")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
