@@ -235,6 +235,16 @@ def start(cluster: Cluster, var: Path, *, fsync: bool) -> Cluster:
         time.sleep(0.5)
 
 
+def start_new(cluster: Cluster) -> None:
+    """Make and start an empty cluster in a folder of the account that runs it. Raises EmbeddedError."""
+    initialize(cluster)
+    write_tuning(cluster.data, fsync=True)
+    complaint = launch(cluster)
+    if complaint is not None:
+        raise EmbeddedError(f"The embedded PostgreSQL in {cluster.data} did not start. It says:\n{complaint}")
+    make_database(cluster)
+
+
 def recover(cluster: Cluster, values: Mapping[str, str]) -> None:
     """Start a restored cluster and replay its write-ahead log as far as these settings say; it answers afterwards.
 

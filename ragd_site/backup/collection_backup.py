@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +10,8 @@ from collections_app.services.collections.operations import OnProgress
 from collections_app.services.transfer.export import open_export
 from collections_app.services.transfer.export_reader import Archive
 from ragd_site.backup.errors import BackupError
-from ragd_site.backup.repository import COLLECTIONS, Backup, Draft, Repository
-from ragd_site.backup.stores import sync_folder
+from ragd_site.backup.repository import COLLECTIONS, Backup, Repository, drafted
+from ragd_site.backup.streams import new_file, write_pieces
 
 EXPORT = "export"
 
@@ -23,16 +20,14 @@ def back_up_collection(
     repository: Repository, collection: Collection, *, on_progress: OnProgress | None = None
 ) -> Backup:
     """One moment of a collection, as `open_export` gives it. Raises what that raises, and leaves no part then."""
-    draft, moment = Draft(repository, COLLECTIONS), datetime.now(UTC)
-    export = open_export(collection, on_progress=on_progress)
-    try:
-        draft.put(EXPORT, export)
-    except BaseException:
-        export.close()
-        with suppress(BackupError):
-            draft.discard()
-        raise
-    return draft.finish(moment, {"kind": "collection", "collection": collection.name, "counts": export.counts})
+    with drafted(repository, COLLECTIONS) as draft:
+        moment = datetime.now(UTC)
+        export = open_export(collection, on_progress=on_progress)
+        try:
+            draft.put(EXPORT, export)
+        finally:
+            export.close()
+        return draft.finish(moment, {"kind": "collection", "collection": collection.name, "counts": export.counts})
 
 
 def backups_of(repository: Repository, collection: str) -> list[Backup]:
@@ -46,10 +41,6 @@ def restore_export(repository: Repository, file: Path, collection: str, backup_i
     Every byte is proven, and every member is compared with the hash in the export's own manifest, before the file
     appears. Raises BackupError for a file that is there, and for a collection without a backup.
     """
-    if file.exists():
-        raise BackupError(
-            f"{file} is there already, and nothing is written over; name another file", type="file_exists"
-        )
     known = backups_of(repository, collection)
     chosen = [backup for backup in known if backup_id in (None, backup.id)]
     if not chosen:
@@ -59,21 +50,10 @@ def restore_export(repository: Repository, file: Path, collection: str, backup_i
             type="backup_missing",
             status=404,
         )
-    descriptor, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            for piece in repository.get(chosen[0].folder + EXPORT):
-                opened.write(piece)
-            opened.flush()
-            os.fsync(opened.fileno())
+    with new_file(file) as draft:
+        write_pieces(draft, repository.get(chosen[0].folder + EXPORT))
         with Archive(draft) as archive:
             archive.check()
-        os.link(draft, file)  # never in place of a file that has come meanwhile
-    except FileExistsError:
-        raise BackupError(f"{file} has come meanwhile, and nothing is written over", type="file_exists") from None
-    finally:
-        Path(draft).unlink(missing_ok=True)
-    sync_folder(file.parent)
     return chosen[0]
 
 

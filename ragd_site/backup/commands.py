@@ -22,6 +22,7 @@ from evaluation_app.commands.subcommand import Answer, Options, Subcommand, Usag
 from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
+from ragd_site.backup.database_backup import back_up_database, restore_dump
 from ragd_site.backup.drill import run_drill
 from ragd_site.backup.errors import BackupError
 from ragd_site.backup.places import open_repository
@@ -85,10 +86,13 @@ def has_passed(answer: Answer) -> bool:
 
 
 def _back_up(options: Options) -> Answer:
-    _check_is_embedded()
     repository = open_repository(options, create=True)
     began = time.monotonic()
-    backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=settings.RAGD_KEEPS_SECRET_KEY)
+    keeps = settings.RAGD_KEEPS_SECRET_KEY
+    if _is_embedded():
+        backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=keeps)
+    else:
+        backup = back_up_database(settings.DATABASE_URL, settings.RAGD_VAR, repository, keeps_secret_key=keeps)
     removed = keep_newest(repository, _number_to_keep(options))
     answer = describe(backup) | {
         "seconds": round(time.monotonic() - began, 1),
@@ -159,23 +163,24 @@ def describe(backup: Backup) -> dict[str, Any]:
         "rows": sum(table["rows"] for table in tables),
         "bytes": backup.stored_bytes,
         "ragd": backup.manifest["ragd"],
+        "kind": backup.manifest["kind"],
         "server_version": backup.manifest["server_version"],
         "keeps_secret_key": backup.manifest["keeps_secret_key"],
         "files": backup.manifest["files"],
     }
 
 
-def _check_is_embedded() -> None:
+def _is_embedded() -> bool:
     cluster = embedded.read_cluster(settings.RAGD_VAR)
-    if cluster is None or cluster.url != settings.DATABASE_URL:
-        raise UsageError(
-            "DATABASE_URL names a PostgreSQL of your own, which is backed up with its own tools (pg_basebackup, or the "
-            "provider's snapshots); `manage.py ragd export` keeps single collections"
-        )
+    return cluster is not None and cluster.url == settings.DATABASE_URL
 
 
 def _ship(options: Options) -> Answer:
-    _check_is_embedded()
+    if not _is_embedded():
+        raise UsageError(
+            "DATABASE_URL names a PostgreSQL of your own: its write-ahead log is archived with its own tools, and "
+            "`manage.py ragd backup` keeps a dump of it"
+        )
     repository = open_repository(options, create=True)
     if options["end"]:
         has_ended = end_archive(settings.RAGD_VAR, repository)
@@ -282,6 +287,7 @@ ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] 
 def add_restore_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="new or empty: the RAGD_VAR of the restored server; or a new file")
     parser.add_argument("--collection", default=None, metavar="NAME", help="write its export into the file instead")
+    parser.add_argument("--dump", action="store_true", help="write the dump of a PostgreSQL of your own into the file")
     parser.add_argument("--backup", default=None, metavar="ID", help="instead of the newest")
     parser.add_argument("--to", default=None, metavar="TIME", help="a moment, or latest; else that of the backup")
     parser.add_argument("--no-check", action="store_true", help="compare and check nothing")
@@ -290,8 +296,8 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 
 def run_restore(options: Options) -> Answer:
     repository = open_repository(options)
-    if options["collection"]:
-        return _restore_collection(options, repository)
+    if options["collection"] or options["dump"]:
+        return _restore_file(options, repository)
     until = parse_time(options["to"]) if options["to"] not in (None, LATEST) else options["to"]
     try:
         restored = restore_server(
@@ -307,12 +313,14 @@ def run_restore(options: Options) -> Answer:
     return restored.as_dict()
 
 
-def _restore_collection(options: Options, repository: Repository) -> Answer:
-    if options["to"] is not None:
-        raise UsageError("--to brings back a whole server; of a collection --backup names one of its backups")
+def _restore_file(options: Options, repository: Repository) -> Answer:
+    if options["to"] is not None or (options["collection"] and options["dump"]):
+        raise UsageError("--collection, --dump and --to do not go together; --backup names one of the backups")
     file = options["folder"].expanduser().absolute()
     if not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent}; make it first")
+    if options["dump"]:
+        return describe(restore_dump(repository, file, options["backup"])) | {"file": str(file)}
     backup = restore_export(repository, file, options["collection"], options["backup"])
     return describe_collection(backup) | {"file": str(file)}
 
@@ -331,6 +339,11 @@ def parse_time(text: str) -> datetime:
 
 
 def show_restored(answer: Answer) -> str:
+    if "file" in answer and "collection" not in answer:
+        return (
+            f"{answer['file']}: a dump as of {answer['moment']}, {answer['rows']:,} rows; "
+            f"`pg_restore --no-owner --no-privileges --exit-on-error --dbname=URL {answer['file']}` loads it"
+        )
     if "file" in answer:
         return (
             f"{answer['file']}: {answer['collection']} as of {answer['moment']}, {answer['documents']:,} documents. "

@@ -14,9 +14,12 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+import psycopg
 
 from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.sealing import SALT_BYTES, Key
@@ -202,3 +205,17 @@ class Draft:
     def discard(self) -> None:
         """What was written of it."""
         self.repository.remove(self.folder)
+
+
+@contextmanager
+def drafted(repository: Repository, kind: str) -> Iterator[Draft]:
+    """A draft that goes when what writes it fails. Raises BackupError for what PostgreSQL refuses."""
+    draft = Draft(repository, kind)
+    try:
+        yield draft
+    except BaseException as error:
+        with suppress(BackupError):  # what is left has no manifest, and goes with the retention
+            draft.discard()
+        if isinstance(error, psycopg.Error):
+            raise BackupError(f"PostgreSQL refused a step of the backup: {str(error).strip()}") from error
+        raise

@@ -5,10 +5,6 @@ What the tables hold at that moment is counted and hashed into the manifest, so 
 
 from __future__ import annotations
 
-import contextlib
-import io
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +14,16 @@ import psycopg
 from ragd.version import product_version
 from ragd_site import embedded
 from ragd_site.backup.errors import BackupError
-from ragd_site.backup.repository import SERVERS, Backup, Draft, Repository
+from ragd_site.backup.kept_files import FILES, pack_files
+from ragd_site.backup.programs import read_program
+from ragd_site.backup.repository import SERVERS, Backup, Draft, Repository, drafted
 from ragd_site.backup.table_facts import moment_with_facts, read_facts
 from ragd_site.backup.wal_archive import find_archive
 from ragd_site.backup.wal_segments import SEGMENT_BYTES, fetch_value, read_segment, segments
-from ragd_site.runtime.programs import ENVIRONMENT, find_binaries, identity_of, server_account
+from ragd_site.runtime.programs import find_binaries, identity_of, server_account
 
-BASE, FILES, WAL = "base", "files", "wal/"
-READ_BYTES = 1 << 20
-# what RAGD_VAR holds beside the database and cannot be made again
-KEPT_FILES = ("postgres.json", "secret_key", "secret_key_earlier", "receipt_key", "admin_password", "erasures.jsonl")
+SERVER = "server"  # the kind
+BASE, WAL = "base", "wal/"
 
 RESERVE_WAL = "SELECT pg_create_physical_replication_slot(%s, true, true)"
 FIRST_SEGMENT = "SELECT pg_walfile_name(restart_lsn) FROM pg_replication_slots WHERE slot_name = %s"
@@ -47,16 +43,12 @@ def back_up_server(var: Path, repository: Repository, *, keeps_secret_key: bool 
     cluster = embedded.read_cluster(var)
     if cluster is None or not embedded.answers(cluster):
         raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
-    draft = Draft(repository, SERVERS)
-    try:
-        with embedded.connect(cluster) as admin, psycopg.connect(cluster.url, autocommit=True) as reader:
-            return _write(draft, var, cluster, admin, reader, keeps_secret_key)
-    except BaseException as error:
-        with contextlib.suppress(BackupError):  # what is left has no manifest, and goes with the next retention
-            draft.discard()
-        if isinstance(error, psycopg.Error):
-            raise BackupError(f"PostgreSQL refused a step of the backup: {str(error).strip()}") from error
-        raise
+    with (
+        drafted(repository, SERVERS) as draft,
+        embedded.connect(cluster) as admin,
+        psycopg.connect(cluster.url, autocommit=True) as reader,
+    ):
+        return _write(draft, var, cluster, admin, reader, keeps_secret_key)
 
 
 def _write(
@@ -78,8 +70,8 @@ def _write(
     first = fetch_value(admin, FIRST_SEGMENT, slot)
     archive = find_archive(admin, draft.repository)
     draft.put(BASE, _read_base(cluster))
-    kept = [name for name in KEPT_FILES if (var / name).exists()]
-    draft.put(FILES, [_pack(var, kept)])
+    kept, content = pack_files(var)
+    draft.put(FILES, [content])
     with moment_with_facts(reader, admin, f"ragd-{draft.id}") as (moment, point):
         last = fetch_value(admin, LAST_SEGMENT)
         for segment in segments(first, last):
@@ -88,7 +80,7 @@ def _write(
     return draft.finish(
         moment,
         {
-            "kind": "server",
+            "kind": SERVER,
             "ragd": product_version(),
             "server_version": about[0],
             "system_identifier": about[2],
@@ -105,35 +97,9 @@ def _write(
 
 
 def _read_base(cluster: embedded.Cluster) -> Iterator[bytes]:
-    """pg_basebackup's tar, as it comes. Raises BackupError with what it says when it fails."""
     account = server_account(cluster.data.parent)
     program = find_binaries(cluster.data.parent, account) / "pg_basebackup"
     login = ["-h", embedded.HOST, "-p", str(cluster.port), "-U", embedded.USER, "--no-password"]
     command = [str(program), *login, "--pgdata=-", "--format=tar", "--wal-method=none", "--checkpoint=fast"]
-    with subprocess.Popen(
-        [*command, "--no-slot", "--no-manifest", "--no-estimate-size"],
-        env=ENVIRONMENT | {"PGPASSWORD": cluster.password},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        **identity_of(account),
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        try:
-            while piece := process.stdout.read(READ_BYTES):
-                yield piece
-            said = process.stderr.read().decode(errors="replace").strip()
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
-        raise BackupError(f"pg_basebackup ended with status {process.returncode}: {said or 'it said nothing'}")
-
-
-def _pack(var: Path, names: list[str]) -> bytes:
-    with io.BytesIO() as buffer:
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            for name in names:
-                archive.add(var / name, arcname=name)
-        return buffer.getvalue()
+    options = ["--no-slot", "--no-manifest", "--no-estimate-size"]
+    return read_program([*command, *options], {"PGPASSWORD": cluster.password}, identity_of(account))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -19,9 +18,11 @@ from typing import Any, BinaryIO, cast
 import psycopg
 
 from ragd_site import embedded
+from ragd_site.backup.database_backup import DATABASE, DUMP, load_dump
 from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.kept_files import FILES, unpack_files
 from ragd_site.backup.repository import Backup, Repository
-from ragd_site.backup.server_backup import BASE, FILES, KEPT_FILES, WAL
+from ragd_site.backup.server_backup import BASE, WAL
 from ragd_site.backup.streams import PieceReader
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.backup.wal_archive import PARTIAL, Reach, find_reach
@@ -31,7 +32,6 @@ from ragd_site.runtime.accounts import hand_over
 from ragd_site.runtime.programs import EmbeddedError, server_account
 
 LATEST = "latest"
-LOGIN_FILE = "postgres.json"
 # of PostgreSQL's data folder: its log of the time before
 LEFT_OUT = "log"
 MIGRATE = ("migrate", "--verbosity=0")  # the backup may come from an earlier ragd
@@ -157,24 +157,20 @@ def _restore(
         restored.took_s[step], clock = round(time.monotonic() - clock, 3), time.monotonic()
 
     say(f"reading the backup {backup.id}")
-    data = embedded.choose_home(folder) / "data"
-    extract(repository.get(f"{backup.folder}{BASE}"), data)
-    names = [f"{backup.folder}{name}" for name in backup.manifest["members"] if name.startswith(WAL)]
-    for name in (*names, *(reach.names if reach else ())):
-        write_segment(repository, name, data / "pg_wal")
-    login = _restore_files(repository, backup, folder)
-    hand_over([data], server_account(data.parent))
-    timed("read")
-    say("replaying the write-ahead log")
-    cluster = embedded.Cluster(data, embedded.free_port(), login["password"])
-    goal = {"restore_command": "/bin/false", "recovery_target_action": "promote"}
-    if reach is None:
-        goal |= {"recovery_target_name": backup.manifest["point"]}
-    elif isinstance(until, datetime):
-        goal |= {"recovery_target_time": until.astimezone(UTC).isoformat()}
+    home = embedded.choose_home(folder)
+    login = unpack_files(repository.get(f"{backup.folder}{FILES}"), folder)
+    cluster = embedded.Cluster(home / "data", embedded.free_port(), login.get("password") or secrets.token_urlsafe(24))
     try:
-        embedded.recover(cluster, goal)
-        timed("replay")
+        if backup.manifest["kind"] == DATABASE:
+            embedded.start_new(cluster)
+            load_dump(cluster, repository.get(f"{backup.folder}{DUMP}"))
+            timed("load")
+        else:
+            _extract(repository, backup, reach, cluster.data)
+            timed("read")
+            say("replaying the write-ahead log")
+            embedded.recover(cluster, _goal(backup, reach, until))
+            timed("replay")
         if check:
             say("comparing what the tables hold")
             _compare(cluster, restored, is_own_moment=reach is None)
@@ -189,6 +185,25 @@ def _restore(
         embedded.stop_cluster(cluster)
     if restored.has_passed:
         embedded.write_cluster(folder, cluster)
+
+
+def _extract(repository: Repository, backup: Backup, reach: Reach | None, data: Path) -> None:
+    """The data folder as it was copied, with the write-ahead log that follows."""
+    extract(repository.get(f"{backup.folder}{BASE}"), data)
+    names = [f"{backup.folder}{name}" for name in backup.manifest["members"] if name.startswith(WAL)]
+    for name in (*names, *(reach.names if reach else ())):
+        write_segment(repository, name, data / "pg_wal")
+    hand_over([data], server_account(data.parent))
+
+
+def _goal(backup: Backup, reach: Reach | None, until: datetime | str | None) -> dict[str, str]:
+    """PostgreSQL's settings that say how far the log is replayed."""
+    goal = {"restore_command": "/bin/false", "recovery_target_action": "promote"}
+    if reach is None:
+        goal["recovery_target_name"] = backup.manifest["point"]
+    elif isinstance(until, datetime):
+        goal["recovery_target_time"] = until.astimezone(UTC).isoformat()
+    return goal
 
 
 def extract(tar: Iterator[bytes], data: Path) -> None:
@@ -212,22 +227,6 @@ def write_segment(repository: Repository, name: str, folder: Path) -> None:
         for piece in repository.get(name):
             file.write(piece)
         file.truncate(SEGMENT_BYTES)
-
-
-def _restore_files(repository: Repository, backup: Backup, folder: Path) -> dict[str, Any]:
-    """The files of RAGD_VAR but the login file, whose values are returned."""
-    content = io.BytesIO(b"".join(repository.get(f"{backup.folder}{FILES}")))
-    login: dict[str, Any] = {}
-    with tarfile.open(fileobj=content) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.name in KEPT_FILES else None
-            if file is None:
-                continue
-            if member.name == LOGIN_FILE:
-                login = json.load(file)
-            else:
-                embedded.write_private(folder / member.name, file.read().decode())
-    return login
 
 
 def _compare(cluster: embedded.Cluster, restored: Restored, *, is_own_moment: bool) -> None:

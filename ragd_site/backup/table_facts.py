@@ -1,7 +1,8 @@
 """What a database holds: for every table its rows, and a hash over all of them in no order.
 
-The hash is the sum of the 64-bit hashes of the rows in their binary form, so it depends on every column of every row
-and not on where the rows lie. It finds what was lost or changed by mistake; against intent there is the key.
+The hash is the sum of 64 bits of SHA-256 of the rows, column by column in the form in which PostgreSQL sends values.
+So it depends on every column of every row, and not on where the rows lie or on which server. It finds what was lost or
+changed by mistake; against intent there is the key.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ QUIET_WITHIN_S = 600.0
 LOOK_EVERY_S = 0.02
 # unlogged tables are empty after any restore
 TABLES = """
-SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT n.nspname, c.relname,
+       coalesce(array_agg(a.attname ORDER BY a.attnum) FILTER (WHERE a.attname IS NOT NULL), '{}'),
+       coalesce(array_agg(nullif(t.typsend::oid, 0)::regproc::text ORDER BY a.attnum)
+                FILTER (WHERE a.attname IS NOT NULL), '{}')
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_type t ON t.oid = a.atttypid
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'
-ORDER BY n.nspname, c.relname
+GROUP BY n.nspname, c.relname ORDER BY n.nspname, c.relname
 """
-FACTS = "SELECT count(*), coalesce(sum(hashbyteaextended(record_send(t), 0)::numeric), 0)::text FROM ONLY {} t"
+FACTS = """
+SELECT count(*), coalesce(sum(('x' || left(encode(sha256({row}), 'hex'), 16))::bit(64)::bigint::numeric), 0)::text
+FROM ONLY {table}
+"""
+# of a column: a null is told from an empty value
+SENT = "coalesce('\\x01'::bytea || {send}({column}), '\\x00')"
+SHOWN = "coalesce('\\x01'::bytea || convert_to({column}::text, 'UTF8'), '\\x00')"
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 # every transaction that changed something holds a lock on its number until nobody can see it running any more
 WRITERS = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"
@@ -40,10 +54,15 @@ def read_facts(connection: psycopg.Connection[Any]) -> Facts:
     """Name of a table with its schema -> {"rows": number, "hash": decimal digits}, in one snapshot where the
     connection is in a transaction of REPEATABLE READ."""
     with connection.cursor(row_factory=tuple_row) as cursor:
-        tables = cursor.execute(TABLES).fetchall()
         facts: Facts = {}
-        for schema, table in tables:
-            rows, digest = cursor.execute(sql.SQL(FACTS).format(sql.Identifier(schema, table))).fetchone() or (0, "0")
+        for schema, table, columns, sends in cursor.execute(TABLES).fetchall():
+            parts = [
+                sql.SQL(SENT if send else SHOWN).format(column=sql.Identifier(column), send=sql.SQL(send or ""))
+                for column, send in zip(columns, sends, strict=True)
+            ]
+            row = sql.SQL(" || ").join(parts) if parts else sql.SQL("'\\x'::bytea")
+            statement = sql.SQL(FACTS).format(row=row, table=sql.Identifier(schema, table))
+            rows, digest = cursor.execute(statement).fetchone() or (0, "0")
             facts[f"{schema}.{table}"] = {"rows": rows, "hash": digest}
     return facts
 

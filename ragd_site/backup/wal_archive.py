@@ -163,8 +163,9 @@ def remove_before(repository: Repository, kept: list[Backup]) -> int:
     """
     first: dict[str, int] = {}
     for backup in kept:
-        archive, number = backup.manifest["archive"], segment_number(backup.manifest["first_segment"])
+        archive = backup.manifest["archive"]
         if archive:
+            number = segment_number(backup.manifest["first_segment"])
             first[archive] = min(number, first.get(archive, number))
     names = [(name, *name.split("/")[1:]) for name in repository.names(ARCHIVES)]
     over = {

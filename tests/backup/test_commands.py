@@ -96,10 +96,11 @@ def test_place_and_key_must_be_said(settings: Any, tmp_path: Path) -> None:
     assert "gone" in refused("backup", "list", "--at", tmp_path, "--key-file", tmp_path / "gone")
 
 
-def test_a_server_of_ones_own_is_refused(settings: Any, tmp_path: Path) -> None:
+def test_the_log_of_a_server_of_ones_own_is_not_archived(settings: Any, tmp_path: Path) -> None:
     settings.RAGD_BACKUP_KEY = "a secret that is long enough"
     settings.DATABASE_URL = "postgresql://somebody@db.example.org/ragd"
-    assert "DATABASE_URL" in refused("backup", "--at", tmp_path / "place")
+    assert "DATABASE_URL" in refused("backup", "wal", "--at", tmp_path / "place")
+    assert not (tmp_path / "place").exists()
 
 
 @pytest.mark.parametrize("wrong", ["noon", "2026-11-26T14:30:00", "14:30", ""])
