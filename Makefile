@@ -52,8 +52,8 @@ format: $(DEV)  ## Let ruff rewrite what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: $(DEV)  ## Print the figures, those with a target in a table at the end; BENCH="setup search" chooses
-	@$(PY) -m tests.benchmarks $(BENCH)
+bench: $(DEV)  ## Print the figures, those with a target in a table at the end; BENCH="setup search" chooses, ARGS go to it
+	@$(PY) -m tests.benchmarks $(BENCH) $(if $(ARGS),-- $(ARGS))
 
 conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
 	@$(PY) -m ragd.conformance $(ARGS)

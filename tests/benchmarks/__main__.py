@@ -1,6 +1,7 @@
 """All benchmarks, or the named ones, each in a process of its own; then every figure that has a target, in a table.
 
-Run: python -m tests.benchmarks [setup search ...]        (make bench BENCH="setup search")
+Run: python -m tests.benchmarks [setup search ...] [-- OPTIONS]
+(make bench BENCH="setup search"; of one that takes options: make bench BENCH=faults ARGS="--only worker --times 1")
 
 A figure with a target is a printed line that says "target". A benchmark that fails is named, and the rest still run;
 the exit status is 1 then. Targets that are missed are no failure: machines differ.
@@ -20,12 +21,12 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
 
 
-def run(name: str) -> tuple[list[str], int]:
+def run(name: str, options: list[str]) -> tuple[list[str], int]:
     """The lines with a target, and the exit status; everything that is printed passes through."""
     figures = []
     print(f"== {name}", flush=True)
     with subprocess.Popen(
-        [sys.executable, "-m", f"tests.benchmarks.bench_{name}"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", f"tests.benchmarks.bench_{name}", *options], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -36,10 +37,11 @@ def run(name: str) -> tuple[list[str], int]:
 
 
 def main() -> None:
-    chosen = sys.argv[1:] or names()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    chosen, options = sys.argv[1:end] or names(), sys.argv[end + 1 :]
     if unknown := sorted(set(chosen) - set(names())):
         sys.exit(f"there is no benchmark {unknown[0]!r}; there are {', '.join(names())}")
-    found = {name: run(name) for name in chosen}
+    found = {name: run(name, options) for name in chosen}
     width = max(map(len, chosen))
     print("\n== figures with a target")
     for name, (figures, status) in found.items():

@@ -73,25 +73,30 @@ class Server:
 
     def processes(self) -> dict[int, str]:
         """pid -> command line of the supervisor's descendants."""
-        parents: dict[int, int] = {}
-        lines: dict[int, str] = {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                stat = (entry / "stat").read_text()
-                lines[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-        found = {}
-        for pid in parents:
-            ancestor = pid
-            while ancestor in parents and ancestor != self.pid:
-                ancestor = parents[ancestor]
-            if ancestor == self.pid and pid != self.pid:
-                found[pid] = lines[pid]
-        return found
+        return descendants(self.pid)
+
+
+def descendants(ancestor: int, *, itself: bool = False) -> dict[int, str]:
+    """pid -> command line of what a process started, and what that started."""
+    parents: dict[int, int] = {}
+    lines: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+            lines[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {}
+    for pid in sorted(parents):
+        above = pid
+        while above in parents and above != ancestor:
+            above = parents[above]
+        if above == ancestor and (itself or pid != ancestor):
+            found[pid] = lines[pid]
+    return found
 
 
 def peak_memory_mb(pids: Iterable[int]) -> float:

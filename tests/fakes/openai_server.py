@@ -74,7 +74,7 @@ class OpenAIServer:
     pause is called in a stream after each event with how many were sent, and may wait.
     """
 
-    def __init__(self, dims: int = 384, api_key: str | None = "test-key") -> None:
+    def __init__(self, dims: int = 384, api_key: str | None = "test-key", host: str = "127.0.0.1") -> None:
         self.dims, self.api_key = dims, api_key
         self.models = ["text-embedding-3-small", "gpt-4o-mini"]
         self.chat_reply: Callable[[list[Message]], str] = lambda messages: f"You said: {messages[-1]['content']}"
@@ -84,7 +84,7 @@ class OpenAIServer:
         self.stopping = threading.Event()
         self._scripts: dict[str | None, deque[Fault]] = {}
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"fake": self}))
+        self._http = ThreadingHTTPServer((host, 0), type("Bound", (Handler,), {"fake": self}))
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,18 +20,13 @@ from pgmq.install import get_embedded_install_sql
 from psycopg import sql
 
 from ragd_site.broker import describe_broker
+from ragd_site.embedded import free_port
+from tests.faults.brokers import RABBITMQ, accepts, rabbitmq_variables, redis_command, stop_epmd
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 TASKS = 6
 PATIENCE_S = 90
 QUEUE_DATABASE = f"ragd_queue_{os.getpid()}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(is_done: Callable[[], bool], what: str) -> None:
@@ -40,11 +34,6 @@ def wait_for(is_done: Callable[[], bool], what: str) -> None:
     while not is_done():
         assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
         time.sleep(0.1)
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -72,8 +61,7 @@ def redis(tmp_path: Path) -> Iterator[dict[str, str]]:
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed")
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", ""]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as server:
+    with subprocess.Popen(redis_command(port, tmp_path), stdout=subprocess.DEVNULL, start_new_session=True) as server:
         wait_for(lambda: accepts(port), "the start of Redis")
         yield {"CELERY_BROKER_URL": f"redis://127.0.0.1:{port}/0"}
         kill_group(server)
@@ -83,37 +71,15 @@ def redis(tmp_path: Path) -> Iterator[dict[str, str]]:
 def rabbitmq(tmp_path: Path) -> Iterator[dict[str, str]]:
     if not RABBITMQ.exists():
         pytest.skip("rabbitmq-server is not installed")
-    port, epmd_port = free_port(), free_port()
-    (tmp_path / "plugins").write_text("[].\n")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "ERL_EPMD_PORT": str(epmd_port),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "RABBITMQ_NODENAME": f"ragd{port}@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-        "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(free_port()),
-        "RABBITMQ_MNESIA_BASE": str(tmp_path / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(tmp_path / "log"),
-        "RABBITMQ_PID_FILE": str(tmp_path / "pid"),
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(tmp_path / "plugins"),
-    }
+    port = free_port()
+    environment = rabbitmq_variables(port, tmp_path)
     with subprocess.Popen(
         [str(RABBITMQ)], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
     ) as server:
         wait_for(lambda: accepts(port), "the start of RabbitMQ")
         yield {"CELERY_BROKER_URL": f"amqp://guest:guest@127.0.0.1:{port}//"}
         kill_group(server)
-    # Erlang's port mapper is a daemon of its own, which may be ended when it has seen that its last node is gone
-    stop_mapper = ["epmd", "-kill"]
-    wait_for(
-        lambda: (
-            subprocess.run(stop_mapper, env=environment, capture_output=True, check=False).stdout == b"Killed\n"
-            or not accepts(epmd_port)
-        ),
-        "the end of epmd",
-    )
+    stop_epmd(environment)
 
 
 def start_worker(variables: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
