@@ -6,16 +6,22 @@ import secrets
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection
 
+from collections_app.access_context import current_access, require
 from collections_app.domain.formats import MEGABYTE
+from collections_app.domain.permissions import Permission
 from collections_app.services.collections.collections import get_collection
+from collections_app.services.governance.audit import record_event
 from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
 from evaluation_app.commands.progress import Bar
 from evaluation_app.commands.subcommand import Answer, Options, Subcommand, UsageError
@@ -34,7 +40,7 @@ from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 
 KEY_BYTES = 32
-SERVER, COLLECTION = "server", "collection"
+SERVER, COLLECTION, KEY = "server", "collection", "key"
 KEPT_BY_THE_OPERATOR = (
     "RAGD_SECRET_KEY comes from the environment and is not in the backup: keep it yourself, the stored keys of models "
     "cannot be read without it"
@@ -68,10 +74,21 @@ def run_backup(options: Options) -> Answer:
         action = COLLECTION
     if (options["keep"] or 0) < 0:
         raise UsageError(f"--keep must be 0 or more, not {options['keep']}")
-    try:
+    if action not in (COLLECTION, KEY):
+        require(Permission.ADMINISTER)
+    with told_as_backup_error():
         return {"action": action} | ACTIONS[action][0](options)
+
+
+@contextmanager
+def told_as_backup_error() -> Iterator[None]:
+    """What PostgreSQL's programs and the disk say, as errors that a command shows."""
+    try:
+        yield
     except EmbeddedError as error:
         raise BackupError(str(error)) from error
+    except OSError as error:
+        raise BackupError(f"{error.filename or 'a file'} cannot be used: {error.strerror}") from error
 
 
 def show_backup(answer: Answer) -> str:
@@ -100,6 +117,7 @@ def _back_up(options: Options) -> Answer:
         "removed": [old.id for old in removed],
     }
     record_backup(answer)
+    _note("backup.create", f"backed up {answer['rows']} rows", answer)
     return answer
 
 
@@ -186,14 +204,23 @@ def _ship(options: Options) -> Answer:
         has_ended = end_archive(settings.RAGD_VAR, repository)
         forget_archive()
         return {"ended": has_ended, "until": None, "segments": 0, "has_begun": False}
+    if options["every"] is None:
+        return _ship_once(repository)
+    tell = _teller(options)
     while True:
-        shipped = ship_wal(settings.RAGD_VAR, repository)
-        answer = asdict(shipped) | {"until": shipped.until.isoformat(), "ended": False}
-        record_archive(answer)
-        if options["every"] is None:
-            return answer
-        _teller(options)(_show_ship(answer))
+        try:
+            tell(_show_ship(_ship_once(repository)))
+        except (BackupError, EmbeddedError, DatabaseError) as error:  # the place or the server may be back next time
+            connection.close()
+            tell(f"not carried away, tried again in {options['every']:g} s: {error}")
         time.sleep(options["every"])
+
+
+def _ship_once(repository: Repository) -> Answer:
+    shipped = ship_wal(settings.RAGD_VAR, repository)
+    answer = asdict(shipped) | {"until": shipped.until.isoformat(), "ended": False}
+    record_archive(answer)
+    return answer
 
 
 def _show_ship(answer: Answer) -> str:
@@ -246,7 +273,16 @@ def _show_verify(answer: Answer) -> str:
 
 
 def _drill(options: Options) -> Answer:
-    return run_drill(open_repository(options), settings.RAGD_VAR, options["name"], _teller(options))
+    answer = run_drill(open_repository(options), settings.RAGD_VAR, options["name"], _teller(options))
+    _note("backup.drill", "restored a backup for a drill", answer)
+    return answer
+
+
+def _note(action: str, message: str, answer: Answer) -> None:
+    """An event of the audit log: the content of the whole server was read."""
+    kept = {name: answer[name] for name in ("place", "moment", "rows", "passed") if name in answer}
+    user = User.objects.filter(pk=current_access().user_id or 0).first()
+    record_event(user, action, message, subject_kind="backup", subject_name=answer["backup"], after=kept)
 
 
 def _show_drill(answer: Answer) -> str:
@@ -277,7 +313,7 @@ ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] 
     "list": (_list, _show_list),
     "verify": (_verify, _show_verify),
     "drill": (_drill, _show_drill),
-    "key": (_make_key, _show_key),
+    KEY: (_make_key, _show_key),
 }
 
 
@@ -295,21 +331,23 @@ def add_restore_arguments(parser: ArgumentParser) -> None:
 
 
 def run_restore(options: Options) -> Answer:
+    with told_as_backup_error():
+        return _restore(options)
+
+
+def _restore(options: Options) -> Answer:
     repository = open_repository(options)
     if options["collection"] or options["dump"]:
         return _restore_file(options, repository)
     until = parse_time(options["to"]) if options["to"] not in (None, LATEST) else options["to"]
-    try:
-        restored = restore_server(
-            repository,
-            options["folder"].expanduser().absolute(),
-            backup_id=options["backup"],
-            until=until,
-            check=not options["no_check"],
-            say=_teller(options),
-        )
-    except EmbeddedError as error:
-        raise BackupError(str(error)) from error
+    restored = restore_server(
+        repository,
+        options["folder"].expanduser().absolute(),
+        backup_id=options["backup"],
+        until=until,
+        check=not options["no_check"],
+        say=_teller(options),
+    )
     return restored.as_dict()
 
 

@@ -86,9 +86,10 @@ def restore_server(
 ) -> Restored:
     """Make a server of a backup, the newest unless another is named, in a folder that is empty or not there.
 
-    until: the moment to bring back, or "latest" for all that the archive holds; None for the backup's own. The server
-    is stopped afterwards, and starts with RAGD_VAR=folder. Its login file is written last: what was interrupted, or is
-    not equal to the manifest, never starts by itself. Raises BackupError, DamagedError and EmbeddedError.
+    until: the moment to bring back, "latest" for all that the archive holds, None for the backup's own. The server is
+    stopped afterwards, and starts with RAGD_VAR=folder. Its login file is written last: what was killed, or is not
+    equal to the manifest, never starts by itself. What fails leaves the folder empty. Raises BackupError and
+    EmbeddedError.
     """
     check_is_new(folder)
     backup, reach = choose_backup(repository, backup_id, until)
@@ -96,7 +97,11 @@ def restore_server(
         restored = Restored(folder, backup, until if isinstance(until, datetime) else backup.moment)
         if until == LATEST and reach is not None:
             restored.moment = reach.until
-        _restore(repository, restored, reach if until is not None else None, until, check, say)
+        try:
+            _restore(repository, restored, reach if until is not None else None, until, check, say)
+        except BaseException:  # nothing half that a second try would be refused for
+            remove_content(folder)
+            raise
     return restored
 
 
@@ -261,5 +266,16 @@ def _manage(folder: Path, cluster: embedded.Cluster, *arguments: str) -> bool:
 
 def remove_server(folder: Path) -> None:
     """A restored server with all that belongs to it; its PostgreSQL does not run."""
+    if folder.exists():
+        remove_content(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_content(folder: Path) -> None:
+    """What a restore wrote into a folder that was empty."""
     shutil.rmtree(embedded.home_folder(folder), ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()

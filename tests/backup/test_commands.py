@@ -9,23 +9,31 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from collections_app.models import Report
 from collections_app.services.collections.collections import create_collection, get_collection
 from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
+from ragd_site.backup import commands
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.wal_archive import Shipped
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
+EVENTS = "SELECT action, subject_name, channel FROM audit_events WHERE action LIKE 'backup.%' ORDER BY id"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
 
 
@@ -153,9 +161,68 @@ def test_a_collection_is_kept_encrypted_and_imported_again(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back.ragd.zip", "place"]
 
 
+def test_a_bucket_is_named_as_an_address(
+    committed: None, embeddings: OpenAIServer, s3_server: S3Server, settings: Any
+) -> None:
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", "s3://vault/ragd/"
+    settings.RAGD_S3_ENDPOINT, settings.AWS_REGION = s3_server.url, "us-east-1"
+    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
+    s3_server.client().make_bucket("vault")
+    notes = create_collection(name="notes")
+    ingest_text(notes, "one.md", "Whales eat krill.")
+    made = told("backup", "--collection", "notes")
+    assert [each["backup"] for each in told("backup", "list")["collections"]] == [made["backup"]]
+    stored = s3_server.client().list_objects("vault", recursive=True)
+    assert all(str(each.object_name).startswith("ragd/") for each in stored)
+    s3_server.require_keys()  # from here on: moto does not take the signature of any list below a prefix
+    with pytest.raises(CommandError) as caught:
+        call_command("ragd", "backup", "list")
+    assert "vault" in str(caught.value)
+
+
+def test_only_administrators_of_the_server_back_it_up(committed: None, settings: Any, tmp_path: Path) -> None:
+    """The whole content leaves with it, whatever roles say of single collections."""
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    User.objects.create_user("ada")
+    for action in ("server", "wal", "list", "verify", "drill"):
+        with pytest.raises(CommandError, match="administer"):
+            call_command("ragd", "--as", "ada", "backup", action)
+    assert not (tmp_path / "place").exists()
+
+
+def test_the_log_goes_on_after_a_failure(
+    committed: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    until, waits = datetime(2026, 1, 1, tzinfo=UTC), []
+    outcomes: list[Any] = [BackupError("the bucket is away"), Shipped("archive", until, 3, False)]
+
+    def ship(*_: object) -> Shipped:
+        if isinstance(outcomes[0], BackupError):
+            raise outcomes.pop(0)
+        return outcomes.pop(0)  # type: ignore[no-any-return]
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if not outcomes:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "ship_wal", ship)
+    monkeypatch.setattr(commands, "_is_embedded", lambda: True)
+    monkeypatch.setattr(commands.time, "sleep", wait)
+    with pytest.raises(SystemExit) as caught:
+        call_command("ragd", "backup", "wal", "--every", "7")
+    assert (caught.value.code, waits) == (130, [7, 7])
+    assert Report.objects.get(name="backup_archive").values["until"] == until.isoformat()
+    assert "the bucket is away" in capsys.readouterr().err
+
+
 def told(*arguments: object) -> Any:
     printed = StringIO()
-    call_command("ragd", *map(str, arguments), "--json", stdout=printed)
+    try:
+        call_command("ragd", *map(str, arguments), "--json", stdout=printed)
+    except SystemExit:
+        pytest.fail(printed.getvalue())
     return json.loads(printed.getvalue())
 
 
@@ -184,6 +251,8 @@ def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
     assert cluster is not None
     with psycopg.connect(cluster.url) as connection:
         reports = dict(connection.execute(REPORTS).fetchall())
+        events = connection.execute(EVENTS).fetchall()
+    assert events == [("backup.create", made["backup"], "cli"), ("backup.drill", made["backup"], "cli")]
     assert reports["backup"]["backup"] == reports["backup_drill"]["backup"] == made["backup"]
     assert reports["backup_drill"]["passed"] is True
     assert reports["backup_archive"]["until"]
