@@ -17,7 +17,7 @@ from collections_app.services.worker.maintenance import sweep
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
 from tests.collections.test_jobs import reload, upload
-from tests.fakes.faults import failing, rate_limited
+from tests.fakes.faults import failing, fewer_vectors, rate_limited, with_vectors
 from tests.fakes.openai_server import BadRequest, OpenAIServer
 
 MODEL, DIMS = "text-embedding-3-small", 32
@@ -172,6 +172,29 @@ def test_a_text_that_is_refused_even_in_pieces_is_named(
     with pytest.raises(EmbedderError, match="'bad words'") as failure:
         ingest_embedder(MODEL, DIMS).embed(["good", "bad words", "good too"])
     assert not failure.value.retryable
+
+
+WRONG_ANSWERS = {
+    "count": fewer_vectors(),
+    "invalid_vector": with_vectors([float("nan")] * DIMS),
+    "DimensionMismatch": with_vectors([0.5] * (DIMS - 1)),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_ANSWERS)
+def test_a_wrong_answer_is_tried_again_as_often_as_a_job_may_be(
+    kind: str, notes: Collection, once: OpenAIServer, settings: Any
+) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 2
+    Provider.objects.create(name=providers.provider_name(MODEL), failures=3, error="500", open_until=timezone.now())
+    once.script(WRONG_ANSWERS[kind])
+    passing, lasting = upload(notes, name="a.txt"), upload(notes, name="b.txt")
+    assert (run_job(passing.pk), reload(passing).error_type.removeprefix("embedder_failed_")) == ("queued", kind)
+    assert (row().open_until, row().probe_until) == (None, None)  # it answered: nobody waits for this try
+    assert (run_job(passing.pk), reload(passing).tries) == ("succeeded", 2)
+    once.script(*[WRONG_ANSWERS[kind]] * 2)
+    assert [run_job(lasting.pk) for _ in range(2)] == ["queued", "failed"]
+    assert sorted(Document.objects.filter(collection=notes).values_list("doc_id", flat=True)) == ["a.txt"]
 
 
 def test_the_bucket_makes_the_second_request_wait_for_its_share(

@@ -25,7 +25,7 @@ from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
 from ragd import telemetry
-from ragd.errors import EmbedderError
+from ragd.errors import DimensionMismatch, EmbedderError
 from ragd.models.embedding import Embedder
 from ragd.models.openai_client import OPENAI_URL, public_address
 from ragd.text.windows import average_windows, halve_text
@@ -197,7 +197,9 @@ class GuardedEmbedder:
             return cast(Vector, average_windows(vectors, [len(piece) for piece in pieces]))
         begin = " ".join(text.split())[:80]
         raise EmbedderError(
-            f"{refusal.message}; the text that it refuses begins with {begin!r}", kind=refusal.kind, retryable=False
+            f"{refusal.message}; the text that it refuses begins with {begin!r}",
+            kind=refusal.kind,
+            retryable=refusal.kind != "rejected",  # a wrong answer may be a right one later, a refusal stays
         ) from refusal
 
     def _ask(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vector]:
@@ -207,9 +209,12 @@ class GuardedEmbedder:
         try:
             with interruptible(), telemetry.waited(wait_s * 1000):
                 vectors = [self.inner.embed_query(texts[0])] if is_query else self.inner.embed(texts)
+        except DimensionMismatch:
+            self._succeed(row)  # it answers
+            raise
         except EmbedderError as error:
             if not error.retryable:
-                self._succeed(row)  # it answers
+                self._succeed(row)
                 raise
             until = self._fail(error)
             if until is None:

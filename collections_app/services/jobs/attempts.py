@@ -26,7 +26,7 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.work.delivery import job_retry_policy
 from collections_app.work.leases import Lease, Progress, claim, claimable
 from ragd import telemetry
-from ragd.errors import EmbedderError, RagdError
+from ragd.errors import DimensionMismatch, EmbedderError, RagdError
 from ragd.store.store import execute
 
 log = logging.getLogger(__name__)
@@ -338,7 +338,11 @@ def _describe(exc: BaseException) -> tuple[str, str, bool]:
     if isinstance(exc, ServiceError):
         return exc.type, exc.message, False
     if isinstance(exc, RagdError):
-        return type(exc).__name__, exc.message, False
+        return (
+            type(exc).__name__,
+            exc.message,
+            isinstance(exc, DimensionMismatch),
+        )  # the endpoint may have been wrong once
     if isinstance(exc, TRANSIENT):
         return "database_unavailable", "the database broke off; nothing of this run was stored", True
     return "internal_error", f"something broke inside the worker ({type(exc).__name__}); its log says what", False

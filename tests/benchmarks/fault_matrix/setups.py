@@ -29,7 +29,7 @@ PATIENCE_S = 180.0
 DISK_MB = 600
 COLLECTION = "kept"
 POLICY = {"kind": "structure", "target_tokens": 40, "overlap_tokens": 5, "max_chars": 400}
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+CLOCK = Path(__file__).with_name("clock.c")
 
 
 @dataclass(frozen=True)
@@ -130,16 +130,13 @@ class Setup(ABC):
         if not self.needs.clock:
             return {}
         file = self.folder / f"clock-{role}"
-        file.write_text("+0\n")
+        file.write_text("0\n")
         self.clocks[role] = file
-        return {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "NO_FAKE_STAT": "1",  # gunicorn measures its workers by the times of files
-            "FAKE_UTIME": "0",
-        }
+        shim = self.folder / "clock.so"
+        if not shim.exists():
+            compile_it = ["cc", "-shared", "-fPIC", "-O2", "-o", str(shim), str(CLOCK), "-ldl"]
+            subprocess.run(compile_it, check=True)
+        return {"LD_PRELOAD": str(shim), "RAGD_CLOCK_FILE": str(file)}
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
