@@ -31,8 +31,8 @@ def back_up_collection(
 
 
 def backups_of(repository: Repository, collection: str) -> list[Backup]:
-    """Those of a collection, by the name that it had, the newest first."""
-    return [each for each in repository.backups(COLLECTIONS) if each.manifest["collection"] == collection]
+    """Those of a collection, by the name that it had, the newest first; without damaged ones."""
+    return [each for each in repository.backups(COLLECTIONS, []) if each.manifest["collection"] == collection]
 
 
 def restore_export(repository: Repository, file: Path, collection: str, backup_id: str | None = None) -> Backup:

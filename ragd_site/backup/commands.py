@@ -30,9 +30,9 @@ from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
 from ragd_site.backup.database_backup import back_up_database, restore_dump
 from ragd_site.backup.drill import run_drill
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.places import open_repository
-from ragd_site.backup.repository import COLLECTIONS, Backup, Repository
+from ragd_site.backup.repository import COLLECTIONS, SERVERS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import LATEST, restore_server
@@ -234,13 +234,24 @@ def _show_ship(answer: Answer) -> str:
 
 def _list(options: Options) -> Answer:
     repository = open_repository(options)
-    backups = [describe(backup) | {"until": _until(repository, backup)} for backup in repository.backups()]
-    collections = [describe_collection(backup) for backup in repository.backups(COLLECTIONS)]
-    return {"place": repository.store.place, "backups": backups, "collections": collections}
+    damaged: list[DamagedError] = []
+    backups = repository.backups(SERVERS, damaged)
+    collections = repository.backups(COLLECTIONS, damaged)
+    return {
+        "place": repository.store.place,
+        "backups": [describe(backup) | {"until": _until(repository, backup)} for backup in backups],
+        "collections": [describe_collection(backup) for backup in collections],
+        "damaged": [str(error) for error in damaged],
+        "passed": not damaged,
+    }
 
 
 def _until(repository: Repository, backup: Backup) -> str:
-    reach = find_reach(repository, backup)
+    """Up to when it restores; its own moment where the log after it has a gap."""
+    try:
+        reach = find_reach(repository, backup)
+    except BackupError:
+        reach = None
     return (reach.until if reach else backup.moment).isoformat()
 
 
@@ -254,6 +265,7 @@ def _show_list(answer: Answer) -> str:
         f"{each['backup']}  {each['bytes'] / MEGABYTE:,.1f} MB, collection {each['collection']} as of {each['moment']}"
         for each in answer["collections"]
     ]
+    lines += [f"damaged: {each}" for each in answer["damaged"]]
     return "\n".join(lines) or f"no complete backup in {answer['place']}"
 
 

@@ -127,10 +127,21 @@ class Repository:
         """Name -> stored bytes, by name."""
         return self.store.list(prefix)
 
-    def backups(self, kind: str = SERVERS) -> list[Backup]:
-        """The complete ones, the newest first. Reads their manifests."""
-        found = [name.removesuffix(MANIFEST) for name in self.names(kind) if name.endswith("/" + MANIFEST)]
-        return sorted(map(self._read, found), key=lambda backup: backup.moment, reverse=True)
+    def backups(self, kind: str = SERVERS, damaged: list[DamagedError] | None = None) -> list[Backup]:
+        """The complete ones, the newest first. Reads their manifests.
+
+        damaged: takes what is said of manifests that are not as they were written; without it they are raised.
+        """
+        result = []
+        for name in self.names(kind):
+            if name.endswith("/" + MANIFEST):
+                try:
+                    result.append(self._read(name.removesuffix(MANIFEST)))
+                except DamagedError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(error)
+        return sorted(result, key=lambda backup: backup.moment, reverse=True)
 
     def find(self, backup_id: str, kind: str = SERVERS) -> Backup:
         """Raises BackupError, which names those that there are."""
@@ -139,7 +150,7 @@ class Repository:
                 return self._read(f"{kind}{backup_id}/")
         except MissingError:
             pass
-        known = ", ".join(backup.id for backup in self.backups(kind)[:5]) or "none"
+        known = ", ".join(backup.id for backup in self.backups(kind, [])[:5]) or "none"
         raise BackupError(
             f"there is no complete backup {backup_id!r} in {self.store.place}; the newest are: {known}",
             type="backup_missing",

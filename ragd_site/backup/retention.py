@@ -18,7 +18,7 @@ def keep_newest(repository: Repository, keep: int) -> list[Backup]:
     """
     if keep < 0:
         raise BackupError(f"the number of backups that stay must be 0 or more, not {keep}", type="usage", status=422)
-    backups = repository.backups()
+    backups = repository.backups(damaged=[])  # a damaged one stays for a look, and does not count
     old = backups[keep:] if keep else []
     for backup in reversed(old):
         repository.remove(backup.folder)

@@ -119,7 +119,10 @@ def choose_backup(
     repository: Repository, backup_id: str | None, until: datetime | str | None
 ) -> tuple[Backup, Reach | None]:
     """The backup that the moment is restored from, with what follows it in the archive. Raises BackupError."""
-    known = [repository.find(backup_id)] if backup_id else repository.backups()
+    try:
+        known = [repository.find(backup_id)] if backup_id else repository.backups()
+    except DamagedError as error:
+        raise DamagedError(f"{error}. --backup ID restores another; `ragd backup list` shows them") from None
     if not known:
         raise BackupError(
             f"there is no complete backup of a server in {repository.store.place}", type="backup_missing", status=404

@@ -21,7 +21,15 @@ import psycopg
 from ragd_site import embedded
 from ragd_site.backup.errors import BackupError
 from ragd_site.backup.repository import Backup, Repository
-from ragd_site.backup.wal_segments import SEGMENT, fetch_value, next_segment, read_segment, segment_number, segments
+from ragd_site.backup.wal_segments import (
+    SEGMENT,
+    SEGMENT_BYTES,
+    fetch_value,
+    next_segment,
+    read_segment,
+    segment_number,
+    segments,
+)
 
 ARCHIVES = "wal/"
 END = "end"
@@ -90,16 +98,20 @@ def _ship(admin: psycopg.Connection[Any], repository: Repository) -> Shipped:
     archive, has_begun = _open_archive(admin, repository)
     _, first = admin.execute(SLOT_STATE, [archive]).fetchone() or ("", "")
     ((until, _),) = admin.execute(MARK).fetchall()
-    ((lsn, current, length),) = admin.execute(POSITION, [16 << 20]).fetchall()
+    ((lsn, current, length),) = admin.execute(POSITION, [SEGMENT_BYTES]).fetchall()
+    is_full = length == SEGMENT_BYTES
     folder = f"{ARCHIVES}{archive}/"
     known = repository.names(folder)
-    complete = [name for name in segments(first, current) if name != current and folder + name not in known]
+    complete = [
+        name for name in segments(first, current) if (is_full or name != current) and folder + name not in known
+    ]
     for segment in complete:
         repository.put(folder + segment, read_segment(admin, segment))
-    repository.put(folder + current + PARTIAL, read_segment(admin, current, length))
+    if not is_full:
+        repository.put(folder + current + PARTIAL, read_segment(admin, current, length))
     repository.put_json(folder + END, {"until": until.isoformat(), "lsn": lsn, "segment": current})
     for name in known:
-        if name.endswith(PARTIAL) and name != folder + current + PARTIAL:
+        if name.endswith(PARTIAL) and (is_full or name != folder + current + PARTIAL):
             repository.store.remove(name)
     admin.execute(ADVANCE_SLOT, [archive, lsn])
     return Shipped(archive, until, len(complete), has_begun)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from ragd_site import embedded
-from ragd_site.backup import server_restore, table_facts
+from ragd_site.backup import server_restore, table_facts, wal_archive
 from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.repository import SERVERS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
@@ -208,6 +208,59 @@ def test_complete_files_of_the_log_are_stored_once(
     assert ask(place, "SELECT count(*) FROM texts WHERE n BETWEEN 9000 AND 9002") == 3
 
 
+def test_a_log_that_ends_with_a_file_leaves_no_gap(
+    top: Path,
+    repository: Repository,
+    backup: Backup,
+    connection: psycopg.Connection[Any],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody else may end a file of the log just before it is looked at."""
+    connection.execute("INSERT INTO texts VALUES (9500, 'before')")
+    with monkeypatch.context() as patch:
+        patch.setattr(wal_archive, "MARK", "SELECT clock_timestamp(), pg_switch_wal()")
+        ship_wal(top / "var", repository)
+    connection.execute("INSERT INTO texts VALUES (9501, 'after')")
+    ship_wal(top / "var", repository)
+    restore_server(repository, place, until="latest")
+    assert ask(place, "SELECT count(*) FROM texts WHERE n IN (9500, 9501)") == 2
+
+
+class Meddler:
+    """A connection before whose restore points something else happens, the next of `deeds` each time."""
+
+    def __init__(self, connection: psycopg.Connection[Any], deeds: list[Callable[[], object]]) -> None:
+        self._connection, self._deeds = connection, deeds
+
+    def execute(self, statement: str, values: Sequence[object]) -> Any:
+        if "pg_create_restore_point" in statement and self._deeds:
+            self._deeds.pop(0)()
+        return self._connection.execute(statement, values)  # type: ignore[call-overload]
+
+
+def test_a_point_that_something_was_written_beside_does_not_count(
+    server: embedded.Cluster, connection: psycopg.Connection[Any]
+) -> None:
+    """Ended between the snapshot and the point, or under way at the point: its end may be in the log already."""
+    with (
+        embedded.connect(server) as admin,
+        psycopg.connect(server.url, autocommit=True) as reader,
+        psycopg.connect(server.url) as writer,
+    ):
+        deeds: list[Callable[[], object]] = [
+            lambda: connection.execute("INSERT INTO texts VALUES (30001, 'x')"),
+            lambda: writer.execute("INSERT INTO texts VALUES (30002, 'x')"),
+            lambda: None,
+            writer.commit,
+            lambda: None,
+        ]
+        meddler: Any = Meddler(admin, deeds)
+        with table_facts.moment_with_facts(reader, meddler, "meddled") as (_, point):
+            ((seen,),) = reader.execute("SELECT count(*) FROM texts WHERE n IN (30001, 30002)").fetchall()
+        assert (point, seen, deeds) == ("meddled-4", 2, [])
+
+
 def test_moments_outside_of_what_is_kept_are_refused(
     repository: Repository, backup: Backup, copy: Repository, place: Path
 ) -> None:
@@ -262,10 +315,23 @@ def test_missing_and_exchanged_files_are_found(copy: Repository, backup: Backup)
         copy.verify(backup)
 
 
-def test_an_altered_manifest_is_found(copy: Repository, backup: Backup) -> None:
-    damage(copy, backup.folder + "manifest", flip_a_bit)
+def test_an_altered_manifest_is_found_and_stands_in_no_others_way(
+    top: Path, copy: Repository, backup: Backup, place: Path
+) -> None:
+    newer = back_up_server(top / "var", copy)
+    damage(copy, newer.folder + "manifest", flip_a_bit)
     with pytest.raises(DamagedError):
         copy.backups()
+    found: list[DamagedError] = []
+    assert [each.id for each in copy.backups(damaged=found)] == [backup.id]
+    assert newer.id in str(found[0])
+    with pytest.raises(DamagedError) as caught:
+        restore_server(copy, place)
+    assert newer.id in str(caught.value), "an older one is no answer to a wish for the newest"
+    assert "--backup" in str(caught.value)
+    assert keep_newest(copy, 1) == []
+    assert f"{newer.folder}base" in copy.names(SERVERS)
+    assert restore_server(copy, place, backup_id=backup.id).has_passed
 
 
 def test_tables_that_are_not_equal_are_named_and_the_server_does_not_start(
