@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from django.core.exceptions import (
@@ -96,6 +97,14 @@ MESSAGES = {
     "internal_error": INTERNAL,
 }
 
+# of Citus, where a node is gone: "connection to the remote node ragd@node2:5432 failed with ..."
+REMOTE_NODE = re.compile(r"connection to the remote node (?:\S+@)?(?P<address>\S+:\d+)")
+NODE_AWAY = (
+    "the cluster node {address}, which holds chunks of this collection, does not answer; nothing was changed. Try again"
+    " in a moment; an administrator sees the nodes on the page Cluster, or with `ragd cluster status`"
+)
+DATABASE_BACK_S = 5.0  # about what a database or a node takes to start again
+
 STATUS_TYPES = {
     400: "bad_request",
     401: "unauthenticated",
@@ -133,6 +142,8 @@ def _describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
         return _describe_http_error(exc)
     if isinstance(exc.__cause__, InsufficientPrivilege):  # row-level security refused what no check before it did
         return 403, error_body("forbidden", MESSAGES["forbidden"])
+    if isinstance(exc, OperationalError) and (node := REMOTE_NODE.search(str(exc))):
+        return 503, error_body("node_unavailable", NODE_AWAY.format(address=node["address"]))
     for kind, status, name in TABLE:
         if isinstance(exc, kind):
             return status, _describe_known(exc, status, name)
@@ -155,6 +166,8 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
     if status == 401:
         response["WWW-Authenticate"] = 'Bearer realm="ragd"'
     wait_s = exc.wait if isinstance(exc, Throttled) else getattr(exc, "retry_after_s", None)
+    if wait_s is None and status == 503 and isinstance(exc, OperationalError | InterfaceError):
+        wait_s = DATABASE_BACK_S
     if wait_s is not None:
         response["Retry-After"] = str(int(wait_s) + 1)
     return response

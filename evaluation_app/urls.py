@@ -24,7 +24,7 @@ from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import collector_page, guide, home, model_prices, palette, retention_page
+from evaluation_app.pages.overview import cluster, collector_page, guide, home, model_prices, palette, retention_page
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import conversations, run_pair
 from evaluation_app.pages.traces import views as trace_views
@@ -45,6 +45,7 @@ urlpatterns = [
     path("operations/", home.operations, name="operations"),
     path("operations/retry/", home.retry_failed, name="retry-failed"),
     path("operations/prices/", model_prices.prices_page, name="prices"),
+    path("operations/cluster/", cluster.cluster, name="cluster"),
     path("operations/upkeep/", home.upkeep, name="upkeep"),
     path("operations/leak-probe/", leak_probe.leak_probe, name="leak-probe"),
     path("alerts/", alerts.alerts, name="alerts"),

@@ -33,8 +33,8 @@ ORDER: dict[str, str] = {
         " stores policies retention_periods replicas services http tasks templatetags api views admin urls apps"
     ),
     "collections_app.services": (
-        "governance endpoints models jobs indexing documents chunks uploads sources connectors generations history"
-        " collections transfer worker"
+        "governance cluster endpoints models jobs indexing documents chunks uploads sources connectors generations"
+        " history collections transfer worker"
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers counting corrective runs chats receipts transfer_parts"

@@ -73,6 +73,7 @@ def create(request: PageRequest) -> HttpResponse:
 
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}
+        options["placement"] = form.cleaned_data.get("placement") or None
         collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
         messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.label})
         return redirect("collections:upload", collection.name)

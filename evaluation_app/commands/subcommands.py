@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from evaluation_app.commands import collections, connectors, ingest, jobs, models, query, receipts, server, spans
+from evaluation_app.commands import (
+    cluster,
+    collections,
+    connectors,
+    ingest,
+    jobs,
+    models,
+    query,
+    receipts,
+    server,
+    spans,
+)
 from evaluation_app.commands.evaluation import bake_off, bisect, calibrate, evaluate, golden_sets
 from evaluation_app.commands.governance import access, audit, erase
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
+    "cluster": Subcommand(
+        "show the nodes of a Citus cluster, place and spread collections, even out the nodes",
+        cluster.add_arguments,
+        cluster.run,
+        cluster.show,
+        cluster.has_passed,
+    ),
     "load-sample": Subcommand(
         "bring the sample collection and its golden questions up to date",
         server.add_sample_arguments,

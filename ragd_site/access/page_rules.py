@@ -191,6 +191,7 @@ RULES: dict[str, Rule] = {
     "evaluation:feedback": Rule(ASK, ASK),
     # of the server
     "evaluation:operations": OF_SERVER,
+    "evaluation:cluster": OF_SERVER,
     **dict.fromkeys(
         (
             "evaluation:alerts",

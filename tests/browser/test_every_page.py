@@ -144,6 +144,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/traces/spans/",
         "/traces/spans/?kind=LLM&where=latency_ms+%3E+0",
         "/operations/",
+        "/operations/cluster/",
         "/alerts/",
         "/operations/upkeep/",
         "/settings/",

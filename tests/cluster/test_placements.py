@@ -42,6 +42,31 @@ def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[s
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
 
 
+def test_a_node_that_dies_takes_its_collections_along_and_no_other(
+    cluster: Cluster, environment: Mapping[str, str]
+) -> None:
+    node = cluster.nodes[1]
+    seen = run(environment, "tests.cluster.deaths", str(node.home), str(node.port))
+    # evening out, and what a transaction left
+    assert (seen["uneven"] > 0) and seen["moved"] == seen["uneven"] > seen["left to move"]
+    assert min(seen["shards"][1:]) > 2, "of what is spread both have some, and of what is not"
+    assert seen["leftovers"] == [1, 1, 0]
+    # the death
+    away = set(seen["on node"])
+    assert "all" in away and "here" not in away and 0 < len(away & {"one", "two", "three", "four"}) < 4
+    assert (seen["away"], set(seen["versions away"])) == ([node.port], away)
+    for name, (status, keys, error, wait) in seen["dead"].items():
+        if name in away:
+            assert (status, keys, error) == (503, [], "node_unavailable") and int(wait) > 0
+        else:
+            assert (status, keys) == (200, seen["whole"][name][1])
+    assert {name for name, status in seen["written"].items() if status == 503} == away
+    # and back: what was refused is nowhere, what was taken is whole
+    for moment in ("late", "late chunks"):
+        assert {name for name, is_there in seen[moment].items() if not is_there} == away, moment
+    assert all(seen["back"][name] == seen["whole"][name] for name in away)
+
+
 def test_a_collection_moves_with_its_next_index_version(environment: Mapping[str, str]) -> None:
     moved = run(environment, "tests.cluster.moves")
     assert moved["placements"] == ["local", "spread", "node", "local"]

@@ -81,10 +81,10 @@ def test_a_question_that_misses_its_own_threshold_ends_with_1(house, tmp_path):
 def test_an_error_ends_with_1_and_is_retried_alone(house, monkeypatch, tmp_path):
     find = retrieval_services.read_store
 
-    def break_at_roses(collection, read):
+    def break_at_roses(collection, read, **values):
         if EvaluationRun.objects.get().done == 1:
             raise RuntimeError("out of roses")
-        return find(collection, read)
+        return find(collection, read, **values)
 
     report = tmp_path / "report.xml"
     with monkeypatch.context() as patch:

@@ -22,6 +22,7 @@ from collections_app.services.endpoints.embedding_model import default_model
 from collections_app.services.models.registry import ModelEntry, embedding_models
 from collections_app.views.forms.fields import FilesField, LanguageField, LinesField, TagsField
 from collections_app.views.forms.metadata import MetadataField
+from ragd.store.placement import count_nodes
 from ragd.store.tables import languages
 from ragd.text.languages import AUTO
 from ragd.types import ChunkPolicy
@@ -82,9 +83,23 @@ class IndexFields(ChunkPolicyFields):
         widget=forms.NumberInput(attrs={"placeholder": gettext_lazy("Default: the model's")}),
     )
 
+    placement = forms.ChoiceField(
+        label=gettext_lazy("Placement"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("Default")),
+            ("local", gettext_lazy("On the coordinator")),
+            ("node", gettext_lazy("On one node")),
+            ("spread", gettext_lazy("Spread over all nodes")),
+        ],
+        help_text=gettext_lazy("Where the chunks are: one node answers faster, all nodes hold more."),
+    )
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._offer_models()
+        if not count_nodes(connection):
+            del self.fields["placement"]
         field_of(self, "language", forms.ChoiceField).choices = [
             (name, capfirst(gettext("by document") if name == AUTO else stemming(name)))
             for name in languages(connection)
@@ -264,7 +279,7 @@ class GenerationForm(IndexFields):
         """What `start_generation` takes."""
         data = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
         data["vector_type"] = self.cleaned_data["vector_type"] or None
-        return data | {"chunk_policy": self.chunk_policy()}
+        return data | {"chunk_policy": self.chunk_policy(), "placement": self.cleaned_data.get("placement") or None}
 
 
 class DeleteCollectionForm(forms.Form):

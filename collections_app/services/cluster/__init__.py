@@ -1,0 +1,1 @@
+"""The nodes of a Citus cluster: what is where, and moving it."""

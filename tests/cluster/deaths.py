@@ -1,0 +1,105 @@
+"""A node that dies and comes back, shards that are evened out, a transaction that was left: prints JSON.
+
+Run: python -m tests.cluster.deaths FOLDER PORT     (of the node that is killed; DATABASE_URL: the cluster)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.cluster.flow import text_of  # sets Django up
+
+from django.db import connection  # isort: skip
+from django.test import Client  # isort: skip
+
+from collections_app.access_context import SYSTEM, using_access  # isort: skip
+from collections_app.models import Document  # isort: skip
+from collections_app.services.cluster import state as cluster_state  # isort: skip
+from collections_app.services.cluster.rebalance import MOVE, rebalance, recover  # isort: skip
+from collections_app.services.cluster.state import read_cluster  # isort: skip
+from collections_app.services.collections.collections import create_collection  # isort: skip
+from collections_app.services.documents.documents import ingest_text  # isort: skip
+from collections_app.services.governance.api_keys import create_key  # isort: skip
+from ragd.store.store import fetch_all  # isort: skip
+from ragd_site.runtime.programs import server_account  # isort: skip
+from tests.cluster.nodes import Node  # isort: skip
+
+NAMES = ("one", "two", "three", "four")
+
+
+def main(folder: Path, port: int) -> dict[str, Any]:
+    node = Node(folder, server_account(folder.parent), port)
+    _, key = create_key("cluster")
+    client = Client(SERVER_NAME="127.0.0.1", headers={"Authorization": f"Bearer {key}"})
+
+    def call(method: str, path: str, body: Any = None) -> Any:
+        return client.generic(method, path, json.dumps(body or {}), content_type="application/json")
+
+    def search(name: str) -> tuple[int, list[str], str, str]:
+        answer = call("POST", f"/v1/collections/{name}/search", {"query": "otter falcon", "exact": "always"})
+        told = answer.json()
+        keys = [f"{each['doc_id']}#{each['chunk_index']}" for each in told.get("results", [])]
+        return answer.status_code, keys, told.get("error", {}).get("type", ""), answer.headers.get("Retry-After", "")
+
+    made = [create_collection(name=name, placement="node") for name in NAMES]
+    made += [create_collection(name="all", placement="spread"), create_collection(name="here", placement="local")]
+    for collection in made:
+        for number in range(6):
+            ingest_text(collection, f"d{number}", text_of(number))
+    seen: dict[str, Any] = {"even": [move.as_dict() for move in rebalance(None, is_dry=True)]}
+
+    # everything on one node, and evened out again
+    before = read_cluster()
+    first, second = (each for each in before.nodes if not each.is_coordinator)
+    for shard in before.shards:
+        if shard.group == second.group and "_g1" in shard.table:
+            values = {"shard": shard.shard_id, "source": second.name, "source_port": second.port}
+            fetch_all(connection, MOVE, values | {"target": first.name, "target_port": first.port})
+    seen["uneven"] = len(rebalance(None, is_dry=True))
+    seen["moved"] = len(rebalance(None))
+    after = read_cluster()
+    seen["shards"] = [each.shards for each in after.nodes]
+    seen["left to move"] = len(rebalance(None, is_dry=True))
+
+    # a transaction that a node prepared and heard no more of
+    with psycopg.connect(node.url(connection.settings_dict["NAME"]), autocommit=True) as session:
+        session.execute("BEGIN")
+        session.execute("CREATE TABLE left_over (name text)")
+        session.execute("PREPARE TRANSACTION 'citus_0_4711_9999_1'")
+    cluster_state.PREPARED = cluster_state.PREPARED.replace("interval '5 s'", "interval '0 s'")
+    seen["leftovers"] = [read_cluster().leftovers, recover(None), read_cluster().leftovers]
+
+    # a node dies
+    on_node = {
+        each.collection for each in after.versions if any(after.address_of(g).endswith(f":{port}") for g in each.groups)
+    }
+    seen["whole"] = {each.name: search(each.name) for each in made}
+    node.stop()
+    connection.close()
+    try:
+        seen["dead"] = {each.name: search(each.name) for each in made}
+        write = [call("PUT", f"/v1/collections/{each.name}/documents/late", {"content": text_of(9)}) for each in made]
+        seen["written"] = {each.name: answer.status_code for each, answer in zip(made, write, strict=True)}
+        state = read_cluster()
+        seen["away"] = [each.port for each in state.away]
+        seen["versions away"] = sorted({each.collection for each in state.versions if each.is_away})
+    finally:
+        node.start()
+    connection.close()
+    seen["on node"] = sorted(on_node)
+    seen["back"] = {each.name: search(each.name) for each in made}
+    known = set(Document.objects.filter(doc_id="late").values_list("collection_id", flat=True))
+    seen["late"] = {each.name: each.pk in known for each in made}
+    chunks = "SELECT count(*) FROM chunks_c{}_g1 WHERE doc_id = 'late'"
+    seen["late chunks"] = {each.name: bool(fetch_all(connection, chunks.format(each.pk))[0][0]) for each in made}
+    return seen
+
+
+if __name__ == "__main__":
+    with using_access(SYSTEM):
+        print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))
