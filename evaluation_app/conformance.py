@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from collections_app.services.governance import audit
 from collections_app.work.delivery import enqueue, job_retry_policy, sweep
-from collections_app.work.leases import claim, worker_name
+from collections_app.work.leases import claim, database_now, worker_name
 from evaluation_app.models import ConformanceResult
 from ragd import conformance
 from ragd.store.schema import is_supported_pgvector
@@ -110,7 +110,7 @@ def complete_run(result_id: int | str) -> ConformanceResult | None:
 def sweep_conformance() -> int:
     """Send again what lost its worker or its message; returns how many."""
     rows = ConformanceResult.objects.under_way()
-    return sweep(rows, RUN_CONFORMANCE, job_retry_policy(), _give_up, timezone.now())
+    return sweep(rows, RUN_CONFORMANCE, job_retry_policy(), _give_up, database_now())
 
 
 def _give_up(result: ConformanceResult) -> None:

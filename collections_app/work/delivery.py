@@ -17,12 +17,13 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from collections_app.work.leases import W
+from collections_app.work.leases import W, lease_length
 
 log = logging.getLogger(__name__)
 
 RESEND_AFTER = timedelta(minutes=1)
 SENT_AT_ONCE = 1000
+AHEAD = timedelta(minutes=5)  # beyond the longest lease and the longest pause before another try
 
 
 def enqueue(task_name: str, *args: str, queue: str | None = None, delay_s: float = 0) -> None:
@@ -96,8 +97,12 @@ class Recovered(Generic[W]):
 
 
 def overdue(now: datetime, unsent_before: datetime) -> Q:
-    """With an expired lease, or held by nobody and last sent before `unsent_before`."""
-    return Q(lease_until__lt=now) | Q(lease_until=None, sent_at__lt=unsent_before)
+    """With an expired lease, or held by nobody and last sent before `unsent_before`.
+
+    So is what was written by a clock that was ahead and is right again.
+    """
+    expired = Q(lease_until__lt=now) | Q(lease_until__gt=now + lease_length() + AHEAD)
+    return expired | Q(lease_until=None) & (Q(sent_at__lt=unsent_before) | Q(sent_at__gt=now + AHEAD))
 
 
 def recover(

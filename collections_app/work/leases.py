@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, models
 from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 log = logging.getLogger(__name__)
@@ -37,10 +38,11 @@ WRITE_EVERY_S = 0.5
 # Run for every job; a QuerySet would compile its SQL each time.
 CLAIM = """
 UPDATE {table}
-SET attempts = attempts + 1, worker = %(owner)s, {heartbeat} = %(now)s, lease_until = %(lease_until)s{assignments}
+SET attempts = attempts + 1, worker = %(owner)s, {heartbeat} = statement_timestamp(),
+    lease_until = statement_timestamp() + %(lease)s{assignments}
 WHERE {pk} = (
     SELECT {pk} FROM {table}
-    WHERE {pk} = %(pk)s AND (lease_until IS NULL OR lease_until < %(now)s) AND {condition}
+    WHERE {pk} = %(pk)s AND (lease_until IS NULL OR lease_until < statement_timestamp()) AND {condition}
     FOR NO KEY UPDATE SKIP LOCKED
 ) RETURNING *
 """
@@ -131,9 +133,17 @@ def lease_length() -> timedelta:
     return timedelta(seconds=settings.RAGD_JOB_LEASE_S)
 
 
-def claimable(now: datetime) -> Q:
+def database_now() -> datetime:
+    """The time by the clock that leases go by."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+def claimable() -> Q:
     """Held by nobody, or by a process whose lease has expired."""
-    return Q(lease_until=None) | Q(lease_until__lt=now)
+    return Q(lease_until=None) | Q(lease_until__lt=Now())
 
 
 def claim(
@@ -141,9 +151,9 @@ def claim(
 ) -> Lease[W] | None:
     """Take the work of this id, if it is claimable and meets the condition; None when it is not.
 
-    condition: SQL over the row. assignments: SQL of what is set with it. Both may use %(now)s and the params.
+    condition: SQL over the row. assignments: SQL of what is set with it. Both may use the params.
     """
-    now, table = timezone.now(), model._meta
+    table = model._meta
     statement = CLAIM.format(
         table=table.db_table,
         pk=table.pk.column,
@@ -151,7 +161,7 @@ def claim(
         condition=condition,
         assignments=f", {assignments}" if assignments else "",
     )
-    params |= {"pk": pk, "owner": owner, "now": now, "lease_until": now + lease_length()}
+    params |= {"pk": pk, "owner": owner, "lease": lease_length()}
     work = next(iter(model._default_manager.raw(statement, params)), None)
     return None if work is None else Lease(work, work.attempts)
 
@@ -171,8 +181,7 @@ class Lease(Generic[W]):
 
     def heartbeat(self, **values: Any) -> None:
         """Extend the lease and set these columns. Raises LeaseLostError."""
-        now = timezone.now()
-        if not self.mine.update(**{"heartbeat_at": now, "lease_until": now + lease_length(), **values}):
+        if not self.mine.update(**{"heartbeat_at": Now(), "lease_until": Now() + lease_length(), **values}):
             raise LeaseLostError
 
     def check(self) -> None:
@@ -214,8 +223,8 @@ class Lease(Generic[W]):
                     if run is not None and not ended.is_set():
                         interrupt(run)
                 if not lost.is_set() and time.monotonic() - extended_at >= extend_every_s:
-                    extended_at, now = time.monotonic(), timezone.now()
-                    self.mine.update(heartbeat_at=now, lease_until=now + lease_length())
+                    extended_at = time.monotonic()
+                    self.mine.update(heartbeat_at=Now(), lease_until=Now() + lease_length())
             except (DatabaseError, InterfaceError) as error:
                 log.warning(
                     "the lease of %s %s could not be extended: %s", type(self.work).__name__, self.work.pk, error

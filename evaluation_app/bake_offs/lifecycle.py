@@ -20,7 +20,7 @@ from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
 from collections_app.work.delivery import enqueue, job_retry_policy, sweep
-from collections_app.work.leases import LeaseLostError, Progress, cancel, claim, worker_name
+from collections_app.work.leases import LeaseLostError, Progress, cancel, claim, database_now, worker_name
 from evaluation_app.bake_offs.candidates import Candidate, read_candidates
 from evaluation_app.bake_offs.sample import SAMPLE_CHUNKS, draw_sample
 from evaluation_app.bake_offs.trial import try_candidate
@@ -132,7 +132,7 @@ def cancel_bake_off(bake_off: BakeOff, actor: audit.Actor = None) -> BakeOff:
 
 def sweep_bake_offs() -> int:
     """Send again what lost its worker or its message; returns how many."""
-    return sweep(BakeOff.objects.under_way(), RUN_BAKE_OFF, job_retry_policy(), _give_up, timezone.now())
+    return sweep(BakeOff.objects.under_way(), RUN_BAKE_OFF, job_retry_policy(), _give_up, database_now())
 
 
 def _give_up(bake_off: BakeOff) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, lock, whole
@@ -17,7 +18,7 @@ from evaluation_app.models import EvaluationRun
 
 State = EvaluationRun.State
 
-BEGIN = "state = 'running', started_at = coalesce(started_at, %(now)s)"
+BEGIN = "state = 'running', started_at = coalesce(started_at, statement_timestamp())"
 
 
 def active_runs() -> QuerySet[EvaluationRun]:
@@ -26,7 +27,7 @@ def active_runs() -> QuerySet[EvaluationRun]:
 
 def held_runs() -> QuerySet[EvaluationRun]:
     """Those that a living process works on."""
-    return active_runs().filter(lease_until__gte=timezone.now())
+    return active_runs().filter(lease_until__gte=Now())
 
 
 def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[EvaluationRun] | None:

@@ -23,7 +23,7 @@ from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
 from collections_app.stores import open_rerankers
 from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
-from collections_app.work.leases import Lease, LeaseLostError, worker_name
+from collections_app.work.leases import Lease, LeaseLostError, database_now, worker_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
@@ -262,7 +262,7 @@ def send_waiting() -> int:
     """The sweep's part: send the next run when a place is free, also one whose worker was lost. Returns 0 or 1."""
     if held_runs().count() >= server.RAGD_EVALUATION_PROCESSES:
         return 0
-    now = timezone.now()
+    now = database_now()
     return _send_first(active_runs().filter(overdue(now, now - RESEND_AFTER)))
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from collections_app.domain.identity import clean_line
@@ -113,7 +114,7 @@ def score_samples(*, slice_s: float = SLICE_S) -> int:
     One process at a time: another call returns 0 at once. A run that cannot be scored is logged and left out.
     """
     enabled = Sampling.objects.filter(enabled=True)
-    if enabled.filter(lease_until__gte=timezone.now()).exists():
+    if enabled.filter(lease_until__gte=Now()).exists():
         return 0
     deadline, done = time.monotonic() + slice_s, 0
     for name in enabled.values_list("pk", flat=True):

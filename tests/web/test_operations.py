@@ -254,7 +254,7 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     values = {"collection": collection, "kind": "reindex"}
     IngestJob.objects.create(**values, doc_id="waits.md", batch=batch, lane=1)
     IngestJob.objects.create(
-        **values, doc_id="works.md", state="running", worker="host:1", lease_until=now + timedelta(9)
+        **values, doc_id="works.md", state="running", worker="host:1", lease_until=now + timedelta(minutes=2)
     )
     IngestJob.objects.create(**values, doc_id="stuck.md", state="running", worker="host:2", lease_until=now)
     IngestJob.objects.create(**values, doc_id="poison.md", state="quarantined", error="The reader crashed.")

@@ -80,7 +80,7 @@ def process_run(run_id: str) -> None:
     """
     lease = claim(
         ConnectorRun, run_id, worker_name(), "finished_at IS NULL",
-        "state = 'running', started_at = coalesce(started_at, %(now)s)",
+        "state = 'running', started_at = coalesce(started_at, statement_timestamp())",
     )  # fmt: skip
     if lease is None:
         return

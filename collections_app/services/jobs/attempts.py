@@ -44,8 +44,8 @@ FILE_KINDS = (Kind.FILE, Kind.FETCH, Kind.ARCHIVE, Kind.REINDEX)
 
 CLAIMABLE = "state IN ('queued', 'running') AND attempts < attempts_forgiven + %(max_attempts)s"
 BEGIN = """
-state = 'running', started_at = coalesce(started_at, %(now)s), chunks_done = 0, chunks_total = 0, stages = '[]',
-timings_ms = '{}', stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed'
+state = 'running', started_at = coalesce(started_at, statement_timestamp()), chunks_done = 0, chunks_total = 0,
+stages = '[]', timings_ms = '{}', stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed'
     WHEN 'build_index' THEN 'store' WHEN 'probe_recall' THEN 'probe' WHEN 'measure_weights' THEN 'embed'
     ELSE 'parse' END
 """
@@ -89,7 +89,7 @@ def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
         return lease.work
     with transaction.atomic():
         rows = IngestJob.objects.active().select_for_update()
-        worn_out = rows.filter(claimable(timezone.now()), pk=job_id).first()
+        worn_out = rows.filter(claimable(), pk=job_id).first()
         if worn_out is not None and not policy.allows(worn_out.tries):
             give_up(worn_out)
     return None

@@ -30,7 +30,8 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
     sent; or when nothing at all runs. A long queue that moves is healthy, and so is one behind long jobs.
     """
     counts = {"resent": 0, "failed": 0}
-    busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__gte=now - IDLE_AFTER))
+    lately = (now - IDLE_AFTER, now + IDLE_AFTER)  # what is later is of a clock that was ahead
+    busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__range=lately))
     lanes = busy.order_by().values_list("lane").annotate(sent=Max("sent_at"), started=Max("started_at"))
     moving = {lane: (sent, started or sent) for lane, sent, started in lanes}
     for lane in QUEUES:

@@ -10,7 +10,6 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.db.models import Exists, OuterRef
-from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.models import (
@@ -37,6 +36,7 @@ from collections_app.services.jobs.cancellation import settle_generations
 from collections_app.services.jobs.queue import submit_index_build
 from collections_app.services.jobs.recovery import resend_lost_jobs, wake_fetches, wake_waiting_jobs
 from collections_app.services.jobs.workers import forget_workers
+from collections_app.work.leases import database_now
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def sweep() -> dict[str, int]:
     with session_lock(whole(LockSpace.MAINTENANCE)) as is_held:
         if not is_held:
             return {}
-        now = timezone.now()
+        now = database_now()
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
             "operations": sweep_operations(now),

@@ -24,6 +24,7 @@ AWAY_S = (2.0, 6.0)  # a node that was killed stays away
 FULL_DISK_S = (6.0, 12.0)
 CLOCK_S = (6.0, 12.0)
 CLOCK_JUMPS_S = (600, 6 * 3600)
+WITH_KILL = 0.5
 MODEL_S = (8.0, 15.0)
 CUT_S = 75.0  # longer than a lease and the sweep after it
 BOTH_VERSIONS_S = (6.0, 12.0)
@@ -164,13 +165,15 @@ def no_compiler() -> str:
 
 @fault("clock-jump", needs=Needs(clock=True), missing=no_compiler)
 def jump(setup: Setup, draw: random.Random) -> None:
-    """Of one program or of all, by minutes or hours to either side; then it is right again."""
+    """Of one program or of all, by minutes or hours to either side; every other time workers are killed meanwhile."""
     roles = draw.choice([list(setup.clocks), [draw.choice(list(setup.clocks))]])
     by_s = draw.choice((-1, 1)) * draw.uniform(*CLOCK_JUMPS_S)
     try:
         for role in roles:
             setup.clocks[role].write_text(f"{by_s:.0f}\n")
         time.sleep(draw.uniform(*CLOCK_S))
+        if draw.random() < WITH_KILL:
+            kill_all(setup.pids("worker"))
     finally:
         for role in roles:
             setup.clocks[role].write_text("0\n")
