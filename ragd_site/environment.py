@@ -271,6 +271,10 @@ class ServerSettings(BaseSettings):
         SecretStr(""), description="Key that backups are encrypted with, 16 characters or more"
     )
     RAGD_BACKUP_KEEP: Natural = Field(7, description="Newest backups of the server that stay; 0 keeps all")
+    RAGD_BACKUP_WAL_S: Natural = Field(
+        0,
+        description="Seconds after which `make run` carries the write-ahead log there, again and again; 0: not at all",
+    )
 
     RAGD_JOB_LEASE_S: Count = Field(
         30, description="Seconds without a sign of life after which another worker takes a job over"

@@ -54,6 +54,7 @@ def main() -> None:
 def serve(environment: Environment, stopping: threading.Event) -> None:
     """Prepare, start the children, watch them until `stopping`, stop everything in order."""
     began = time.monotonic()
+    check_archiving(environment)
     wait_for_port(environment.RAGD_HOST, environment.PORT)
     variables = child_variables(environment)
     children = make_children(environment, variables)
@@ -79,6 +80,19 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
 
 
 # Before the children
+
+
+def check_archiving(environment: Environment) -> None:
+    """Refuse a start whose archive of the write-ahead log would have no place, no key or no log. Raises StartError."""
+    if not environment.RAGD_BACKUP_WAL_S:
+        return
+    if not environment.RAGD_BACKUP_TO or not environment.RAGD_BACKUP_KEY.get_secret_value():
+        raise StartError("RAGD_BACKUP_WAL_S needs RAGD_BACKUP_TO and RAGD_BACKUP_KEY: set both, or unset it.")
+    if environment.DATABASE_URL:
+        raise StartError(
+            "RAGD_BACKUP_WAL_S is for the embedded PostgreSQL, and DATABASE_URL names another: unset one of them, and "
+            "archive the log of that with its own tools."
+        )
 
 
 @contextlib.contextmanager
@@ -183,14 +197,19 @@ def child_variables(environment: Environment) -> dict[str, str]:
 
 
 def make_children(environment: Environment, variables: Mapping[str, str]) -> list[Child]:
-    """The web server and the worker, not started."""
+    """The web server and the worker, and what carries the write-ahead log away where that is set; not started."""
     web = [sys.executable, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
     worker = [sys.executable, "-m", "celery", "--quiet", "-A", "ragd_site.worker", "worker", "--pool", "prefork"]
     worker += ["--loglevel", environment.RAGD_LOG_LEVEL, "--without-gossip", "--without-mingle", "--without-heartbeat"]
-    return [
+    children = [
         Child("web server", web, {**variables, "RAGD_PROCESS": "web"}),
         Child("worker", worker, {**variables, "RAGD_PROCESS": "worker"}),
     ]
+    if environment.RAGD_BACKUP_WAL_S:
+        archive = [sys.executable, str(REPOSITORY / "manage.py"), "ragd", "backup", "wal"]
+        archive += ["--every", str(environment.RAGD_BACKUP_WAL_S), "--json"]
+        children.append(Child("archiving of the write-ahead log", archive, variables))
+    return children
 
 
 def wait_until_ready(environment: Environment, children: list[Child], stopping: threading.Event) -> bool:
@@ -240,13 +259,15 @@ def restart_database(var: Path, children: list[Child]) -> None:
 
 def stop_everything(environment: Environment, children: list[Child]) -> None:
     """Web server, worker, then PostgreSQL. A task that is cut off is given again to the next worker."""
-    web, worker = children
+    web, worker, *others = children
     if web.process or worker.process:
         say("Stopping.")
     for child in children:
         child.ask(signal.SIGTERM)
     web.stop((signal.SIGTERM, 15.0))
     worker.stop((signal.SIGTERM, 10.0), (signal.SIGQUIT, 5.0))
+    for other in others:
+        other.stop((signal.SIGTERM, 5.0))
     if not environment.DATABASE_URL:
         with contextlib.suppress(EmbeddedError):
             embedded.stop(environment.RAGD_VAR)

@@ -212,7 +212,7 @@ def _ship(options: Options) -> Answer:
             tell(_show_ship(_ship_once(repository)))
         except (BackupError, EmbeddedError, DatabaseError) as error:  # the place or the server may be back next time
             connection.close()
-            tell(f"not carried away, tried again in {options['every']:g} s: {error}")
+            print(f"Not archived, tried again in {options['every']:g} s: {error}", file=sys.stderr, flush=True)
         time.sleep(options["every"])
 
 

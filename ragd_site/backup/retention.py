@@ -24,6 +24,7 @@ def keep_newest(repository: Repository, keep: int) -> list[Backup]:
         repository.remove(backup.folder)
     for folder in _abandoned(repository):
         repository.remove(folder)
+    repository.store.tidy(datetime.now(UTC) - ABANDONED_AFTER)
     if kept := backups[: len(backups) - len(old)]:
         remove_before(repository, kept)
     return old

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +48,10 @@ class Store(Protocol):
         """Nothing where there is none."""
         ...
 
+    def tidy(self, before: datetime) -> None:
+        """Remove what was begun before that time and never became a file."""
+        ...
+
 
 class FolderStore:
     """Files that only their owner reads, in a folder that is made when it is not there."""
@@ -57,8 +62,8 @@ class FolderStore:
     def put(self, name: str, content: Iterable[bytes]) -> int:
         with self._told():
             path, drafts = self.folder / name, self.folder / DRAFTS
-            drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.folder, drafts, path.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, draft = tempfile.mkstemp(dir=drafts)
         try:
             size = 0
@@ -74,7 +79,8 @@ class FolderStore:
                 sync_folder(path.parent)
             return size
         except BaseException:
-            Path(draft).unlink(missing_ok=True)
+            with suppress(OSError):  # what went wrong first is told
+                Path(draft).unlink()
             raise
 
     def get(self, name: str) -> Iterator[bytes]:
@@ -107,6 +113,13 @@ class FolderStore:
             path.unlink(missing_ok=True)
             while (path := path.parent) != self.folder and path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
+
+    def tidy(self, before: datetime) -> None:
+        with self._told():
+            for draft in (self.folder / DRAFTS).glob("*"):
+                with suppress(FileNotFoundError):
+                    if draft.stat().st_mtime < before.timestamp():
+                        draft.unlink()
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -141,6 +154,9 @@ class BucketStore:
     def remove(self, name: str) -> None:
         with self._told(name):
             self.bucket.remove(self.prefix + name)
+
+    def tidy(self, before: datetime) -> None:
+        """Unfinished uploads cannot be seen as objects; a lifecycle rule of the bucket removes them."""
 
     @contextmanager
     def _told(self, name: str) -> Iterator[None]:

@@ -28,6 +28,8 @@ from ragd_site.backup.errors import BackupError
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.wal_archive import Shipped
+from ragd_site.environment import read_environment
+from ragd_site.run import StartError, check_archiving, make_children
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 
@@ -272,3 +274,21 @@ def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
     with psycopg.connect(cluster.url) as connection:
         reports = dict(connection.execute(REPORTS).fetchall())
     assert (reports["backup_drill"]["passed"], bool(reports["backup_drill"]["error"])) == (False, True)
+
+
+def test_make_run_carries_the_log_away_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "RAGD_BACKUP_TO", "RAGD_BACKUP_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    assert [child.name for child in make_children(read_environment(), {})] == ["web server", "worker"]
+    monkeypatch.setenv("RAGD_BACKUP_WAL_S", "30")
+    with pytest.raises(StartError, match="RAGD_BACKUP_KEY"):
+        check_archiving(read_environment())
+    monkeypatch.setenv("RAGD_BACKUP_TO", "/mnt/backups")
+    monkeypatch.setenv("RAGD_BACKUP_KEY", "a secret that is long enough")
+    check_archiving(read_environment())
+    archive = make_children(read_environment(), {"RAGD_VAR": "/srv/ragd"})[2]
+    assert archive.command[2:] == ["ragd", "backup", "wal", "--every", "30", "--json"]
+    assert archive.environment == {"RAGD_VAR": "/srv/ragd"}
+    monkeypatch.setenv("DATABASE_URL", "postgresql://db.example.org/ragd")
+    with pytest.raises(StartError, match="DATABASE_URL"):
+        check_archiving(read_environment())

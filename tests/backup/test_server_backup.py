@@ -379,8 +379,14 @@ def test_a_backup_that_is_killed_looks_like_none(
     wait_for(lambda: names_of_slots(connection) == slots)
     keep_newest(copy, 0)
     assert left in {name.split("/")[1] for name in copy.names(SERVERS)}, "another process may still be at it"
+    assert isinstance(copy.store, FolderStore)
+    half = copy.store.folder / ".drafts" / "half"
+    half.write_bytes(b"of a killed process")
+    keep_newest(copy, 0)
+    assert half.exists()
     monkeypatch.setattr("ragd_site.backup.retention.ABANDONED_AFTER", timedelta(seconds=-5))
     keep_newest(copy, 0)
+    assert not half.exists()
     assert {name.split("/")[1] for name in copy.names(SERVERS)} == set(before)
 
 
