@@ -156,7 +156,7 @@ class Full(Setup):
             port = self.broker_url.rpartition(":")[2].partition("/")[0]
             subprocess.run(["redis-cli", "-p", port, "flushall"], check=True, capture_output=True)
         else:
-            self.manage("shell", "-c", "from ragd_site.celery import app; app.control.purge()")
+            self.run("-c", "from ragd_site.celery import app; app.control.purge()")
 
     def deploy(self, code: Path) -> None:
         """One after the other: the new web server beside the old one, which then ends; the same for the workers."""

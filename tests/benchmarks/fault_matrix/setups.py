@@ -167,9 +167,10 @@ class Setup(ABC):
                     raise
                 time.sleep(0.3)
 
-    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Python with these arguments, as a command of this server."""
         return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *arguments],
             cwd=ROOT,
             env=self.variables(),
             capture_output=True,
