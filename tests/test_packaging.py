@@ -89,11 +89,14 @@ def test_image_does_not_run_as_root_and_checks_its_health() -> None:
 
 
 def test_compose_file_has_the_whole_house() -> None:
-    services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    every = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    services = {name: service for name, service in every.items() if "profiles" not in service}
+    assert set(every) - set(services) == {"cluster", "node1", "node2"}
     assert sorted(services) == ["postgres", "prepare", "proxy", "redis", "web", "worker"]
     assert services["web"]["image"] == services["worker"]["image"] == "ragd"
     assert services["worker"]["command"][:4] == ["celery", "-A", "ragd_site.worker", "worker"]
-    assert services["postgres"]["image"].startswith("pgvector/pgvector:pg")
+    assert services["postgres"]["image"].startswith("${RAGD_POSTGRES_IMAGE:-pgvector/pgvector:pg")
+    assert every["node1"]["command"] == every["node2"]["command"] == services["postgres"]["command"]
     assert all("healthcheck" in services[name] for name in ("postgres", "proxy", "redis", "worker"))
 
 
@@ -105,10 +108,17 @@ def test_services_of_the_compose_file_are_closed_but_for_the_proxy() -> None:
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
     assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
-    assert [name for name, service in services.items() if "cap_add" in service] == ["postgres"]
+    assert [name for name, service in services.items() if "cap_add" in service] == ["postgres", "node1", "node2"]
     assert composed["networks"]["store"] == {"internal": True}
     networks = {name: sorted(service["networks"]) for name, service in services.items()}
-    assert networks["postgres"] == networks["redis"] == networks["prepare"] == ["store"]
+    assert (
+        networks["postgres"]
+        == networks["redis"]
+        == networks["prepare"]
+        == networks["node1"]
+        == networks["cluster"]
+        == ["store"]
+    )
     assert "store" not in networks["proxy"]
     [front] = composed["networks"]["front"]["ipam"]["config"]  # whose word ragd takes for where a client is
     assert services["web"]["environment"]["RAGD_TRUSTED_PROXIES"] == front["subnet"]
@@ -146,7 +156,7 @@ def compose_command() -> list[str]:
 
 
 def test_compose_accepts_the_file() -> None:
-    command = [*compose_command(), "-f", "compose.yaml", "config"]
+    command = [*compose_command(), "--profile", "cluster", "-f", "compose.yaml", "config"]
     accepted = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **SECRETS}, capture_output=True, text=True)
     assert accepted.returncode == 0, accepted.stderr
     web = yaml.safe_load(accepted.stdout)["services"]["web"]
