@@ -6,11 +6,7 @@ has the name of the slot, so that a restored server, which has no slot, never wr
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +16,7 @@ import psycopg
 
 from ragd_site import embedded
 from ragd_site.backup.errors import BackupError
+from ragd_site.backup.locks import only_one
 from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.wal_segments import (
     SEGMENT,
@@ -87,7 +84,7 @@ def ship_wal(var: Path, repository: Repository) -> Shipped:
     if cluster is None or not embedded.answers(cluster):
         raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
     try:
-        with only_one(var), embedded.connect(cluster) as admin:
+        with only_one(var, LOCK_FILE), embedded.connect(cluster) as admin:
             return _ship(admin, repository)
     except psycopg.Error as error:
         raise BackupError(f"PostgreSQL refused a step: {str(error).strip()}") from error
@@ -195,18 +192,3 @@ def remove_before(repository: Repository, kept: list[Backup]) -> int:
     for name in old:
         repository.store.remove(name)
     return len(old)
-
-
-@contextlib.contextmanager
-def only_one(var: Path) -> Iterator[None]:
-    """One process at a time carries the log away. Raises BackupError."""
-    descriptor = os.open(var / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    with os.fdopen(descriptor) as file:
-        if os.geteuid() == 0:  # a command of root leaves the server its file
-            owner = var.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BackupError(f"another process carries the write-ahead log of {var} away; end it first") from None
-        yield

@@ -17,6 +17,7 @@ KEPT = {
     "admin_password",
     "bytecode",
     "drill",
+    "drill.lock",
     "erasures.jsonl",
     "metrics",
     "postgres",

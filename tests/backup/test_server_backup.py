@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from ragd_site import embedded
-from ragd_site.backup import server_restore, table_facts, wal_archive
+from ragd_site.backup import drill, locks, server_restore, table_facts, wal_archive
 from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.repository import SERVERS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
@@ -31,6 +31,17 @@ from tests.fakes.s3_server import S3Server
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = "a secret that is long enough"
 TEXTS = "INSERT INTO texts SELECT n, repeat(md5(n::text), 20) FROM generate_series(%s::int, %s::int) n"
+KILLED_DRILL = """
+import os, pathlib, signal, sys
+import django
+django.setup()
+from ragd_site.backup import drill, server_restore
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import FolderStore
+server_restore._compare = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+repository = Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3])
+drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
+"""
 VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v FROM generate_series(1, 9) n"
 KILLED = """
 import os, pathlib, signal, sys
@@ -388,6 +399,26 @@ def test_a_backup_that_is_killed_looks_like_none(
     keep_newest(copy, 0)
     assert not half.exists()
     assert {name.split("/")[1] for name in copy.names(SERVERS)} == set(before)
+
+
+def test_a_killed_drill_stands_in_no_later_ones_way(
+    top: Path, copy: Repository, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [sys.executable, "-c", KILLED_DRILL, str(top / "var"), copy.store.place, SECRET, backup.id]
+    variables = os.environ | {"DJANGO_SETTINGS_MODULE": "ragd_site.settings", "RAGD_PROCESS": "restore"}
+    killed = subprocess.run(script, cwd=REPOSITORY, env=variables, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    data = embedded.home_folder(top / "var" / "drill") / "data"
+    left = embedded.postmaster_pid(data)
+    assert left is not None
+    recorded: list[bool] = []
+    monkeypatch.setattr(drill, "record_drill", lambda values, passed: recorded.append(passed))
+    with locks.only_one(top / "var", drill.LOCK_FILE), pytest.raises(BackupError, match="another process"):
+        drill.run_drill(copy, top / "var", backup.id, print)
+    assert drill.run_drill(copy, top / "var", backup.id, print)["passed"] is True
+    assert recorded == [True]
+    assert not Path(f"/proc/{left}").exists()
+    assert not (top / "var" / "drill").exists()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
