@@ -32,12 +32,15 @@ def main() -> None:
     began, results = time.monotonic(), []
     print(f"seed {chosen.seed}, {chosen.times} times each; of times: median / longest, after the end of the fault")
     print(matrix.HEAD, flush=True)
-    for fault in (FAULTS[name] for name in chosen.only):
-        for setup in [chosen.setup] if chosen.setup else list(matrix.SETUPS):
+    for setup in [chosen.setup] if chosen.setup else list(matrix.SETUPS):
+        possible = []
+        for fault in (FAULTS[name] for name in FAULTS if name in chosen.only):
             if why := "the set-up has none" if setup not in fault.setups else fault.missing():
                 print(f"{fault.name:<17}{setup:<10}     - {why}", flush=True)
-                continue
-            result = matrix.run(fault, setup, chosen.times, chosen.seed, broker=chosen.broker, earlier=chosen.earlier)
+            else:
+                possible.append(fault)
+        options = {"broker": chosen.broker, "earlier": chosen.earlier}
+        for result in matrix.run(possible, setup, chosen.times, chosen.seed, **options):
             results.append(result)
             print(matrix.row(result), flush=True)
             print(f"    {matrix.statuses(result)}", flush=True)

@@ -87,21 +87,6 @@ def kill_broker(setup: Setup, draw: random.Random) -> None:
     kill_all(setup.pids("broker"))
 
 
-@fault("citus-node", setups=("full",), needs=Needs(citus=True), missing=nodes.missing)
-def kill_citus_node(setup: Setup, draw: random.Random) -> None:
-    """One of the two nodes that hold the chunks; somebody starts it again after a while."""
-    assert isinstance(setup, Full)
-    node = draw.choice(setup.cluster.nodes)
-    kill_all([int((node.data / "postmaster.pid").read_text().split()[0])])
-    time.sleep(draw.uniform(*AWAY_S))
-    for _ in range(20):  # its sessions may not have ended yet
-        with contextlib.suppress(AssertionError):
-            node.start()
-            return
-        time.sleep(0.5)
-    raise TimeoutError(f"the node in {node.home} does not start")
-
-
 # The database and the broker
 
 
@@ -113,6 +98,61 @@ def restart_database(setup: Setup, draw: random.Random) -> None:
 @fault("broker-emptied")
 def empty_broker(setup: Setup, draw: random.Random) -> None:
     setup.empty_broker()
+
+
+# Models
+
+
+@fault("model-slow")
+def slow_model(setup: Setup, draw: random.Random) -> None:
+    setup.model.be("slow", draw.uniform(*MODEL_S))
+
+
+@fault("model-silent")
+def silent_model(setup: Setup, draw: random.Random) -> None:
+    setup.model.be("silent", draw.uniform(*MODEL_S))
+
+
+@fault("model-lying")
+def lying_model(setup: Setup, draw: random.Random) -> None:
+    setup.model.be("lying", draw.uniform(*MODEL_S))
+
+
+# A deploy
+
+
+def no_history() -> str:
+    return "" if (ROOT / ".git").exists() else "there is no history to take an earlier version from"
+
+
+@fault("deploy", missing=no_history)
+def deploy(setup: Setup, draw: random.Random) -> None:
+    """To the other version and, the next time, back; both run for a while where the set-up can."""
+    code = setup.folder / "earlier"
+    if not code.exists():
+        extract(earlier_version(setup.options.get("earlier", "")), code)
+    setup.both_for_s = draw.uniform(*BOTH_VERSIONS_S)
+    setup.deploy(ROOT if setup.code == code else code)
+
+
+def earlier_version(chosen: str) -> str:
+    """The commit; where none is chosen, the earliest with the present schema."""
+    if chosen:
+        return chosen
+    schema = ["*/migrations/*.py", "ragd/schema.sql"]
+    return git("log", "-1", "--format=%H", "--", *schema).decode().strip()
+
+
+def extract(commit: str, folder: Path) -> None:
+    folder.mkdir(mode=0o755)
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", commit), check=True)
+
+
+def git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
+
+
+# Those that need a set-up of their own
 
 
 def no_mount() -> str:
@@ -136,27 +176,6 @@ def fill_disk(setup: Setup, draw: random.Random) -> None:
                 time.sleep(0.1)
     finally:
         ballast.unlink(missing_ok=True)
-
-
-# Models
-
-
-@fault("model-slow")
-def slow_model(setup: Setup, draw: random.Random) -> None:
-    setup.model.be("slow", draw.uniform(*MODEL_S))
-
-
-@fault("model-silent")
-def silent_model(setup: Setup, draw: random.Random) -> None:
-    setup.model.be("silent", draw.uniform(*MODEL_S))
-
-
-@fault("model-lying")
-def lying_model(setup: Setup, draw: random.Random) -> None:
-    setup.model.be("lying", draw.uniform(*MODEL_S))
-
-
-# The clock, the network, a deploy
 
 
 def no_compiler() -> str:
@@ -206,32 +225,16 @@ def cut_network(setup: Setup, draw: random.Random) -> list[str]:
     return [f"{len(left)} of {len(ids)} jobs waited {CUT_S:.0f} s for the host that was cut off"] * bool(left)
 
 
-def no_history() -> str:
-    return "" if (ROOT / ".git").exists() else "there is no history to take an earlier version from"
-
-
-@fault("deploy", missing=no_history)
-def deploy(setup: Setup, draw: random.Random) -> None:
-    """To the other version and, the next time, back; both run for a while where the set-up can."""
-    code = setup.folder / "earlier"
-    if not code.exists():
-        extract(earlier_version(setup.options.get("earlier", "")), code)
-    setup.both_for_s = draw.uniform(*BOTH_VERSIONS_S)
-    setup.deploy(ROOT if setup.code == code else code)
-
-
-def earlier_version(chosen: str) -> str:
-    """The commit; where none is chosen, the earliest with the present schema."""
-    if chosen:
-        return chosen
-    schema = ["*/migrations/*.py", "ragd/schema.sql"]
-    return git("log", "-1", "--format=%H", "--", *schema).decode().strip()
-
-
-def extract(commit: str, folder: Path) -> None:
-    folder.mkdir(mode=0o755)
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", commit), check=True)
-
-
-def git(*arguments: str) -> bytes:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
+@fault("citus-node", setups=("full",), needs=Needs(citus=True), missing=nodes.missing)
+def kill_citus_node(setup: Setup, draw: random.Random) -> None:
+    """One of the two nodes that hold the chunks; somebody starts it again after a while."""
+    assert isinstance(setup, Full)
+    node = draw.choice(setup.cluster.nodes)
+    kill_all([int((node.data / "postmaster.pid").read_text().split()[0])])
+    time.sleep(draw.uniform(*AWAY_S))
+    for _ in range(20):  # its sessions may not have ended yet
+        with contextlib.suppress(AssertionError):
+            node.start()
+            return
+        time.sleep(0.5)
+    raise TimeoutError(f"the node in {node.home} does not start")

@@ -7,6 +7,8 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tests.benchmarks.fault_matrix.faults import Fault
@@ -48,24 +50,29 @@ class Result:
         self.words += verdict.all()
 
 
-def run(fault: Fault, name: str, times: int, seed: int, *, checks: bool = True, **options: str) -> Result:
-    """On a set-up of its own."""
-    draw, result = random.Random(f"{seed} {fault.name} {name}"), Result(fault.name, name)
-    with SETUPS[name](fault.needs, seed, **options) as setup:
-        load = Load(setup, draw.getrandbits(32))
-        load.start()
-        try:
+def run(faults: Sequence[Fault], name: str, times: int, seed: int, **options: str) -> Iterator[Result]:
+    """One result per fault. Faults with the same needs share a set-up, which a fault that left something wrong ends."""
+    with ExitStack() as stack:
+        setup, load = None, None
+        for fault in faults:
+            if setup is None or setup.needs != fault.needs:
+                stack.close()
+                setup = stack.enter_context(SETUPS[name](fault.needs, seed, **options))
+                load = Load(setup, seed)
+                stack.callback(load.stop)
+                load.start()
+            assert load is not None
+            draw, result = random.Random(f"{seed} {fault.name} {name}"), Result(fault.name, name)
+            load.statuses = result.statuses
             for _ in range(times):
-                play(fault, setup, load, draw, result, checks=checks)
-        finally:
-            load.stop()
-            result.statuses = load.statuses
-        if not result.is_good:
-            print(setup.tails(), file=sys.stderr)
-    return result
+                play(fault, setup, load, draw, result)
+            yield result
+            if not result.is_good:
+                print(setup.tails(), file=sys.stderr)
+                setup = None
 
 
-def play(fault: Fault, setup: Setup, load: Load, draw: random.Random, result: Result, *, checks: bool) -> None:
+def play(fault: Fault, setup: Setup, load: Load, draw: random.Random, result: Result, *, checks: bool = True) -> None:
     load.resume()
     time.sleep(draw.uniform(*PAUSE_S))
     deadline = time.monotonic() + 20
