@@ -28,6 +28,7 @@ from celery.signals import (
     worker_shutdown,
     worker_shutting_down,
 )
+from django.apps import apps
 from django.conf import settings
 from django.db import connection, connections
 from django.utils import timezone
@@ -38,7 +39,7 @@ django.setup()  # before the models are imported
 
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
 from collections_app.services.worker.maintenance import sweep
-from collections_app.work.leases import forgive_host
+from collections_app.work.leases import LeasedWork, forgive_host, release_dead
 from evaluation_app.alerts.evaluation import evaluate_alerts
 from evaluation_app.alerts.webhooks import deliver_soon
 from evaluation_app.bake_offs.lifecycle import sweep_bake_offs
@@ -159,11 +160,17 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 def sweep_until_stopped() -> None:
     """Every 15 s (or lease, where that is shorter) send lost jobs again, every minute measure the alert rules,
     every 5 minutes add spans up, every hour delete what is past its retention. A fault is tried again.
+
+    Before the first time the leases of processes that are gone are ended.
     """
     sweep_every_s = min(SWEEP_EVERY_S, settings.RAGD_JOB_LEASE_S)
     retain_at = roll_up_at = alert_at = time.monotonic()
+    is_first = True
     while not stopping.is_set():
         try:
+            if is_first:
+                release_the_dead()
+                is_first = False
             sweep_jobs()
             if time.monotonic() >= alert_at:
                 alert_at = time.monotonic() + ALERT_EVERY_S
@@ -180,6 +187,13 @@ def sweep_until_stopped() -> None:
         finally:
             connections.close_all()  # the pool forks from this process: no connection may be open then
         stopping.wait(sweep_every_s)
+
+
+def release_the_dead() -> None:
+    """What the worker before this one held when it was killed runs again at once, and not when its lease is over."""
+    for model in apps.get_models():
+        if issubclass(model, LeasedWork):
+            release_dead(model._default_manager.all(), socket.gethostname())
 
 
 def sweep_jobs() -> None:

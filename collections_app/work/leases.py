@@ -253,6 +253,27 @@ def held_by_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> 
     return rows.filter(lease_until__isnull=False, worker__startswith=f"{host}:").exclude(worker__in=blamed)
 
 
+def release_dead(rows: QuerySet[Any], host: str) -> int:
+    """End the leases of processes of this host, the caller's, that are gone: nobody has to wait for them. The number.
+
+    The attempts of that work count: it may be to blame.
+    """
+    held = rows.filter(lease_until__gt=Now(), worker__startswith=f"{host}:")
+    workers = held.order_by().values_list("worker", flat=True).distinct()
+    gone = [worker for worker in workers if not _is_process(worker.rpartition(":")[2])]
+    return held.filter(worker__in=gone).update(lease_until=Now()) if gone else 0
+
+
+def _is_process(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError, OverflowError):
+        return True
+    return True
+
+
 class Progress(Generic[W]):
     """Writes through the lease: every write says which attempt it belongs to, and extends the lease."""
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import billiard
 import pytest
+
+from collections_app.models import IngestJob, Operation
+from collections_app.services.collections.collections import create_collection
+from collections_app.work.leases import database_now
 
 
 def test_it_ends_while_the_pool_is_about_to_start_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +34,26 @@ def test_it_ends_while_the_pool_is_about_to_start_a_replacement(monkeypatch: pyt
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == worker.POOL_LOST
     running.join(10)
     assert running.exitcode == -9
+
+
+@pytest.mark.django_db
+def test_a_worker_that_starts_ends_the_leases_of_processes_of_its_host_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAGD_PROCESS", "command")
+    from ragd_site import worker
+
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    host, collection = socket.gethostname(), create_collection(name="leases")
+    holders = {"gone": f"{host}:{gone.pid}", "alive": f"{host}:{os.getpid()}", "elsewhere": f"{host}-b:{gone.pid}"}
+    until = database_now() + timedelta(minutes=1)
+    for doc_id, name in holders.items():
+        held = {"state": "running", "worker": name, "attempts": 1, "lease_until": until}
+        IngestJob.objects.create(collection=collection, doc_id=doc_id, **held)
+    Operation.objects.create(kind="import", subject="x", worker=holders["gone"], lease_until=until)
+    worker.release_the_dead()
+    leases = dict(IngestJob.objects.values_list("doc_id", "lease_until"))
+    assert leases["gone"] <= database_now() and leases["alive"] == leases["elsewhere"] == until
+    assert Operation.objects.get().lease_until <= database_now()
+    assert IngestJob.objects.get(doc_id="gone").tries == 1
