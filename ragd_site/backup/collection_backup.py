@@ -9,9 +9,9 @@ from collections_app.models import Collection
 from collections_app.services.collections.operations import OnProgress
 from collections_app.services.transfer.export import open_export
 from collections_app.services.transfer.export_reader import Archive
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.repository import COLLECTIONS, Backup, Repository, drafted
-from ragd_site.backup.streams import new_file, write_pieces
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import COLLECTIONS, Backup, Repository, drafted
+from ragd_site.backup.storage.streams import new_file, write_pieces
 
 EXPORT = "export"
 

@@ -30,12 +30,12 @@ from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
 from ragd_site.backup.database_backup import back_up_database, restore_dump
 from ragd_site.backup.drill import run_drill
-from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.places import open_repository
-from ragd_site.backup.repository import COLLECTIONS, SERVERS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import LATEST, restore_server
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.repository import COLLECTIONS, SERVERS, Backup, Repository
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 

@@ -9,11 +9,11 @@ import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.errors import BackupError
 from ragd_site.backup.kept_files import FILES, pack_files
 from ragd_site.backup.programs import feed_program, read_program, split_password
-from ragd_site.backup.repository import SERVERS, Backup, Repository, drafted
-from ragd_site.backup.streams import new_file, write_pieces
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import SERVERS, Backup, Repository, drafted
+from ragd_site.backup.storage.streams import new_file, write_pieces
 from ragd_site.backup.table_facts import read_facts
 from ragd_site.postgresql.row_security import MAKE_ROLE
 from ragd_site.runtime.programs import find_wheel_binaries

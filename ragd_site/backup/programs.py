@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.storage.errors import BackupError
 from ragd_site.runtime.programs import ENVIRONMENT
 
 READ_BYTES = 1 << 20

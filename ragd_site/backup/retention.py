@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.repository import MANIFEST, SERVERS, Backup, Repository
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import MANIFEST, SERVERS, Backup, Repository
 from ragd_site.backup.wal_archive import remove_before
 
 ABANDONED_AFTER = timedelta(days=2)  # longer than any backup takes to be written

@@ -13,10 +13,10 @@ import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.errors import BackupError
 from ragd_site.backup.kept_files import FILES, pack_files
 from ragd_site.backup.programs import read_program
-from ragd_site.backup.repository import SERVERS, Backup, Draft, Repository, drafted
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import SERVERS, Backup, Draft, Repository, drafted
 from ragd_site.backup.table_facts import moment_with_facts, read_facts
 from ragd_site.backup.wal_archive import find_archive
 from ragd_site.backup.wal_segments import SEGMENT_BYTES, fetch_value, read_segment, segments

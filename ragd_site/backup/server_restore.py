@@ -19,11 +19,11 @@ import psycopg
 
 from ragd_site import embedded
 from ragd_site.backup.database_backup import DATABASE, DUMP, load_dump
-from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.kept_files import FILES, unpack_files
-from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.server_backup import BASE, WAL
-from ragd_site.backup.streams import PieceReader
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.repository import Backup, Repository
+from ragd_site.backup.storage.streams import PieceReader
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.backup.wal_archive import PARTIAL, Reach, find_reach
 from ragd_site.backup.wal_segments import SEGMENT_BYTES

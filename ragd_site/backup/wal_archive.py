@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 
 from ragd_site import embedded
-from ragd_site.backup.errors import BackupError
 from ragd_site.backup.locks import only_one
-from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import Backup, Repository
 from ragd_site.backup.wal_segments import (
     SEGMENT,
     SEGMENT_BYTES,

@@ -24,9 +24,9 @@ from collections_app.services.collections.collections import create_collection, 
 from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
 from ragd_site.backup import commands
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.repository import Repository
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.repository import Repository
+from ragd_site.backup.storage.stores import FolderStore
 from ragd_site.backup.wal_archive import Shipped
 from ragd_site.environment import read_environment
 from ragd_site.run import StartError, check_archiving, make_children
@@ -34,6 +34,7 @@ from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+SECRET = "a secret that is long enough"
 REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
 EVENTS = "SELECT action, subject_name, channel FROM audit_events WHERE action LIKE 'backup.%' ORDER BY id"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
@@ -43,7 +44,7 @@ class Server:
     """A new server with the tables of ragd, and a place for its backups."""
 
     def __init__(self, top: Path) -> None:
-        self.top, self.var = top, top / "var"
+        self.top, self.var, self.place, self.key = top, top / "var", top / "place", top / "key"
         self.variables = {
             name: value
             for name, value in os.environ.items()
@@ -116,7 +117,7 @@ def test_the_log_of_a_server_of_ones_own_is_not_archived(settings: Any, tmp_path
 @pytest.mark.parametrize("wrong", ["noon", "2026-11-26T14:30:00", "14:30", ""])
 def test_a_moment_has_its_offset(settings: Any, tmp_path: Path, wrong: str) -> None:
     """A time that could be meant in two ways restores the wrong one."""
-    settings.RAGD_BACKUP_KEY = "a secret that is long enough"
+    settings.RAGD_BACKUP_KEY = SECRET
     Repository.open(FolderStore(tmp_path / "place"), settings.RAGD_BACKUP_KEY, create=True)
     assert "--to" in refused("restore", tmp_path / "new", "--at", tmp_path / "place", "--to", wrong)
     assert not (tmp_path / "new").exists()
@@ -228,22 +229,18 @@ def told(*arguments: object) -> Any:
     return json.loads(printed.getvalue())
 
 
-def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
-    key, place, restored = server.top / "key", server.top / "place", server.top / "restored"
-    call_command("ragd", "backup", "key", str(key))
-    server.variables |= {"RAGD_BACKUP_TO": str(place), "RAGD_BACKUP_KEY_FILE": str(key)}
-
+@pytest.fixture(scope="module")
+def made(server: Server) -> Any:
+    """The first backup of the server, with an archive that began before it."""
+    server.key.write_text(f"{SECRET}\n")
+    server.variables |= {"RAGD_BACKUP_TO": str(server.place), "RAGD_BACKUP_KEY_FILE": str(server.key)}
     assert server.ragd("backup", "wal")["has_begun"] is True
-    made = server.ragd("backup", "--keep", 1)
+    return server.ragd("backup", "--keep", 1)
+
+
+def test_a_drill_proves_the_backup_and_is_remembered(server: Server, made: Any) -> None:
     assert (made["removed"], made["keeps_secret_key"], made["tables"] > 50) == ([], True, True)
     assert {"secret_key", "postgres.json"} <= set(made["files"])
-    assert server.ragd("backup", "wal")["has_begun"] is False
-    (listed,) = server.ragd("backup", "list")["backups"]
-    assert listed["backup"] == made["backup"]
-    assert listed["until"] > listed["moment"] == made["moment"]
-    (verified,) = server.ragd("backup", "verify", made["backup"])["backups"]
-    assert verified["bytes"] > made["bytes"]
-
     drilled = server.ragd("backup", "drill")
     assert (drilled["passed"], drilled["compared"], drilled["differences"]) == (True, True, [])
     assert drilled["checks"] == {"check": True, "conformance": True}
@@ -259,21 +256,40 @@ def test_from_the_first_backup_to_the_restored_server(server: Server) -> None:
     assert reports["backup_drill"]["passed"] is True
     assert reports["backup_archive"]["until"]
 
-    nowhere = {"RAGD_VAR": str(server.top / "gone" / "var")}
-    answer = server.ragd("restore", restored, "--no-check", **nowhere)
+
+def test_a_restore_needs_no_server_and_makes_one(server: Server, made: Any) -> None:
+    restored = server.top / "restored"
+    answer = server.ragd("restore", restored, "--no-check", RAGD_VAR=str(server.top / "gone" / "var"))
     assert (answer["passed"], answer["compared"], answer["checks"]) == (True, False, {})
-    assert not (server.top / "gone").exists(), "a restore needs no server, and makes none"
+    assert not (server.top / "gone").exists()
     assert (restored / "secret_key").read_text() == (server.var / "secret_key").read_text()
-    started = server.ragd("status", RAGD_VAR=str(restored))
-    assert started["database"]["server"].startswith("18")
-    own = embedded.read_cluster(restored)
-    assert own is not None
-    assert own.port != cluster.port
-    (place / "servers" / made["backup"] / "manifest").write_bytes(b"something else")
-    assert server.ragd("backup", "drill", status=1)["error"]["type"] == "backup_damaged"
-    with psycopg.connect(cluster.url) as connection:
-        reports = dict(connection.execute(REPORTS).fetchall())
-    assert (reports["backup_drill"]["passed"], bool(reports["backup_drill"]["error"])) == (False, True)
+    before, after = embedded.read_cluster(server.var), embedded.ensure_running(restored, fsync=False)
+    assert before is not None
+    assert after.port != before.port
+    with psycopg.connect(after.url) as connection:
+        assert connection.execute("SELECT count(*) FROM collections").fetchone() == (0,)
+
+
+def test_what_there_is_and_whether_it_is_as_written(server: Server, made: Any, db: None, settings: Any) -> None:
+    settings.RAGD_BACKUP_TO, settings.RAGD_BACKUP_KEY = str(server.place), SECRET
+    assert server.ragd("backup", "wal")["has_begun"] is False
+    (listed,) = told("backup", "list")["backups"]
+    assert listed["backup"] == made["backup"]
+    assert listed["until"] > listed["moment"] == made["moment"]
+    (verified,) = told("backup", "verify", made["backup"])["backups"]
+    assert verified["bytes"] > made["bytes"]
+    manifest = server.place / "servers" / made["backup"] / "manifest"
+    content = manifest.read_bytes()
+    manifest.write_bytes(b"something else")
+    try:
+        for action in ("list", "drill", "verify"):
+            with pytest.raises((CommandError, SystemExit)):
+                call_command("ragd", "backup", action, stdout=StringIO())
+    finally:
+        manifest.write_bytes(content)
+    report = Report.objects.get(name="backup_drill")
+    assert (report.values["passed"], bool(report.values["error"])) == (False, True)
+    assert not (Path(settings.RAGD_VAR) / "drill").exists()
 
 
 def test_make_run_carries_the_log_away_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

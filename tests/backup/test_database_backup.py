@@ -16,12 +16,12 @@ import pytest
 from ragd_site import embedded
 from ragd_site.backup import server_restore
 from ragd_site.backup.database_backup import back_up_database, restore_dump
-from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.programs import feed_program, read_program, split_password
-from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_restore import restore_server
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.repository import Backup, Repository
+from ragd_site.backup.storage.stores import FolderStore
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.runtime.programs import find_wheel_binaries
 

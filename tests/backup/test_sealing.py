@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ragd_site.backup.errors import BackupError, DamagedError
-from ragd_site.backup.sealing import MAGIC, PART_BYTES, SALT_BYTES, Key
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.sealing import MAGIC, PART_BYTES, SALT_BYTES, Key
 
 HEAD = len(MAGIC) + SALT_BYTES
 KEY = Key.derive("sixteen characters and more", b"s" * SALT_BYTES)

@@ -19,12 +19,12 @@ import pytest
 
 from ragd_site import embedded
 from ragd_site.backup import drill, locks, server_restore, table_facts, wal_archive
-from ragd_site.backup.errors import BackupError, DamagedError
-from ragd_site.backup.repository import SERVERS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import Restored, restore_server
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.repository import SERVERS, Backup, Repository
+from ragd_site.backup.storage.stores import FolderStore
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from tests.fakes.s3_server import S3Server
 
@@ -36,8 +36,8 @@ import os, pathlib, signal, sys
 import django
 django.setup()
 from ragd_site.backup import drill, server_restore
-from ragd_site.backup.repository import Repository
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.storage.repository import Repository
+from ragd_site.backup.storage.stores import FolderStore
 server_restore._compare = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 repository = Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3])
 drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
@@ -45,9 +45,9 @@ drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
 VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v FROM generate_series(1, 9) n"
 KILLED = """
 import os, pathlib, signal, sys
-from ragd_site.backup.repository import Repository
+from ragd_site.backup.storage.repository import Repository
 from ragd_site.backup.server_backup import back_up_server
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.storage.stores import FolderStore
 Repository.put_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 back_up_server(pathlib.Path(sys.argv[1]), Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3]))
 """
@@ -572,7 +572,7 @@ def test_a_bucket_serves_as_well_as_a_folder(
 
 def bucket_store(server: S3Server, prefix: str) -> Any:
     from collections_app.fetching.buckets import BucketKeys, StorageBucket
-    from ragd_site.backup.stores import BucketStore
+    from ragd_site.backup.storage.stores import BucketStore
 
     keys = BucketKeys(server.access_key, server.secret_key)
     bucket = StorageBucket(server.url, "backups", guard=None, keys=keys, region="us-east-1", timeout_s=20)

@@ -49,10 +49,10 @@ def measure(size: int, top: Path) -> None:
     from collections_app.services.collections.collections import get_collection
     from collections_app.services.documents.documents import delete_documents
     from ragd_site import embedded
-    from ragd_site.backup.repository import Repository
     from ragd_site.backup.server_backup import back_up_server
     from ragd_site.backup.server_restore import restore_server
-    from ragd_site.backup.stores import FolderStore
+    from ragd_site.backup.storage.repository import Repository
+    from ragd_site.backup.storage.stores import FolderStore
     from ragd_site.backup.wal_archive import ship_wal
 
     var = top / "var"

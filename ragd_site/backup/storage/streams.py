@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.storage.errors import BackupError
 
 
 class PieceReader(io.RawIOBase):

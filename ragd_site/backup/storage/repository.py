@@ -21,9 +21,9 @@ from typing import Any
 
 import psycopg
 
-from ragd_site.backup.errors import BackupError, DamagedError
-from ragd_site.backup.sealing import SALT_BYTES, Key
-from ragd_site.backup.stores import MissingError, Store
+from ragd_site.backup.storage.errors import BackupError, DamagedError
+from ragd_site.backup.storage.sealing import SALT_BYTES, Key
+from ragd_site.backup.storage.stores import MissingError, Store
 
 FORMAT = 1
 HEAD = "repository"

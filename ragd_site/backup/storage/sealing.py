@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.storage.errors import BackupError, DamagedError
 
 MAGIC = b"ragd sealed 1\n"
 SALT_BYTES = 32

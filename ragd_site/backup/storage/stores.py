@@ -13,8 +13,8 @@ from typing import Protocol
 from collections_app.fetching.buckets import StorageBucket
 from collections_app.fetching.errors import FetchError
 from ragd.errors import InvalidInput
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.streams import as_file
+from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.storage.streams import as_file
 
 READ_BYTES = 1 << 20
 DRAFTS = ".drafts"

@@ -1,0 +1,1 @@
+"""Where backups lie and in what form: stores, encryption, the repository with its manifests."""
