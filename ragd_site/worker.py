@@ -38,6 +38,7 @@ from ragd_site.celery import app
 django.setup()  # before the models are imported
 
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
+from collections_app.services.jobs.recovery import resend_taken
 from collections_app.services.worker.maintenance import sweep
 from collections_app.work.leases import LeasedWork, forgive_host, release_dead
 from evaluation_app.alerts.evaluation import evaluate_alerts
@@ -190,10 +191,13 @@ def sweep_until_stopped() -> None:
 
 
 def release_the_dead() -> None:
-    """What the worker before this one held when it was killed runs again at once, and not when its lease is over."""
+    """What the worker before this one held or had taken when it was killed runs again at once, and not when its lease
+    is over."""
     for model in apps.get_models():
         if issubclass(model, LeasedWork):
-            release_dead(model._default_manager.all(), socket.gethostname())
+            count = release_dead(model._default_manager.all(), socket.gethostname())
+            if count and model is IngestJob:
+                resend_taken(settings.CELERY_WORKER_PREFETCH_MULTIPLIER * settings.CELERY_WORKER_CONCURRENCY)
 
 
 def sweep_jobs() -> None:

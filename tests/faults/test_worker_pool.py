@@ -14,6 +14,7 @@ import pytest
 
 from collections_app.models import IngestJob, Operation
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.jobs.queue import FIRST_LANE, QUICK_LANE
 from collections_app.work.leases import database_now
 
 
@@ -52,7 +53,13 @@ def test_a_worker_that_starts_ends_the_leases_of_processes_of_its_host_that_are_
         held = {"state": "running", "worker": name, "attempts": 1, "lease_until": until}
         IngestJob.objects.create(collection=collection, doc_id=doc_id, **held)
     Operation.objects.create(kind="import", subject="x", worker=holders["gone"], lease_until=until)
+    waits = {"queued": timedelta(0), "later": timedelta(minutes=-1)}  # how long since it was sent
+    for doc_id, age in waits.items():
+        IngestJob.objects.create(collection=collection, doc_id=doc_id, sent_at=database_now() - age)
     worker.release_the_dead()
+    assert dict(IngestJob.objects.filter(state="queued").values_list("doc_id", "lane")) == {
+        "queued": FIRST_LANE, "later": QUICK_LANE,
+    }  # fmt: skip
     leases = dict(IngestJob.objects.values_list("doc_id", "lease_until"))
     assert leases["gone"] <= database_now() and leases["alive"] == leases["elsewhere"] == until
     assert Operation.objects.get().lease_until <= database_now()

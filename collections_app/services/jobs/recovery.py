@@ -14,6 +14,7 @@ from collections_app.services.endpoints.providers import open_providers, provide
 from collections_app.services.jobs.attempts import WAITING, WAITING_FOR_SITE, give_up
 from collections_app.services.jobs.queue import QUEUES, send_jobs
 from collections_app.work.delivery import SENT_AT_ONCE, job_retry_policy, overdue, recover
+from collections_app.work.leases import database_now
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
@@ -55,6 +56,23 @@ def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int
         send_jobs([job.pk for job in recovered.expired], had_turn=True)
         send_jobs([job.pk for job in recovered.unsent])
     return len(recovered.expired) + len(recovered.unsent), len(recovered.given_up)
+
+
+def resend_taken(most: int) -> int:
+    """A worker was killed, and the broker holds back the messages that it had taken: the jobs of each lane that wait
+    longest are sent once more. Returns how many.
+
+    most: how many messages of a lane a worker may have taken.
+    """
+    now, count = database_now(), 0
+    with transaction.atomic():
+        for lane in QUEUES:
+            waiting = IngestJob.objects.filter(state=State.QUEUED, lane=lane, lease_until=None, sent_at__lte=now)
+            due = waiting.exclude(error_type__in=(WAITING, WAITING_FOR_SITE)).order_by("sent_at")
+            ids = list(due.values_list("pk", flat=True)[:most])
+            count += IngestJob.objects.filter(pk__in=ids, state=State.QUEUED).update(sent_at=now)
+            send_jobs(ids, had_turn=True)
+    return count
 
 
 def wake_fetches(now: datetime) -> int:
