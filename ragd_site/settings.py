@@ -74,6 +74,7 @@ RAGD_PARSE_MAX_CHARS = environment.RAGD_PARSE_MAX_CHARS
 RAGD_EXACT_THRESHOLD = environment.RAGD_EXACT_THRESHOLD
 RAGD_REPLICA_MAX_LAG_S = environment.RAGD_REPLICA_MAX_LAG_S
 RAGD_DEGRADE = environment.RAGD_DEGRADE
+RAGD_QUEUE_MAX_S = environment.RAGD_QUEUE_MAX_S
 RAGD_FETCH_CONTACT = environment.RAGD_FETCH_CONTACT
 RAGD_FETCH_ALLOWED_NETWORKS = environment.RAGD_FETCH_ALLOWED_NETWORKS
 RAGD_FETCH_TIMEOUT_S = environment.RAGD_FETCH_TIMEOUT_S
@@ -249,6 +250,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "collections_app.http.middleware.ApiErrorMiddleware",
+    "ragd_site.access.back_pressure.BackPressureMiddleware",
     "ragd_site.sign_on.proxies.TrustedProxyMiddleware",
     "ragd_site.body_limits.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 from ragd_site.environment import read_environment
@@ -37,6 +38,11 @@ def on_starting(server: Any) -> None:
         origins, proxies = environment.RAGD_CSRF_TRUSTED_ORIGINS, environment.RAGD_TRUSTED_PROXIES
         for sentence in start_warnings(environment.RAGD_HOST, origins, proxies):
             server.log.warning(sentence)
+
+
+def post_worker_init(worker: Any) -> None:
+    """Imported here, once the application is loaded, which the settings need."""
+    import_module("ragd_site.access.back_pressure").stamp(worker.tpool)
 
 
 def worker_exit(server: Any, worker: Any) -> None:
