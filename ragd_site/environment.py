@@ -101,7 +101,7 @@ class ServerSettings(BaseSettings):
     RAGD_WEB_WORKERS: Count = Field(2, description="Processes of the web server")
     RAGD_WEB_THREADS: Count = Field(12, description="Threads per web process; all but one may stream answers")
     RAGD_QUEUE_MAX_S: float = Field(
-        1.0, ge=0, description="Seconds that a request of a program may wait for a thread, else 503; 0: for ever"
+        1.0, ge=0, description="Most seconds that a request of a program waits for a thread, else 503; 0: no limit"
     )
     RAGD_WORKER_PROCESSES: Count = Field(2, description="Processes of the worker: documents ingested at the same time")
 
