@@ -10,7 +10,7 @@ from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
+from django.db import InternalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -109,6 +109,7 @@ def test_a_reason_that_no_database_holds_is_kept_all_the_same(
     assert run_job(outcome.job.pk) == "failed"
     assert IngestJob.objects.get().error == "it answered 299 a\ufffdb"
     assert describe_failure(ValueError("x"))[0] == "internal_error"
+    assert describe_failure(InternalError("failure on a node"))[::2] == ("database_unavailable", True)
 
 
 def test_vectors_of_other_dimensions_are_not_taken_over() -> None:

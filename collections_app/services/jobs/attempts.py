@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -35,7 +35,10 @@ State, Stage, Kind = IngestJob.State, IngestJob.Stage, IngestJob.Kind
 
 ERROR_MAX_CHARS = 2000
 # COPY raises the driver's own errors
-TRANSIENT = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+TRANSIENT = (
+    OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError,
+    InternalError, psycopg.InternalError,  # so a coordinator tells of a node that died in the middle
+)  # fmt: skip
 POISON = ("crashed", "timeout", "memory")  # how a file ends its parser
 WORKER_LOST = "worker_lost"
 WAITING = "waiting_for_endpoint"
