@@ -51,6 +51,7 @@ def main(folder: Path, port: int) -> dict[str, Any]:
     for collection in made:
         for number in range(6):
             ingest_text(collection, f"d{number}", text_of(number))
+    pk_of = {collection.name: collection.pk for collection in made}
     seen: dict[str, Any] = {"even": [move.as_dict() for move in rebalance(None, is_dry=True)]}
 
     # everything on one node, and evened out again
@@ -74,10 +75,16 @@ def main(folder: Path, port: int) -> dict[str, Any]:
     cluster_state.PREPARED = cluster_state.PREPARED.replace("interval '5 s'", "interval '0 s'")
     seen["leftovers"] = [read_cluster().leftovers, recover(None), read_cluster().leftovers]
 
-    # a node dies
-    on_node = {
-        each.collection for each in after.versions if any(after.address_of(g).endswith(f":{port}") for g in each.groups)
-    }
+    # a node dies, which holds one of the placed collections and not another
+    killed, other = (first, second) if first.port == port else (second, first)
+    for name, target in (("one", killed), ("two", other)):
+        [placed] = [each for each in after.versions if each.collection == name]
+        [shard] = [each for each in after.shards if each.table == f"chunks_c{pk_of[name]}_g{placed.number}"]
+        if shard.group != target.group:
+            source = other if target is killed else killed
+            values = {"shard": shard.shard_id, "source": source.name, "source_port": source.port}
+            fetch_all(connection, MOVE, values | {"target": target.name, "target_port": target.port})
+    on_node = {each.collection for each in read_cluster().versions if killed.group in each.groups}
     seen["whole"] = {each.name: search(each.name) for each in made}
     node.stop()
     connection.close()
