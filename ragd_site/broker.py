@@ -22,6 +22,8 @@ REDIS_OPTIONS = {
     # by default lost messages are looked for every 100 s only
     "unacked_restore_interval": 2,
     "unacked_restore_throttle": 1,
+    # a worker that dies in the middle of that keeps the others from it for so long: 300 s by default
+    "unacked_mutex_expire": 10,
     "socket_timeout": 10,
     "socket_connect_timeout": 5,
 }
