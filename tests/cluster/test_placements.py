@@ -42,6 +42,17 @@ def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[s
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
 
 
+def test_a_bound_curator_writes_alike_wherever_chunks_are(environment: Mapping[str, str]) -> None:
+    seen = run(environment, "tests.cluster.doors", "local", "node", "spread")
+    local = seen["local"]
+    assert (local["deleted"], local["bulk deleted"]) == ([200, False], {"deleted": 2})
+    assert (local["not deleted"], local["trashed"], local["restored"]) == (404, 2, ["d12"])
+    assert "d12" in local["bound"] and not {"d07", "d08", "d09", "d10", "d19"} & set(local["bound"])
+    assert local["erased"] == [True, False]
+    for placement in ("node", "spread"):
+        assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
+
+
 def test_a_node_that_dies_takes_its_collections_along_and_no_other(
     cluster: Cluster, environment: Mapping[str, str]
 ) -> None:

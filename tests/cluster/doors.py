@@ -1,0 +1,92 @@
+"""What a curator whom row-level security binds does with a collection, over DATABASE_URL: prints JSON, the same for
+each placement.
+
+Run: python -m tests.cluster.doors PLACEMENT [PLACEMENT ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tests.cluster.flow import text_of  # sets Django up
+
+from django.contrib.auth.models import User  # isort: skip
+from django.test import Client  # isort: skip
+
+from collections_app.access_context import SYSTEM, using_access  # isort: skip
+from collections_app.domain.permissions import Role  # isort: skip
+from collections_app.models import Chunk, Collection, RoleGrant, TrashedDocument  # isort: skip
+from collections_app.services.collections.collections import create_collection  # isort: skip
+from collections_app.services.documents.documents import ingest_text  # isort: skip
+from collections_app.services.documents.trash import restore_documents, trash_documents  # isort: skip
+from collections_app.services.governance.access import access_of_user  # isort: skip
+from collections_app.services.governance.api_keys import create_key  # isort: skip
+from collections_app.services.governance.document_access import set_access  # isort: skip
+from evaluation_app.erasure.documents import erase_document  # isort: skip
+
+
+class Door:
+    """The API with a key."""
+
+    def __init__(self, collection: Collection, person: str) -> None:
+        self.person = person
+        _, secret = create_key("door", acts_as=person)
+        self.path = f"/v1/collections/{collection.name}"
+        self.client = Client(SERVER_NAME="127.0.0.1", headers={"Authorization": f"Bearer {secret}"})
+
+    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """(status, JSON)."""
+        answer = self.client.generic(method, self.path + path, json.dumps(body or {}), content_type="application/json")
+        return answer.status_code, answer.json()
+
+    def find(self, **plan: Any) -> list[str]:
+        """The documents of the best chunks."""
+        status, told = self("POST", "/search", {"query": "otter falcon", "exact": "always", "k": 50} | plan)
+        assert status == 200, told
+        return sorted({each["doc_id"] for each in told["results"]})
+
+
+def fill(placement: str) -> Collection:
+    made = create_collection(name=f"doors-{placement}", placement=placement)
+    for number in range(20):
+        ingest_text(made, f"d{number:02}", text_of(number), tags=["even" if number % 2 == 0 else "odd"])
+    set_access(made, ["d19"])
+    return made
+
+
+def write(made: Collection, door: Door) -> dict[str, Any]:
+    """What is written, and read in the same transaction or just after it."""
+    seen: dict[str, Any] = {}
+    seen["edited"] = door("PATCH", "/chunks/0/d03", {"content": "The lizard sleeps on a wall."})[0]
+    seen["added"] = door("POST", "/chunks", {"doc_id": "d03", "content": "A falcon stands."})[0]
+    for action in ("disable", "enable", "archive", "unarchive"):
+        status, told = door("POST", "/documents-bulk", {"action": action, "doc_ids": ["d04", "d05"]})
+        seen[action] = status, told["counts"], sorted({"d04", "d05"} & set(door.find()))
+    seen["narrowed"] = door("PUT", "/document-access?doc_id=d06", {"users": [door.person]})[0], "d06" in door.find()
+    seen["deleted"] = door("DELETE", "/documents/d07")[0], "d07" in door.find()
+    seen["bulk deleted"] = door("POST", "/documents-bulk", {"action": "delete", "doc_ids": ["d08", "d09"]})[1]["counts"]
+    seen["not deleted"] = door("DELETE", "/documents/d19")[0]
+    seen["left"] = door.find()
+    with using_access(access_of_user(User.objects.get(username=door.person))):
+        seen["trashed"] = trash_documents(made, ["d10", "d12"])["documents"]
+        newest = TrashedDocument.objects.filter(collection=made, doc_id="d12")
+        seen["restored"] = restore_documents(made, list(newest.values_list("pk", flat=True))).done
+        seen["bound"] = sorted(set(Chunk.objects.of(made).values_list("doc_id", flat=True)))
+    erased = erase_document(made, "d11")
+    seen["erased"] = erased.counts["chunks"] > 0, "d11" in door.find()
+    return seen
+
+
+def live(placement: str) -> dict[str, Any]:
+    made = fill(placement)
+    curator = User.objects.create_user(f"curator-{placement}")
+    RoleGrant.objects.create(user=curator, collection_id=made.pk, role=Role.CURATOR)
+    door = Door(made, curator.username)
+    return {"found": door.find()} | write(made, door)
+
+
+if __name__ == "__main__":
+    with using_access(SYSTEM):
+        print(json.dumps({placement: live(placement) for placement in sys.argv[1:]}))
