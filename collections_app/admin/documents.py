@@ -9,8 +9,9 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
 from django.core.exceptions import PermissionDenied
+from django.db import connection
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import path, reverse
 from django.utils.safestring import SafeString
@@ -40,6 +41,9 @@ from collections_app.services.documents.orphans import drop_orphans
 from collections_app.services.governance.document_access import resolve
 from collections_app.views.forms.curation import DocumentForm
 from ragd.errors import RagdError
+from ragd.store.placement import count_nodes
+
+CHOSEN = "collection__id__exact"  # how Django names the filter by collection
 
 
 class TagsForm(ActionForm):
@@ -278,7 +282,23 @@ class ChunkAdmin(CollectionRowsAdmin):
     actions = ("disable", "enable")
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).light()
+        """Of the collection that is chosen by its table, wherever that is; else of all that the coordinator holds."""
+        collection = _chosen_collection(request)
+        if collection is None:
+            return super().get_queryset(request).light()
+        return Chunk.objects.of(collection).light().order_by(*self.ordering)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if _chosen_collection(request) is None and count_nodes(connection):
+            self.message_user(request, "Chunks on nodes are listed by collection: choose one.", messages.INFO)
+        return super().changelist_view(request, extra_context)
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        collection = _chosen_collection(request)
+        answer = super().render_change_form(request, context, *args, **kwargs)
+        if collection is not None and "row_actions_address" in context:
+            context["row_actions_address"] += f"?{CHOSEN}={collection.pk}"
+        return answer
 
     disable = row_action(
         "Disable the selected chunks: kept, not retrieved", partial(_enable_chunk, enabled=False), "disabled"
@@ -299,6 +319,12 @@ class NearDuplicateAdmin(CollectionRowsAdmin):
     list_filter = ("collection",)
     search_fields = ("doc_id", "of_doc_id")
     ordering = ("collection_id", "doc_id", "chunk_index")
+
+
+def _chosen_collection(request: HttpRequest) -> Collection | None:
+    """The one that the list of rows is filtered by, or was when it led to a row's page."""
+    query = QueryDict(request.GET.get("_changelist_filters", "")).dict() | request.GET.dict()
+    return Collection.objects.live().filter(pk=whole_number(query.get(CHOSEN)) or 0).first()
 
 
 def shorten(text: str) -> str:

@@ -25,6 +25,7 @@ PURPOSES = (
     ("chunk_terms", "query terms"),
     ("chunk_stats", "state of the collection"),
     ("set_config(", "settings of the index scan"),
+    ("SET LOCAL", "settings of the index scan"),
     ("<=>", "vector list"),
     ("<#>", "lexical list"),
     ("chunk_segments", "segments of the postings"),
@@ -50,7 +51,12 @@ class Statement:
 
     @property
     def sets_something(self) -> bool:
-        return "set_config(" in self.sql
+        return "set_config(" in self.sql or self.is_setting
+
+    @property
+    def is_setting(self) -> bool:
+        """Whether it sets something and reads nothing, which has no plan."""
+        return self.sql.startswith("SET ")
 
 
 class RecordingConnection:
@@ -105,8 +111,9 @@ def explain_statements(connection: Connection, statements: list[Statement], *, a
         execute(connection, READ_ONLY)
         for statement in statements:
             if statement.sets_something:
-                fetch_all(connection, statement.sql, statement.params)
-            lines = fetch_all(connection, command + statement.sql, statement.params)
+                execute(connection, statement.sql, statement.params)
+            planned = not statement.is_setting
+            lines = fetch_all(connection, command + statement.sql, statement.params) if planned else []
             explained.append(
                 {
                     "purpose": statement.purpose,

@@ -42,13 +42,22 @@ def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[s
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
 
 
-def test_a_bound_curator_writes_alike_wherever_chunks_are(environment: Mapping[str, str]) -> None:
+def test_a_bound_curator_and_what_reads_all_chunks_do_alike_wherever_chunks_are(
+    environment: Mapping[str, str],
+) -> None:
     seen = run(environment, "tests.cluster.doors", "local", "node", "spread")
     local = seen["local"]
+    assert local["tagged"] == [{"changed": 2}, ["d00", "d01"]] and local["labelled"] == [200, ["d02"]]
     assert (local["deleted"], local["bulk deleted"]) == ([200, False], {"deleted": 2})
     assert (local["not deleted"], local["trashed"], local["restored"]) == (404, 2, ["d12"])
     assert "d12" in local["bound"] and not {"d07", "d08", "d09", "d10", "d19"} & set(local["bound"])
     assert local["erased"] == [True, False]
+    read = local["indexed, bound"]
+    assert read["tags = "] == ["tags = 'even'", "tags = 'odd'", "tags = 'wet'"] and len(read["section = "]) > 10
+    assert read["duplicates"] == 1 and read["findings"][2]["prompt_injection"] == 1
+    assert "A permit of the old harbour is valid for 14 days." in read["contradictions"]
+    assert read["explained"][0] and read["explained"][1] == [True, True]
+    assert local["administered"][1:] == [200, 302, False] and local["administered"][0] > 10
     for placement in ("node", "spread"):
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
 

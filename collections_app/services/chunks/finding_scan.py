@@ -32,10 +32,17 @@ FAMILY_COUNTS = """
 SELECT family, count(*) FROM chunk_findings, unnest(families) AS family WHERE collection_id = %(collection)s
 GROUP BY family
 """
+# In parts, each of which a cluster can do where its rows are.
 DROP_GONE = """
+WITH listed AS MATERIALIZED (
+    SELECT doc_id, chunk_index FROM chunk_findings WHERE collection_id = %(collection)s
+), there AS MATERIALIZED (
+    SELECT c.doc_id, c.chunk_index FROM listed
+    JOIN {chunks} c ON c.collection_id = %(collection)s AND c.doc_id = listed.doc_id
+                    AND c.chunk_index = listed.chunk_index
+)
 DELETE FROM chunk_findings f WHERE f.collection_id = %(collection)s AND NOT EXISTS (
-    SELECT FROM {chunks} c
-    WHERE c.collection_id = f.collection_id AND c.doc_id = f.doc_id AND c.chunk_index = f.chunk_index)
+    SELECT FROM there WHERE there.doc_id = f.doc_id AND there.chunk_index = f.chunk_index)
 """
 FORGET = """
 DELETE FROM chunk_findings WHERE collection_id = %(collection)s

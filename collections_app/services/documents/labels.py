@@ -45,7 +45,7 @@ WHERE d.id = s.id
 """
 
 WRITE_CHUNKS = """
-UPDATE chunks c
+UPDATE {chunks} c
 SET tags = s.tags, metadata = (c.metadata - s.gone) || s.put, revision = s.revision
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS s (doc_id text, tags text[], gone text[], put jsonb, revision integer)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C"
@@ -112,9 +112,14 @@ def relabel(
         names = [row["doc_id"] for row in chunks]
         keep_labels(collection, names, cause)
         with elevated(Permission.WRITE, collection.pk):
-            lock_statistics(open_store(collection))  # whoever writes chunks of many documents waits for its turn
+            store = open_store(collection)
+            lock_statistics(store)  # whoever writes chunks of many documents waits for its turn
             execute(connection, WRITE, {"rows": canonical_json(documents)})
-            execute(connection, WRITE_CHUNKS, {"collection_id": collection.pk, "rows": canonical_json(chunks)})
+            execute(
+                connection,
+                WRITE_CHUNKS.format(chunks=store.collection.partition),
+                {"collection_id": collection.pk, "rows": canonical_json(chunks)},
+            )
         for labels in sorted(requested, key=lambda each: each.doc_id) if collection.access_from else ():
             list_by_metadata(collection, labels.doc_id, labels.metadata)
         changed = Document.objects.listed().filter(pk__in=[row["id"] for row in documents])

@@ -54,7 +54,7 @@ def offered_fields(collection: Collection | None, *, of_documents: bool = False)
         return list(known)
     keys = [METADATA + key for key in metadata_keys(collection)]
     if not of_documents:
-        held = {*OF_DOCUMENT, *_read(collection, KEYS, "chunks", "attributes")}
+        held = {*OF_DOCUMENT, *_read(collection, KEYS, collection.chunks_table, "attributes")}
         known = tuple(field for field in known if field in held)
     return [*keys, *known]
 
@@ -72,7 +72,7 @@ def values_of(collection: Collection | None, field: str, begun: str = "") -> Seq
         column, values = "metadata", "jsonb_path_query(metadata, %(path)s::jsonpath)"
         path = json_path(metadata_paths(field)[-1]) + "[*]"
     elif field not in {"doc_id", *DOCUMENT_FIELDS, *INHERITED_FIELDS}:
-        table, column = "chunks", "attributes"
+        table, column = collection.chunks_table, "attributes"
         values, path = "jsonb_path_query(attributes, %(path)s::jsonpath)", json_path([field]) + "[*]"
     found = _read(collection, VALUES, table, column, values=values, begun=begun.lower(), path=path)
     return [value for value in found if isinstance(value, Literal) and value != ""]
