@@ -19,7 +19,7 @@ from typing import Any
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.store.analysis import ANALYSIS_VERSION
-from ragd.store.placement import choose_placement
+from ragd.store.placement import bytes_on_nodes, choose_placement
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
 from ragd.store.tables import (
     ATTACH_PARTITION,
@@ -101,7 +101,7 @@ FORGET = (
 )
 
 SIZES = """
-SELECT s.generation, s.chunk_count,
+SELECT s.generation, s.chunk_count, to_regclass('chunks_c' || s.collection_id || '_g' || s.generation)::text,
        pg_total_relation_size(to_regclass('chunks_c' || s.collection_id || '_g' || s.generation))
 FROM chunk_stats s WHERE s.collection_id = %(collection_id)s
 """
@@ -315,7 +315,9 @@ def drop_generation(connection: Connection, collection_id: int, number: int) -> 
     return gone[-1] > 0
 
 
-def generation_sizes(connection: Connection, collection_id: int) -> dict[int, tuple[int, int]]:
-    """number -> (chunks, bytes on disk with indexes) of every generation that has a table."""
+def generation_sizes(connection: Connection, collection_id: int) -> dict[int, tuple[int, int | None]]:
+    """number -> (chunks, bytes on disk with indexes) of every generation that has a table, wherever that is. Bytes are
+    None where a node that holds a part of it does not answer. A fixed number of statements."""
+    elsewhere = bytes_on_nodes(connection, collection_id)
     rows = fetch_all(connection, SIZES, {"collection_id": collection_id})
-    return {int(number): (int(chunks), int(size or 0)) for number, chunks, size in rows}
+    return {int(number): (int(chunks), elsewhere.get(table, int(size or 0))) for number, chunks, table, size in rows}

@@ -21,6 +21,21 @@ HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 NODES = """
 SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND isactive AND shouldhaveshards AND groupid > 0
 """
+HAS_PLACED = """
+SELECT EXISTS (SELECT FROM chunk_stats WHERE placement <> 'local' AND collection_id = coalesce(%(id)s, collection_id))
+"""
+# A node that is gone costs CONNECT_S seconds. Whatever asks nodes must name `patience`, or it might ask before.
+CONNECT_S = 3
+PATIENCE = f"patience AS MATERIALIZED (SELECT set_config('citus.node_connection_timeout', '{CONNECT_S}s', true) AS set)"
+# One statement on each node, whatever they hold; of a node that does not answer there are no rows.
+BYTES_ON_NODES = f"""
+WITH {PATIENCE}, known AS MATERIALIZED (
+    SELECT told.* FROM patience CROSS JOIN LATERAL (SELECT * FROM citus_shard_sizes() WHERE patience.set <> '') AS told
+)
+SELECT s.logicalrelid::text, CASE WHEN bool_and(known.size IS NOT NULL) THEN sum(known.size)::bigint END
+FROM pg_dist_shard s LEFT JOIN known ON known.shard_id = s.shardid
+WHERE s.logicalrelid::text ~ %(tables)s GROUP BY 1 ORDER BY 1
+"""  # noqa: S608  (constants of the library)
 PROPAGATE = "SET LOCAL citus.propagate_set_commands = 'local'"
 ON_ONE_NODE = "SELECT create_distributed_table(%(table)s, NULL, colocate_with => 'none')"
 SPREAD = "SELECT create_distributed_table(%(table)s, 'doc_id', shard_count => %(shards)s, colocate_with => 'none')"
@@ -30,6 +45,15 @@ def count_nodes(connection: Connection) -> int:
     """How many nodes hold chunks beside this one; 0 where the database is not the coordinator of a cluster."""
     ((has_citus,),) = fetch_all(connection, HAS_CITUS)
     return int(fetch_all(connection, NODES)[0][0]) if has_citus else 0
+
+
+def bytes_on_nodes(connection: Connection, collection_id: int | None = None) -> dict[str, int | None]:
+    """Of each table of chunks that is on nodes, of one collection or of all: its bytes there, with indexes; None where
+    a node that holds a part of it does not answer. {} where none is on nodes."""
+    if not fetch_all(connection, HAS_PLACED, {"id": collection_id})[0][0]:
+        return {}
+    tables = f"^chunks_c{'[0-9]+' if collection_id is None else collection_id}_g[0-9]+$"
+    return dict(fetch_all(connection, BYTES_ON_NODES, {"tables": tables}))
 
 
 def choose_placement(connection: Connection, requested: str | None) -> Placement:

@@ -16,20 +16,32 @@ from tests.cluster.flow import text_of  # sets Django up
 
 from django.db import connection  # isort: skip
 from django.test import Client  # isort: skip
+from django.test.utils import CaptureQueriesContext  # isort: skip
 
 from collections_app.access_context import SYSTEM, using_access  # isort: skip
-from collections_app.models import Document  # isort: skip
+from collections_app.models import Collection, Document  # isort: skip
 from collections_app.services.cluster import state as cluster_state  # isort: skip
 from collections_app.services.cluster.rebalance import MOVE, rebalance, recover  # isort: skip
 from collections_app.services.cluster.state import read_cluster  # isort: skip
 from collections_app.services.collections.collections import create_collection  # isort: skip
 from collections_app.services.documents.documents import ingest_text  # isort: skip
 from collections_app.services.governance.api_keys import create_key  # isort: skip
+from evaluation_app.pages.overview.summaries import storage_summary  # isort: skip
+from ragd.store.generations import generation_sizes  # isort: skip
 from ragd.store.store import fetch_all  # isort: skip
 from ragd_site.runtime.programs import server_account  # isort: skip
 from tests.cluster.nodes import Node  # isort: skip
 
 NAMES = ("one", "two", "three", "four")
+
+
+def sizes(made: list[Collection]) -> dict[str, Any]:
+    """Per collection its bytes as its index version and as the page on operations tell them; and the statements."""
+    with CaptureQueriesContext(connection) as queries:
+        listed = {each.name: each.chunks_bytes for each in storage_summary().collections}
+        own = {each.name: generation_sizes(connection, each.pk)[1][1] for each in made}
+    told: dict[str, Any] = {name: [size, listed[name]] for name, size in own.items()}
+    return told | {"statements": len(queries)}
 
 
 def main(folder: Path, port: int) -> dict[str, Any]:
@@ -47,12 +59,14 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         return answer.status_code, keys, told.get("error", {}).get("type", ""), answer.headers.get("Retry-After", "")
 
     made = [create_collection(name=name, placement="node") for name in NAMES]
+    few = sizes(made[:1])["statements"], sizes(made[:2])["statements"]
     made += [create_collection(name="all", placement="spread"), create_collection(name="here", placement="local")]
     for collection in made:
         for number in range(6):
             ingest_text(collection, f"d{number}", text_of(number))
     pk_of = {collection.name: collection.pk for collection in made}
-    seen: dict[str, Any] = {"even": [move.as_dict() for move in rebalance(None, is_dry=True)]}
+    seen: dict[str, Any] = {"statements": [*few, sizes(made)["statements"]]}
+    seen |= {"even": [move.as_dict() for move in rebalance(None, is_dry=True)]}
 
     # everything on one node, and evened out again
     before = read_cluster()
@@ -86,9 +100,11 @@ def main(folder: Path, port: int) -> dict[str, Any]:
             fetch_all(connection, MOVE, values | {"target": target.name, "target_port": target.port})
     on_node = {each.collection for each in read_cluster().versions if killed.group in each.groups}
     seen["whole"] = {each.name: search(each.name) for each in made}
+    seen["sizes"] = sizes(made)
     node.stop()
     connection.close()
     try:
+        seen["sizes of the dead"] = sizes(made)
         seen["dead"] = {each.name: search(each.name) for each in made}
         write = [call("PUT", f"/v1/collections/{each.name}/documents/late", {"content": text_of(9)}) for each in made]
         seen["written"] = {each.name: answer.status_code for each, answer in zip(made, write, strict=True)}

@@ -82,6 +82,14 @@ def test_a_node_that_dies_takes_its_collections_along_and_no_other(
         else:
             assert (status, keys) == (200, seen["whole"][name][1])
     assert {name for name, status in seen["written"].items() if status == 503} == away
+    # sizes: of the same documents about the same, wherever they are; five statements for all collections together, and
+    # three for the index versions of one, or two where these are here
+    assert seen["statements"] == [5 + 3, 5 + 2 * 3, 5 + 5 * 3 + 2]
+    known, left = seen["sizes"], seen["sizes of the dead"]
+    for name in seen["whole"]:
+        own, listed = known[name]
+        assert own == listed and known["here"][0] / 2 < own < known["here"][0] * 5
+        assert left[name] == ([None, None] if name in away else known[name]), name
     # and back: what was refused is nowhere, what was taken is whole
     for moment in ("late", "late chunks"):
         assert {name for name, is_there in seen[moment].items() if not is_there} == away, moment

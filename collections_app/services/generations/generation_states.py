@@ -66,7 +66,7 @@ def _jobs(generations: Sequence[Generation]) -> dict[int | None, IngestJob]:
 
 
 def _state(
-    collection: Collection, generation: Generation, size: tuple[int, int] | None, job: IngestJob | None
+    collection: Collection, generation: Generation, size: tuple[int, int | None] | None, job: IngestJob | None
 ) -> GenerationState:
     complete = generation.state in (State.READY, State.RETIRED)
     running = job is not None and job.is_active

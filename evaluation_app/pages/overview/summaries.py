@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,12 +19,14 @@ from collections_app.services.jobs.queue import QueueState, queue_state
 from collections_app.services.jobs.retries import can_succeed, retry_collection_jobs
 from collections_app.services.worker.maintenance import SWEEP_REPORT
 from evaluation_app.models import GoldenSet, Span, SpanWriter
+from ragd.store.placement import bytes_on_nodes
 from retrieval_app.models import QueryRun
 
 DATABASE_SIZE = "SELECT pg_database_size(current_database())"
-# partitions count for the table they belong to
+# partitions count for the table they belong to, tables on nodes of a cluster for all chunks
 TABLE_SIZES = """
-SELECT coalesce(parent.relname, child.relname) AS name, sum(pg_total_relation_size(child.oid))::bigint AS bytes
+SELECT coalesce(parent.relname, CASE WHEN %(nodes)s::jsonb ? child.relname THEN 'chunks' END, child.relname) AS name,
+       sum(coalesce((%(nodes)s::jsonb ->> child.relname)::bigint, pg_total_relation_size(child.oid)))::bigint AS bytes
 FROM pg_class child
 LEFT JOIN pg_inherits link ON link.inhrelid = child.oid
 LEFT JOIN pg_class parent ON parent.oid = link.inhparent
@@ -40,7 +43,9 @@ WHERE progress.datname = current_database() ORDER BY progress.pid
 # What PostgreSQL compressed or moved out of line counts as it is stored.
 COLLECTION_SIZES = """
 WITH tables AS (
-    SELECT split_part(substr(relname, 9), '_', 1)::bigint AS collection_id, sum(pg_total_relation_size(oid)) AS bytes
+    SELECT split_part(substr(relname, 9), '_', 1)::bigint AS collection_id,
+           sum(coalesce((%(nodes)s::jsonb ->> relname)::bigint, pg_total_relation_size(oid))) AS bytes,
+           bool_or(%(nodes)s::jsonb -> relname = 'null') AS unknown
     FROM pg_class WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+$'
       AND relnamespace = 'public'::regnamespace
     GROUP BY 1
@@ -50,8 +55,8 @@ WITH tables AS (
     SELECT collection_id, count(*) AS rows, sum(pg_column_size(text) + pg_column_size(chunks)) AS bytes
     FROM document_revisions GROUP BY 1
 )
-SELECT c.name, coalesce(t.bytes, 0)::bigint, coalesce(f.bytes, 0)::bigint, coalesce(p.rows, 0),
-       coalesce(p.bytes, 0)::bigint
+SELECT c.name, CASE WHEN t.unknown THEN NULL ELSE coalesce(t.bytes, 0)::bigint END, coalesce(f.bytes, 0)::bigint,
+       coalesce(p.rows, 0), coalesce(p.bytes, 0)::bigint
 FROM collections c
 LEFT JOIN tables t ON t.collection_id = c.id
 LEFT JOIN files f ON f.collection_id = c.id
@@ -89,13 +94,14 @@ class IndexBuild:
 
 @dataclass(frozen=True, slots=True)
 class CollectionSize:
-    """chunks_bytes: chunks, vectors and indexes of all generations. uploads_bytes: of the files that are kept.
+    """chunks_bytes: chunks, vectors and indexes of all generations, wherever they are; None where a node that holds
+    some does not answer. uploads_bytes: of the files that are kept.
 
     revisions, revisions_bytes: earlier revisions, as they are stored.
     """
 
     name: str
-    chunks_bytes: int
+    chunks_bytes: int | None
     uploads_bytes: int
     revisions: int
     revisions_bytes: int
@@ -103,6 +109,8 @@ class CollectionSize:
 
 @dataclass(frozen=True, slots=True)
 class StorageSummary:
+    """database_bytes: of this database, and of the chunks on nodes that answer."""
+
     database_bytes: int
     tables: list[TableSize]
     collections: list[CollectionSize]
@@ -116,15 +124,17 @@ def index_builds() -> list[IndexBuild]:
 
 
 def storage_summary() -> StorageSummary:
-    """Three queries. tables and collections: the largest first; tables with indexes and partitions."""
+    """A fixed number of queries. tables and collections: the largest first; tables with indexes and partitions."""
+    on_nodes = bytes_on_nodes(connection)
+    nodes = json.dumps(on_nodes)
     with connection.cursor() as cursor:
         cursor.execute(DATABASE_SIZE)
         ((database_bytes,),) = cursor.fetchall()
-        cursor.execute(TABLE_SIZES, {"rows": TABLES_SHOWN})
+        cursor.execute(TABLE_SIZES, {"rows": TABLES_SHOWN, "nodes": nodes})
         tables = [TableSize(name, size) for name, size in cursor.fetchall()]
-        cursor.execute(COLLECTION_SIZES, {"rows": COLLECTIONS_SHOWN})
+        cursor.execute(COLLECTION_SIZES, {"rows": COLLECTIONS_SHOWN, "nodes": nodes})
         collections = [CollectionSize(*row) for row in cursor.fetchall()]
-    return StorageSummary(database_bytes, tables, collections)
+    return StorageSummary(database_bytes + sum(size or 0 for size in on_nodes.values()), tables, collections)
 
 
 def _build(index: str, phase: str, blocks_done: int, blocks_total: int, rows_done: int, rows_total: int) -> IndexBuild:
