@@ -81,6 +81,7 @@ CREATE INDEX IF NOT EXISTS documents_updated_idx ON documents (collection_id, up
 --               partition's columns have the type of chunks, which has partitions of many dimensions
 --   TRIGGER {partition}_document: a row needs its document, and has its access (ragd_need_document)
 --   ROW SECURITY for the role ragd_reader, where there is one (ragd_protect_chunks)
+--   embedding   IVFFlat of one list on (l2_normalize(embedding)::halfvec(N)): exact vector search, until there is HNSW
 --   embedding   HNSW, cosine, on (embedding::vector(N)) or (embedding::halfvec(N)): vector search; built above a row threshold
 --   fts         GIN: which chunks hold a query's words
 --   tags        GIN: tags_any, tags_all

@@ -6,12 +6,27 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+from psycopg.types.string import TextLoader
+
 from ragd.search.conditions import condition_sql
-from ragd.store.store import Store
-from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
+from ragd.store.store import Connection, Store, cursor
+from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_score
 
 # metadata and attributes as they are stored: their text is made of the few rows that are sent, not of all that pass
 COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
+
+# The same columns of a row of which only the place in a list is asked.
+KEYS = (
+    "id, doc_id, chunk_index, ''::text AS content, 0 AS start_char, 0 AS end_char, ''::text AS context, "
+    "'{}'::text[] AS tags, '{}'::jsonb AS metadata, 0 AS revision, '{}'::jsonb AS attributes"
+)
+
+ROWS_BY_ID = f"""
+SELECT {COLUMNS}, 0 AS score
+FROM {{chunks}}
+WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
+"""  # noqa: S608  (constants of the library)
 
 READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its rows
 
@@ -80,27 +95,63 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
         score = float(score)
         candidates.append(
             Candidate(
-                doc_id=doc_id,
-                chunk_index=chunk_index,
-                content=content,
-                score=score,
-                tags=tuple(tags),
-                metadata=_object(metadata),
-                start=start,
-                end=end,
-                context=context,
-                score_kind=kind,
-                unit_score=min(1.0, max(0.0, score / highest)),
-                ranks={name: ListRank(rank, score)},
-                chunk_id=chunk_id,
-                revision=revision,
-                attributes=_object(attributes),
+                doc_id,
+                chunk_index,
+                content,
+                score,
+                tuple(tags),
+                _object(metadata),
+                start,
+                end,
+                context,
+                kind,
+                min(1.0, max(0.0, score / highest)),
+                {name: ListRank(rank, score)},
+                chunk_id,
+                revision,
+                _object(attributes),
             )
         )
     return candidates
 
 
+def fill(candidates: Sequence[Candidate], k: int, store: Store) -> list[Candidate]:
+    """The first k candidates of lists of KEYS with all that their rows hold; one whose row is gone meanwhile is left
+    out, and the next takes its place."""
+    filled: list[Candidate] = []
+    for first in range(0, len(candidates), max(1, k)):
+        some = candidates[first : first + k]
+        params = {"collection_id": store.collection.id, "ids": [candidate.chunk_id for candidate in some]}
+        rows = fetch_rows(store.connection, ROWS_BY_ID.format(chunks=store.collection.partition), params)
+        whole = {candidate.chunk_id: candidate for candidate in ranked(rows, "", "", 1.0)}
+        filled += [
+            with_score(whole[each.chunk_id], each.score, each.score_kind, each.unit_score, each.ranks)
+            for each in some
+            if each.chunk_id in whole
+        ]
+        if len(filled) >= k:
+            break
+    return filled[:k]
+
+
+def fetch_rows(
+    connection: Connection, sql: str, params: dict[str, Any], *, keys_only: bool = False
+) -> list[tuple[Any, ...]]:
+    """What a statement of COLUMNS finds, or of KEYS in their place. JSON stays text, as on Django's connections: most
+    of it is empty."""
+    if keys_only:
+        sql = sql.replace(COLUMNS, KEYS)
+    with cursor(connection) as opened:
+        if isinstance(opened, psycopg.Cursor):
+            opened.adapters.register_loader("jsonb", TextLoader)
+        opened.execute(sql, params)
+        rows: list[tuple[Any, ...]] = opened.fetchall()
+        return rows
+
+
 def _object(value: Any) -> dict[str, Any]:
     """A JSON object of the database: text on Django's connections, read already on others."""
+    if value == "{}":
+        return {}
     read: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
     return read

@@ -21,6 +21,7 @@ HOP_WEIGHT = 0.97
 
 # Letters of scripts that set blanks between words, and digits; parts that a sign joins are one code.
 _SIGN = "0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
+_DIGITS = re.compile("[0-9]+")
 _CODE = re.compile(rf"[{_SIGN}]+(?:[-./_:][{_SIGN}]+)*")
 
 
@@ -62,8 +63,10 @@ def codes_of(text: str) -> list[str]:
 def _holding(codes: Sequence[str], candidates: Sequence[Candidate]) -> set[tuple[str, int]]:
     found: set[tuple[str, int]] = set()
     for code in codes:
+        digits = max(_DIGITS.findall(code), key=len)  # they have no case, so that they are soon looked for
         whole = re.compile(rf"(?<![{_SIGN}]){re.escape(code)}(?![{_SIGN}])", re.IGNORECASE)
-        holders = [candidate.key for candidate in candidates if whole.search(candidate.content)]
+        near = [candidate for candidate in candidates if digits in candidate.content]
+        holders = [candidate.key for candidate in near if whole.search(candidate.content)]
         if len(holders) <= CHUNKS_MAX:
             found.update(holders)
     return found

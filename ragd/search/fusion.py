@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights
+from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights, with_score
 
 METHODS = ("rrf",)
 
@@ -44,19 +43,21 @@ def fuse(
     ranks: dict[tuple[str, int], dict[str, ListRank]] = {}
     for name, candidates in lists.items():
         for key, (rank, candidate) in _first_places(candidates).items():
-            shares.setdefault(key, []).append(weights[name] / (rrf_k + rank))
-            first.setdefault(key, candidate)
-            ranks.setdefault(key, {}).update(candidate.ranks, **{name: ListRank(rank, candidate.score)})
+            if key not in first:
+                first[key], shares[key], ranks[key] = candidate, [], {}
+            shares[key].append(weights[name] / (rrf_k + rank))
+            ranks[key].update(candidate.ranks)
+            ranks[key][name] = ListRank(rank, candidate.score)
     highest = math.fsum(weights.values()) / (rrf_k + 1)
     scores = {key: math.fsum(its_shares) for key, its_shares in shares.items()}
     ordered = sorted(first, key=lambda key: order_key(scores[key], *key))
     return [
-        replace(
+        with_score(
             first[key],
-            score=scores[key],
-            score_kind="rrf",
-            unit_score=min(1.0, scores[key] / highest),
-            ranks={**ranks[key], "fused": ListRank(rank, scores[key])},
+            scores[key],
+            "rrf",
+            min(1.0, scores[key] / highest),
+            {**ranks[key], "fused": ListRank(rank, scores[key])},
         )
         for rank, key in enumerate(ordered, start=1)
     ]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import LEARNED_SCALE
-from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, passing, ranked, scope
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.store import Store, StoreState, execute, fetch_all
+from ragd.store.store import Store, StoreState, execute
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2
@@ -71,14 +71,17 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks, _ in terms})
 
 
-def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
-    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
+def lexical_candidates(
+    text: str, plan: RetrievePlan, store: Store, state: StoreState, *, keys_only: bool = False
+) -> list[Candidate]:
+    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing. keys_only:
+    candidates without content where that is faster, see `fill`."""
     query = read_query(text, store, state)
     if not query.lexemes:
         return []
     rows = None
     if state.chunk_count >= POSTINGS_MIN and not _reads_few(store):
-        rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store)
+        rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store, state.segments, keys_only=keys_only)
     if rows is None:
         if state.chunk_count >= POSTINGS_MIN:
             if store.collection.is_distributed:
@@ -100,7 +103,7 @@ def scanned_rows(
     """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
     lexical = {"weights": query.vector, "words": query.words}
     sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, store, enabled=enabled))
-    return fetch_all(store.connection, sql, scope(plan, store) | lexical)
+    return fetch_rows(store.connection, sql, scope(plan, store) | lexical)
 
 
 def lexeme_weight(question: Question, lexeme: str, chunks: int, total: int) -> float:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.search.candidates import COLUMNS, narrows, passing, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, scope
 from ragd.search.conditions import is_indexed
-from ragd.store.postings import STEP, WEIGHT_MAX, Segment, add_impacts, read_segments, slots_of
-from ragd.store.store import Store, cursor, fetch_all
+from ragd.store.postings import STEP, WEIGHT_MAX, add_impacts, read_segments, slots_of
+from ragd.store.store import Segment, Store, cursor, fetch_all
 from ragd.types import RetrievePlan
 
 GROUP_SHARE = 0.05
@@ -35,6 +35,10 @@ COPY (SELECT segment_id, slot, postings FROM chunk_postings WHERE segment_id IN 
 TO STDOUT (FORMAT BINARY)
 """
 
+# How many of the segments are still there: looked up with the rows, to save a round trip.
+STANDING = "(SELECT count(*) FROM chunk_segments WHERE id = ANY(%(every)s::bigint[]))"
+COUNT_STANDING = f"SELECT {STANDING}"
+
 CHOSEN_IDS = """
 SELECT ('x' || encode(substring(s.chunk_ids FROM chosen.place * 8 + 1 FOR 8), 'hex'))::bit(64)::bigint
 FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS chosen (segment_id, place)
@@ -42,32 +46,13 @@ JOIN chunk_segments s ON s.id = chosen.segment_id"""
 
 # The chosen chunks, by their places in the segments, and in the first round the tail that no segment covers.
 RESCORE = f"""
-(SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
- FROM {{chunks}}
- WHERE collection_id = %(collection_id)s AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
-   AND id = ANY(ARRAY({CHOSEN_IDS}))
- ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
- LIMIT %(pool)s)
-UNION ALL
-(SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
- FROM {{chunks}}
- WHERE collection_id = %(collection_id)s AND id > %(tail_after)s
-   AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
- ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
- LIMIT %(pool)s)
-"""
-
-# The same of chunks on other nodes: their ids are looked up before.
-RESCORE_IDS = f"""
-SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
+SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score{{also}}
 FROM {{chunks}}
-WHERE collection_id = %(collection_id)s AND (id = ANY(%(ids)s) OR id > %(tail_after)s)
+WHERE collection_id = %(collection_id)s AND (id > %(tail_after)s OR id = ANY({{ids}}))
   AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
 """
-
-COUNT_STANDING = "SELECT count(*) FROM chunk_segments WHERE id = ANY(%(ids)s)"
 
 ID_MAX = 2**63 - 1
 GONE = np.float32(-np.inf)
@@ -77,24 +62,30 @@ Floats = npt.NDArray[np.float32]
 
 
 def pruned_rows(
-    weights: dict[int, float], frequencies: dict[int, int], vector: str, plan: RetrievePlan, store: Store
+    weights: dict[int, float],
+    frequencies: dict[int, int],
+    vector: str,
+    plan: RetrievePlan,
+    store: Store,
+    segments: Sequence[Segment] | None = None,
+    *,
+    keys_only: bool = False,
 ) -> list[Row] | None:
     """The plan's pool of rows (COLUMNS and score), best first, ties by (doc_id, chunk_index).
 
     weights: term -> what the query gives it; frequencies: term -> in how many chunks it is; vector: the weights as a
-    sparsevec. None when scanning what the filters leave is the better way: the collection has no segments, or the
-    filters are so narrow that few of the best chunks pass.
+    sparsevec; segments: those of the store, where they were read already. None when scanning what the filters leave is
+    the better way: the collection has no segments, or the filters are so narrow that few of the best chunks pass.
     """
-    for _ in range(ATTEMPTS):
-        segments = read_segments(store)
+    for attempt in range(ATTEMPTS):
+        if attempt or segments is None:
+            segments = read_segments(store)
         if not segments:
             return None
-        search = _Search(segments, weights, frequencies, vector, plan, store)
+        search = _Search(segments, weights, frequencies, vector, plan, store, keys_only)
         rows = search.run()
         # A writer may have merged segments between two statements: then their postings were not all there.
-        ids = [segment.id for segment in segments]
-        ((standing,),) = fetch_all(store.connection, COUNT_STANDING, {"ids": ids})
-        if rows is None or standing == len(ids):
+        if rows is None or search.standing == len(segments):
             return rows
     return None
 
@@ -110,8 +101,10 @@ class _Search:
         vector: str,
         plan: RetrievePlan,
         store: Store,
+        keys_only: bool,
     ) -> None:
         self.segments, self.weights, self.vector, self.plan, self.store = segments, weights, vector, plan, store
+        self.keys_only = keys_only
         sizes = [segment.size for segment in segments]
         self.starts = np.cumsum([0, *sizes])
         self.bounds = np.zeros(-(-int(self.starts[-1]) // BLOCK) * BLOCK, dtype=np.float32)
@@ -121,6 +114,7 @@ class _Search:
         self.error = ROUNDING * self.rest
         self.rows: list[Row] = []
         self.rescored = 0
+        self.standing = 0  # segments that were there when rows were read last
 
     def run(self) -> list[Row] | None:
         batch = pool = self.plan.pool
@@ -178,15 +172,21 @@ class _Search:
             "segments": [self.segments[owner].id for owner in owners.tolist()],
             "places": (chosen - self.starts[owners]).tolist(),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
+            "every": [segment.id for segment in self.segments],
         }
-        rescore = RESCORE
-        if self.store.collection.is_distributed:
-            rescore = RESCORE_IDS
+        names = {"chunks": self.store.collection.partition, "passing": passing(self.plan, self.store)}
+        if self.store.collection.is_distributed:  # what is looked up here is not on the nodes
             params["ids"] = [chunk_id for (chunk_id,) in fetch_all(self.store.connection, CHOSEN_IDS, params)]
-        sql = rescore.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
-        rows = fetch_all(self.store.connection, sql, params)
+            rows, counted = self._fetch(RESCORE.format(**names, ids="%(ids)s", also=""), params), []
+        else:
+            found = self._fetch(RESCORE.format(**names, ids=f"ARRAY({CHOSEN_IDS})", also=f", {STANDING}"), params)
+            rows, counted = [row[:-1] for row in found], [row[-1:] for row in found[:1]]
+        ((self.standing,),) = counted or fetch_all(self.store.connection, COUNT_STANDING, params)
         self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
+
+    def _fetch(self, sql: str, params: dict[str, Any]) -> list[Row]:
+        return fetch_rows(self.store.connection, sql, params, keys_only=self.keys_only)
 
     def _next_batch(self, batch: int) -> int:
         """BATCH_GROWTH times as many, or what should be enough by the share that passed so far, when that is less."""

@@ -12,8 +12,8 @@ from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
-from ragd.search.candidates import narrows
-from ragd.search.codes import add_codes, weights_of
+from ragd.search.candidates import fill, narrows
+from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.hop_search import Hops, search_hops
@@ -106,6 +106,8 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
     state = read_state(plan, store)
     lists: dict[str, list[Candidate]] = {}
     exact: bool | None = None
+    # the rows behind the first k need not be read, unless something is looked for in them
+    fills = plan.mode == "hybrid" and plan.hops == 1 and not whole_pool and reranker is None and not codes_of(text)
     vector, query_tokens = _embed_query(text, plan, store, clock)
     with telemetry.retrieve_span(
         query=text,
@@ -118,11 +120,11 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         if vector is not None:
             needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid" or plan.hops > 1
             with clock.time("vector"), telemetry.vector_span(pool=plan.pool) as listed:
-                lists["vector"], exact = vector_list(vector, plan, store, state, whole_pool=needs_pool)
+                lists["vector"], exact = vector_list(vector, plan, store, state, whole_pool=needs_pool, keys_only=fills)
                 telemetry.record_counts(listed, exact=exact)
         if plan.mode != "vector":
             with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
-                lists["lexical"] = lexical_candidates(text, plan, store, state)
+                lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=fills)
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
             fused = _fuse(lists, plan)
@@ -133,9 +135,12 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
                 if hops.lists:
                     lists |= hops.lists
                     fused = _fuse(lists, plan)
+        pool_count = len(fused)
+        if fills:
+            fused = fill(fused, plan.k, store)
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
-        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
+        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=pool_count)
     reranked = _rerank(text, fused, plan, reranker, clock)
     candidates = reranked[: plan.k]
     spans = _compress(text, candidates, plan, clock)

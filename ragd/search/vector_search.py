@@ -12,14 +12,20 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, narrows, passing, ranked, reads_most, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, ranked, reads_most, scope
 from ragd.store.placement import set_everywhere
 from ragd.store.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 SCAN_TUPLES_MAX = 100_000
 EF_SEARCH_MAX = 1000
-SURE_INDEX_MIN = 10_000
+SURE_INDEX_BYTES = 5_000_000  # of rows: so many are never scanned and sorted instead of asking the index
+ROW_BYTES = 500  # of a row at least, beside its vector
+COMPACT_MIN = 1_000  # chunks from which on the compact index is asked
+COMPACT_MORE = 50  # rows beyond those that are wanted
+# How far a distance in half precision can be off: two vectors of length 1, each component rounded by at most 2^-11 of
+# itself, and at most 4,000 products added up in single precision, twice.
+COMPACT_ERROR = 0.002
 FILTERED_BEAM_MIN = 200
 READABLE_EXACT = 3_000  # so few chunks that one may read are compared one by one, whatever the plan says
 
@@ -71,6 +77,27 @@ WITH nearest AS MATERIALIZED (
     LIMIT {{rows:d}}
 )
 SELECT {COLUMNS}, 1 - distance AS score FROM nearest ORDER BY distance, doc_id, chunk_index
+"""
+
+HALF = "l2_normalize(embedding)::halfvec({dims:d})"
+HALF_ASKED = "l2_normalize(%(vector)s::vector)::halfvec({dims:d})"
+
+# The exact scan in two steps: the rows that are nearest in half precision, which the compact index gives in order, and
+# of these the nearest. What says whether others could be among them comes along.
+VECTOR_COMPACT = f"""
+WITH near AS MATERIALIZED (
+    SELECT id, doc_id, chunk_index, embedding <=> %(vector)s::vector AS distance, ({HALF}) <#> {HALF_ASKED} AS product
+    FROM {{chunks}}
+    WHERE {{passing}}
+    ORDER BY ({HALF}) <#> {HALF_ASKED}
+    LIMIT {{most:d}}
+), nearest AS (
+    SELECT id, distance FROM near ORDER BY distance, doc_id, chunk_index LIMIT {{rows:d}}
+)
+SELECT {COLUMNS}, 1 - distance AS score, distance, (SELECT count(*) FROM near), (SELECT 1 + max(product) FROM near)
+FROM nearest JOIN {{chunks}} USING (id)
+WHERE collection_id = %(collection_id)s
+ORDER BY distance, doc_id, chunk_index
 """
 
 HNSW_NAMES = {
@@ -143,12 +170,13 @@ def set_scan(store: Store, settings: Mapping[str, str]) -> None:
 
 def read_state(plan: RetrievePlan, store: Store) -> StoreState:
     """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
+    with_segments = plan.mode != "vector"
     if plan.mode == "lexical" or plan.exact == "always":
-        return store.state()
+        return store.state(with_segments=with_segments)
     if store.collection.is_distributed:
         set_scan(store, hnsw_settings(plan, store))
-        return store.state()
-    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store))
+        return store.state(with_segments=with_segments)
+    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store), with_segments=with_segments)
 
 
 def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
@@ -182,14 +210,22 @@ def rows_needed(plan: RetrievePlan, store: Store, state: StoreState, exact: bool
 
     Through the index a smaller limit could make the database choose another plan, in a small table or under filters.
     """
-    return plan.k if exact or (not narrows(plan, store) and state.chunk_count >= SURE_INDEX_MIN) else plan.pool
+    size = state.chunk_count * (4 * store.collection.embed_dims + ROW_BYTES)
+    return plan.k if exact or (not narrows(plan, store) and size >= SURE_INDEX_BYTES) else plan.pool
 
 
 def vector_list(
-    vector: Sequence[float], plan: RetrievePlan, store: Store, state: StoreState, *, whole_pool: bool
+    vector: Sequence[float],
+    plan: RetrievePlan,
+    store: Store,
+    state: StoreState,
+    *,
+    whole_pool: bool,
+    keys_only: bool = False,
 ) -> tuple[list[Candidate], bool]:
     """The plan's vector list and whether it `is_exact`, reading the rows of a filter once. It needs what read_state()
-    set. Not the whole pool: the first k of it at least, where they are the same."""
+    set. Not the whole pool: the first k of it at least, where they are the same. keys_only: candidates without content
+    where that is faster, see `fill`."""
     exact = _known_exact(plan, store, state)
     if exact is None:
         few = _exact_if_few(vector, plan, store, plan.pool if whole_pool else rows_needed(plan, store, state, True))
@@ -197,7 +233,11 @@ def vector_list(
             return few, True
         exact = False
     rows = plan.pool if whole_pool else rows_needed(plan, store, state, exact)
-    return vector_candidates(vector, plan, store, exact, rows=rows), exact
+    if exact and state.compact_index and state.chunk_count >= COMPACT_MIN:
+        nearest = _exact_by_compact(vector, plan, store, rows, keys_only=keys_only)
+        if nearest is not None:
+            return nearest, True
+    return vector_candidates(vector, plan, store, exact, rows=rows, keys_only=keys_only), exact
 
 
 def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int) -> list[Candidate] | None:
@@ -206,10 +246,32 @@ def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, row
         chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=rows
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
-    found = fetch_all(store.connection, sql, params)
+    found = fetch_rows(store.connection, sql, params)
     if found and found[0][-1] > store.exact_threshold:
         return None
     return ranked([row[:-1] for row in found], "vector", "cosine", 1.0)
+
+
+def _exact_by_compact(
+    vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int, *, keys_only: bool
+) -> list[Candidate] | None:
+    """The nearest chunks, as an exact scan gives them; None where so many are about as near as the last of them that
+    half precision cannot tell which come first."""
+    most = rows + COMPACT_MORE
+    sql = VECTOR_COMPACT.format(
+        chunks=store.collection.partition,
+        passing=passing(plan, store),
+        dims=store.collection.embed_dims,
+        most=most,
+        rows=rows,
+    )
+    params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
+    found = fetch_rows(store.connection, sql, params, keys_only=keys_only)
+    if found:
+        *_, distance, seen, farthest = found[-1]
+        if seen == most and not distance + COMPACT_ERROR < farthest:
+            return None
+    return ranked([row[:-3] for row in found], "vector", "cosine", 1.0)
 
 
 def vector_candidates(
@@ -220,6 +282,7 @@ def vector_candidates(
     *,
     rows: int | None = None,
     enabled: bool = True,
+    keys_only: bool = False,
 ) -> list[Candidate]:
     """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or the first `rows` of it.
 
@@ -233,7 +296,7 @@ def vector_candidates(
         passing=passing(plan, store, enabled=enabled),
         rows=rows or plan.pool,
     )
-    return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)
+    return ranked(fetch_rows(store.connection, sql, params, keys_only=keys_only), "vector", "cosine", 1.0)
 
 
 def vector_parameter(vector: Sequence[float], store: Store) -> Any:

@@ -50,6 +50,16 @@ JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(g
 
 MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
 
+# Of one configuration and without pairs: a quarter of the time of the general statement.
+PLAIN_TERMS = """
+SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
+       SELECT t.chunk_count FROM chunk_terms t
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0),
+       positions
+FROM unnest(to_tsvector((%(configurations)s::text[])[1]::regconfig, %(rest)s))
+ORDER BY lexeme COLLATE "C"
+"""
+
 # Each lexeme once, however many configurations make it, with its places in the query. A look-up per word, not a join:
 # without statistics of a young table a join would read all the collection's words.
 QUERY_TERMS = """
@@ -149,13 +159,13 @@ def query_terms(
     few chunks that another configuration stemmed. The forms of a word are the lexemes at the same place.
     """
     more = moved or {}
+    is_single = len(question.configurations) == 1
+    sql = PLAIN_TERMS if is_single and not question.pairs else QUERY_TERMS
     rows = [
         (str(lexeme), term, repeats, chunks + more.get(term, 0), places)
-        for lexeme, term, repeats, chunks, places in fetch_all(
-            store.connection, QUERY_TERMS, question.params | store.scope
-        )
+        for lexeme, term, repeats, chunks, places in fetch_all(store.connection, sql, question.params | store.scope)
     ]
-    if len(question.configurations) == 1:
+    if is_single:
         return [(lexeme, term, repeats, chunks, chunks) for lexeme, term, repeats, chunks, _ in rows]
     held: Counter[int] = Counter()
     for *_, chunks, places in rows:

@@ -1,10 +1,11 @@
-"""Postings of large collections: per term, which chunks hold it and how much each counts, packed into segments.
+"""Postings of all but small collections: per term, which chunks hold it and how much each counts, in segments.
 
 A segment covers the chunks of one range of ids, at most SEGMENT_MAX of them. Ids only grow and a chunk's words never
 change under its id, so a segment is written once; what is younger than the last segment is the tail, which a search
-scans. A tail of TAIL_MAX chunks becomes a segment, together with the segments before it that are not much larger, so
-that their number stays logarithmic and every chunk is packed a few times at most (a log-structured merge). Chunks that
-were deleted stay in their segment until many have gone; a search meets them as ids without a row.
+scans. A tail of TAIL_SHARE of what is packed, from TAIL_MIN to TAIL_MAX chunks, becomes a segment, together with the
+segments before it that are not much larger, so that their number stays logarithmic and every chunk is packed a few
+times at most (a log-structured merge). Chunks that were deleted stay in their segment until many have gone; a search
+meets them as ids without a row.
 
 chunk_postings.postings of a term (slot = the term, when it is in COMMON_MIN chunks of the segment or more) is either
 the places of its chunks (uint16) followed by their impacts (uint8), or, when it is in a quarter of them, one impact
@@ -18,17 +19,18 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ragd.store.store import REBAKE, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+from ragd.store.store import REBAKE, SET_BAKED, Segment, Store, bake_length, cursor, execute, fetch_all
 
-POSTINGS_MIN = 20_000
+POSTINGS_MIN = 2_000
 SEGMENT_MAX = 65_536
 TAIL_MAX = 2_048
+TAIL_MIN = 256
+TAIL_SHARE = 0.125
 MERGE_RATIO = 4
 DEAD_SHARE_MAX = 0.3
 COMMON_MIN = 64
@@ -88,16 +90,6 @@ Ints = npt.NDArray[np.int64]
 Packed = npt.NDArray[Any]  # uint64: one posting each, term << 24 | place << 8 | impact
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A range of chunk ids that is packed. size counts the chunks it was made of, the deleted ones too."""
-
-    id: int
-    first_id: int
-    last_id: int
-    size: int
-
-
 def read_segments(store: Store) -> list[Segment]:
     """The segments of the store's generation, oldest first; [] while the collection is small."""
     return [Segment(*row) for row in fetch_all(store.connection, SEGMENTS, {**store.scope})]
@@ -152,11 +144,12 @@ def extend_postings(store: Store, chunk_count: int) -> None:
             build_postings(store)
         return
     covered, packed = segments[-1].last_id, sum(segment.size for segment in segments)
-    params = {**store.scope, "covered": covered, "most": TAIL_MAX}
+    most = min(TAIL_MAX, max(TAIL_MIN, round(packed * TAIL_SHARE)))
+    params = {**store.scope, "covered": covered, "most": most}
     ((tail,),) = fetch_all(store.connection, COUNT_TAIL.format(chunks=store.collection.partition), params)
-    if tail >= TAIL_MAX:
+    if tail >= most:
         _absorb_tail(store, segments, tail)
-    elif packed - (chunk_count - tail) > max(TAIL_MAX, packed * DEAD_SHARE_MAX):
+    elif packed - (chunk_count - tail) > max(most, packed * DEAD_SHARE_MAX):
         _repack_worst(store, segments)
 
 

@@ -32,9 +32,15 @@ WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 
 STATE = """
 SELECT s.chunk_count, s.length_total, s.length_baked,
-       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid){also}
+       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
+       to_regclass(%(compact_index)s) IS NOT NULL{also}
 FROM chunk_stats s
 WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+"""
+
+SEGMENTS = """
+ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
+      WHERE g.collection_id = %(collection_id)s AND g.generation = %(generation)s ORDER BY g.last_id)
 """
 
 STATISTICS = """
@@ -103,6 +109,10 @@ class CollectionInfo:
         return f"{self.partition}_embedding"
 
     @property
+    def compact_index(self) -> str:
+        return f"{self.partition}_compact"
+
+    @property
     def vector_cast(self) -> str:
         """The type that the HNSW index is over; a query must use the same one."""
         return f"{self._index_type}({self.embed_dims})"
@@ -119,13 +129,25 @@ class CollectionInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """A range of chunk ids that is packed. size counts the chunks it was made of, the deleted ones too."""
+
+    id: int
+    first_id: int
+    last_id: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreState:
-    """What changes with every write. length_total counts lexemes."""
+    """What changes with every write. length_total counts lexemes. segments: oldest first, where they were asked for."""
 
     chunk_count: int
     length_total: int
     length_baked: float
     vector_index: bool
+    compact_index: bool
+    segments: Sequence[Segment] | None = None
 
 
 def partition_name(collection_id: int, generation: int) -> str:
@@ -260,19 +282,26 @@ class Store:
                 field="embed_model",
             )
 
-    def state(self, also: str = "", values: Mapping[str, Any] | None = None) -> StoreState:
-        """Row count, lengths and whether the HNSW index is ready, as of now.
+    def state(
+        self, also: str = "", values: Mapping[str, Any] | None = None, *, with_segments: bool = False
+    ) -> StoreState:
+        """Row count, lengths and which indexes on vectors are ready, as of now.
 
-        also: a constant of SQL, more expressions over `values` that are computed in the same round trip.
+        also: a constant of SQL, more expressions over `values` that are computed in the same round trip. with_segments:
+        the segments of the postings too.
         """
-        params = {**self.scope, "vector_index": self.collection.vector_index, **(values or {})}
-        rows = fetch_all(self.connection, STATE.format(also=f", {also}" if also else ""), params)
+        names = {"vector_index": self.collection.vector_index, "compact_index": self.collection.compact_index}
+        params = {**self.scope, **names, **(values or {})}
+        wanted = [each for each in (SEGMENTS if with_segments else "", also) if each]
+        rows = fetch_all(self.connection, STATE.format(also="".join(f", {each}" for each in wanted)), params)
         if not rows:
             self._load(self.collection.id)
             raise GenerationChanged(
                 f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
             )
-        return StoreState(*rows[0][:4])
+        segments = [Segment(*each) for each in rows[0][5]] if with_segments else None
+        count, total, baked, vector_index, compact_index = rows[0][:5]
+        return StoreState(count, total, baked, vector_index, compact_index, segments)
 
     @property
     def scope(self) -> dict[str, int]:
@@ -300,10 +329,11 @@ class Store:
     def build_vector_index(self, *, concurrently: bool = False) -> bool:
         """Build the HNSW index when there is none; returns whether it was built.
 
-        concurrently needs a connection in autocommit mode; reads and writes go on meanwhile. A broken index left by
-        an interrupted build is dropped first.
+        The compact index goes then, where searches no longer compare all vectors. concurrently needs a connection in
+        autocommit mode; reads and writes go on meanwhile. A broken index left by an interrupted build is dropped first.
         """
-        if self.state().vector_index:
+        state = self.state()
+        if state.vector_index:
             return False
         names = {
             "concurrently": "CONCURRENTLY" if concurrently else "",
@@ -314,4 +344,6 @@ class Store:
         }
         execute(self.connection, DROP_INDEX.format(**names))
         execute(self.connection, CREATE_VECTOR_INDEX.format(**names))
+        if state.chunk_count > self.exact_threshold:
+            execute(self.connection, DROP_INDEX.format(**names | {"index": self.collection.compact_index}))
         return True

@@ -18,6 +18,9 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from ragd import RetrievePlan, index, retrieve
+from ragd.search.candidates import passing, scope
+from ragd.search.lexical_search import LEXICAL, read_query
+from ragd.search.vector_search import VECTOR_INDEXED, vector_parameter
 from ragd.store.store import Store
 from ragd.store.tables import create_collection
 from ragd.types import Chunk
@@ -213,8 +216,8 @@ def take_turns(
         peer.ask("search", data=data, first=0, count=min(WARM_UP, count), k=K, hybrid=hybrid)
     for first in range(0, count, TURN):
         numbers = range(first, min(first + TURN, count))
-        for number in numbers:
-            for name, call in calls.items():
+        for name, call in calls.items():  # a turn each, as the peers have theirs, who find what they need in the caches
+            for number in numbers:
                 began = time.perf_counter()
                 answer = call(number)
                 found[name].took_ms.append((time.perf_counter() - began) * 1000)
@@ -297,7 +300,7 @@ def measure_hybrid(
         peer.ask("add", data="scifact", first=0, count=len(texts))
     analyze(connection)
     plan = RetrievePlan(mode="hybrid", k=K, candidate_pool=POOL)
-    statements = [recorded(question, plan, store) for question in asked]
+    statements = [bare_statements(question, plan, store) for question in asked]
     connection.commit()
 
     def ours(number: int) -> Any:
@@ -323,23 +326,17 @@ def measure_hybrid(
     return found
 
 
-def recorded(question: str, plan: RetrievePlan, store: Store) -> list[tuple[str, Any]]:
-    """The statements of the two lists with their parameters, as retrieve() runs them."""
-    kept: list[tuple[str, Any]] = []
-
-    class Recorder(psycopg.Cursor[Any]):
-        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            if "<=>" in str(query) or "<#>" in str(query):
-                kept.append((query, params))
-            return super().execute(query, params, **options)
-
-    connection: Any = store.connection
-    before, connection.cursor_factory = connection.cursor_factory, Recorder
-    try:
-        retrieve(question, plan, store)
-    finally:
-        connection.cursor_factory = before
-    return kept
+def bare_statements(question: str, plan: RetrievePlan, store: Store) -> list[tuple[str, Any]]:
+    """The two lists as SQL alone gives them, with their parameters: the nearest rows of the HNSW index, and every row
+    with a word of the question scored and sorted."""
+    names = {"chunks": store.collection.partition, "passing": passing(plan, store)}
+    nearest = VECTOR_INDEXED.format(**names, cast=store.collection.vector_cast, rows=plan.pool)
+    assert store.embedder is not None
+    vector = vector_parameter(store.embedder.embed_query(question), store)
+    query = read_query(question, store, store.state())
+    words = {"weights": query.vector, "words": query.words}
+    shared = scope(plan, store)
+    return [(nearest, shared | {"vector": vector}), (LEXICAL.format(**names), shared | words)]
 
 
 def embedded_texts(texts: Sequence[str]) -> Any:

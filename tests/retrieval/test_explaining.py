@@ -99,7 +99,10 @@ def test_packed_postings_are_explained_alike(house: Collection, monkeypatch: pyt
     postings.build_postings(open_store(house))
     monkeypatch.setattr(lexical_search, "POSTINGS_MIN", 1)
     found = explain(house, "the water of the boiler", plan, analyze=True)
-    assert len(found["statements"]) > len(before["statements"])
+    lists = [
+        [each["sql"] for each in told["statements"] if each["purpose"] == "lexical list"] for told in (before, found)
+    ]
+    assert ["chunk_segments" in sql for (sql,) in lists] == [False, True]
     assert (found["columns"], found["words"]) == (before["columns"], before["words"])
     for candidate in found["candidates"].values():
         words = candidate["arithmetic"]["bm25"]
