@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from typing import Any
 
 from django.template.defaultfilters import filesizeformat
 
 from collections_app.models import Collection
 from collections_app.services.cluster.rebalance import rebalance, recover
-from collections_app.services.cluster.state import as_dict, read_cluster
+from collections_app.services.cluster.state import AWAY, as_dict, read_cluster
 from collections_app.services.generations.generations import start_generation
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from ragd.types import Placement
@@ -20,8 +21,8 @@ DO = ("status", "spread", "place", "rebalance", "recover")
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "do", choices=DO, nargs="?", default="status",
-        help="status: nodes, sizes, what moves; spread: the chunks of a collection over all nodes; place: all on one;"
-        " rebalance: even out the nodes; recover: end what nodes prepared and heard no more of",
+        help="status: nodes, sizes, lag of replicas, what moves; spread: the chunks of a collection over all nodes;"
+        " place: all on one; rebalance: even out the nodes; recover: end what nodes prepared and heard no more of",
     )  # fmt: skip
     parser.add_argument("collection", nargs="?", default="", help="of spread and place")
     parser.add_argument("--dry-run", action="store_true", help="of rebalance: tell the moves and make none")
@@ -73,6 +74,9 @@ def _show_status(answer: Answer) -> str:
     for node in answer["nodes"]:
         state = "answers" if node["answers"] else "DOES NOT ANSWER"
         lines.append(f"{node['role']:12} {node['address']:24} {state}, {node['shards']} shards, {_size(node['bytes'])}")
+        lines += [f"{'':12} {_replica(each)}" for each in node["replicas"] or ()]
+        if node["replicas"] == []:
+            lines.append(f"{'':12} no replica")
         if node["prepared_transactions"]:
             lines.append(f"{'':12} {node['prepared_transactions']} prepared transactions wait: ragd cluster recover")
     for each in answer["index_versions"]:
@@ -84,6 +88,14 @@ def _show_status(answer: Answer) -> str:
         )
     lines += [f"moving {each['table']} to {each['to']}: {each['percent']} %" for each in answer["moving"]]
     return "\n".join(lines)
+
+
+def _replica(replica: Mapping[str, Any]) -> str:
+    state = "DOES NOT STREAM" if replica["state"] == AWAY else replica["state"] or "state unknown"
+    if replica["lag_bytes"] is None:
+        return f"replica {replica['name']} {state}, lag unknown"
+    since = f" ({replica['lag_s']:.1f} s)" if replica["lag_s"] else ""
+    return f"replica {replica['name']} {state}, {_size(replica['lag_bytes'])} behind{since}"
 
 
 def _size(size: int | None) -> str:

@@ -86,7 +86,7 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         session.execute("BEGIN")
         session.execute("CREATE TABLE left_over (name text)")
         session.execute("PREPARE TRANSACTION 'citus_0_4711_9999_1'")
-    cluster_state.PREPARED = cluster_state.PREPARED.replace("interval '5 s'", "interval '0 s'")
+    cluster_state.TELL = cluster_state.TELL.replace("interval '5 s'", "interval '0 s'")
     seen["leftovers"] = [read_cluster().leftovers, recover(None), read_cluster().leftovers]
 
     # a node dies, which holds one of the placed collections and not another

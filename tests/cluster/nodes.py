@@ -79,6 +79,20 @@ class Node:
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self.data), "-m", "immediate", "-w", "stop")
 
+    def copy(self, home: Path, name: str) -> Node:
+        """A streaming replica of it, which runs. name: of the slot that is kept for it, and its own."""
+        made = Node(home, self.account, free_port())
+        made.home.mkdir()
+        made.account.own(made.home)
+        source = f"{self.url('postgres')}?application_name={name}"
+        self._run(
+            "pg_basebackup", "-d", source, "-D", str(made.data), "-R", "-X", "stream", "-c", "fast", "-C", "-S", name
+        )
+        with (made.data / "postgresql.conf").open("a") as file:
+            file.write(f"port = {made.port}\n")
+        made.start()
+        return made
+
     def url(self, database: str) -> str:
         return f"postgresql://ragd@127.0.0.1:{self.port}/{database}"
 

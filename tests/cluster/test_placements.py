@@ -96,6 +96,23 @@ def test_a_node_that_dies_takes_its_collections_along_and_no_other(
     assert all(seen["back"][name] == seen["whole"][name] for name in away)
 
 
+def test_replicas_of_nodes_are_shown_with_their_lag(cluster: Cluster, environment: Mapping[str, str]) -> None:
+    node = cluster.nodes[0]
+    seen = run(environment, "tests.cluster.copies", str(node.home), str(node.port))
+    assert seen["none"] == [[], [], []] and seen["page without"] == ["none"] * 3
+    (level,), (behind,), (away,) = (seen[moment]["json"] for moment in ("level", "behind", "away"))
+    assert level == {"name": "copy", "address": "127.0.0.1", "state": "streaming", "lag_bytes": 0, "lag_s": 0.0}
+    assert seen["others"] == [[], []]
+    assert behind["state"] == "streaming" and behind["lag_bytes"] > 1_000_000
+    assert (away["name"], away["state"], away["lag_s"]) == ("copy", "away", None) and away["lag_bytes"] > 0
+    assert seen["level"]["lines"] == ["replica copy streaming, 0 bytes behind"]
+    assert seen["away"]["lines"][0].startswith("replica copy DOES NOT STREAM, ")
+    assert seen["level"]["page"] == [["copy: no lag"], "yes"] and seen["away"]["page"][1] == "no"
+    for moment in ("behind", "away"):
+        assert seen[moment]["lines"][0].split(" (")[0].endswith(" behind") and " behind" in seen[moment]["page"][0][0]
+    assert seen["gone"] == []
+
+
 def test_a_collection_moves_with_its_next_index_version(environment: Mapping[str, str]) -> None:
     moved = run(environment, "tests.cluster.moves")
     assert moved["placements"] == ["local", "spread", "node", "local"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection
@@ -13,10 +13,9 @@ from django.db import connection
 from collections_app.access_context import require
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection
-from ragd.store.placement import count_nodes
+from ragd.store.placement import PATIENCE, count_nodes
 from ragd.store.store import fetch_all
 
-CONNECT_S = 3  # to a node that may be gone
 TABLE = re.compile(r"chunks_c(\d+)_g(\d+)")
 
 HAS_CITUS = "SELECT extversion FROM pg_extension WHERE extname = 'citus'"
@@ -28,29 +27,70 @@ SHARDS = """
 SELECT s.shardid, s.logicalrelid::text, p.groupid FROM pg_dist_placement p JOIN pg_dist_shard s USING (shardid)
 WHERE p.shardstate = 1 ORDER BY s.shardid
 """
-ANSWERS = "SELECT citus_check_connection_to_node(%(name)s, %(port)s)"
-ON_NODES = "SELECT nodename, nodeport, result FROM run_command_on_workers(%(sql)s) WHERE success"
-SIZES = r"""
-SELECT coalesce(json_object_agg(relname, pg_total_relation_size(oid)), '{}') FROM pg_class
-WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+_[0-9]+$'
-"""
-PREPARED = "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'citus\\_%' AND prepared < now() - interval '5 s'"
-OWN_SIZES = r"""
-SELECT relname, pg_total_relation_size(oid) FROM pg_class
-WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+$'
+ON_NODES = f"""
+WITH {PATIENCE}
+SELECT told.* FROM patience CROSS JOIN LATERAL (
+    SELECT node_name, node_port, result
+    FROM (SELECT array_agg(nodename) AS names, array_agg(nodeport) AS ports, array_agg(%(sql)s::text) AS commands
+          FROM pg_dist_node WHERE noderole = 'primary' AND groupid > 0) AS asked,
+         master_run_on_worker(asked.names, asked.ports, asked.commands, true)
+    WHERE patience.set <> '' AND success
+) AS told
+"""  # noqa: S608  (constants of the library)
+# What a server says of itself. Replicas: those that stream, and those that hold a slot and do not; not what carries the
+# write-ahead log for a backup, and not the moves of shards, which are logical.
+TELL = r"""
+SELECT json_build_object(
+    'sizes', (
+        SELECT coalesce(json_object_agg(relname, pg_total_relation_size(oid)), '{}') FROM pg_class
+        WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+(_[0-9]+)?$'),
+    'prepared', (
+        SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'citus\_%' AND prepared < now() - interval '5 s'),
+    'replicas', (
+        SELECT coalesce(json_agg(json_build_array(name, address, state, bytes, s) ORDER BY name, address), '[]')
+        FROM (
+            SELECT application_name AS name, coalesce(host(client_addr), '') AS address, coalesce(state, '') AS state,
+                   greatest(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn), 0) AS bytes,
+                   CASE WHEN replay_lsn >= pg_current_wal_lsn() THEN 0 ELSE extract(epoch FROM replay_lag) END AS s
+            FROM pg_stat_replication r
+            WHERE r.state IS DISTINCT FROM 'backup' AND application_name <> 'pg_receivewal' AND NOT EXISTS (
+                SELECT FROM pg_replication_slots l WHERE l.active_pid = r.pid AND l.slot_type = 'logical')
+            UNION ALL
+            SELECT slot_name, '', 'away', greatest(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0), NULL
+            FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active AND NOT temporary
+        ) AS copies)
+)::text
 """
 MOVING = """
 SELECT table_name::text, shardid, sourcename, sourceport, targetname, targetport, progress, source_shard_size,
        target_shard_size
 FROM get_rebalance_progress() ORDER BY shardid
 """
+AWAY = "away"
 PLACED = "SELECT collection_id, generation, placement, chunk_count, serving FROM chunk_stats ORDER BY 1, 2"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A streaming copy of one server, as that sees it. state: as PostgreSQL names it ("streaming", "catchup"), "away"
+    where it has a slot and is not connected. lag_bytes: written there and not replayed here; where it is away, kept for
+    it. lag_s: how old that is, 0 without any. Both None where not known."""
+
+    name: str
+    address: str
+    state: str
+    lag_bytes: int | None
+    lag_s: float | None
+
+    @property
+    def streams(self) -> bool:
+        return self.state != AWAY
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """group: 0 is the coordinator. answers: whether the coordinator reaches it now. leftovers: transactions that were
-    prepared there and neither committed nor rolled back; None where it does not answer, as for bytes."""
+    prepared there and neither committed nor rolled back; None where it does not answer, as for bytes and replicas."""
 
     group: int
     name: str
@@ -61,6 +101,7 @@ class Node:
     shards: int = 0
     bytes: int | None = None
     leftovers: int | None = None
+    replicas: tuple[Replica, ...] | None = None
 
     @property
     def is_coordinator(self) -> bool:
@@ -133,16 +174,17 @@ class ClusterState:
         return next((node.address for node in self.nodes if node.group == group), "")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Told:
-    """What the nodes that answer said, by (name, port)."""
+    """What one server said. sizes: table or shard -> bytes."""
 
-    sizes: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
-    leftovers: dict[tuple[str, int], int] = field(default_factory=dict)
+    sizes: dict[str, int]
+    leftovers: int
+    replicas: tuple[Replica, ...]
 
 
 def read_cluster() -> ClusterState:
-    """The state now, for administrators of the server. Asks each node; one that is gone costs CONNECT_S seconds.
+    """The state now, for administrators of the server. Each node is asked once; one that is gone costs some seconds.
 
     Raises Forbidden.
     """
@@ -150,51 +192,47 @@ def read_cluster() -> ClusterState:
     rows = fetch_all(connection, HAS_CITUS)
     if not rows or not count_nodes(connection):
         return ClusterState("")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('citus.node_connection_timeout', %s, false)", [f"{CONNECT_S}s"])
-        try:
-            return _read(str(rows[0][0]))
-        finally:
-            cursor.execute("RESET citus.node_connection_timeout")
-
-
-def _read(version: str) -> ClusterState:
-    told = _ask_nodes()
-    own = {str(name): int(size) for name, size in fetch_all(connection, OWN_SIZES)}
+    own = _understand(fetch_all(connection, TELL)[0][0])
+    told = {
+        (str(name), int(port)): _understand(result)
+        for name, port, result in fetch_all(connection, ON_NODES, {"sql": TELL})
+    }
     placements = [(int(pk), str(table), int(group)) for pk, table, group in fetch_all(connection, SHARDS)]
     nodes = []
-    sizes_of: dict[int, dict[str, int] | None] = {}
+    sizes_of: dict[int, Mapping[str, int]] = {}
     for group, name, port, is_active, takes in fetch_all(connection, NODES):
-        where = (str(name), int(port))
-        answers = group == 0 or bool(fetch_all(connection, ANSWERS, {"name": name, "port": port})[0][0])
-        sizes_of[group] = {} if group == 0 else told.sizes.get(where)
-        sizes = sizes_of[group]
+        said = own if group == 0 else told.get((str(name), int(port)))
+        here = _sizes(said, of_shards=group > 0) if said else {}
+        sizes_of[group] = here if group else {}
         nodes.append(
             Node(
-                group, where[0], where[1], bool(is_active), bool(takes), answers,
+                group, str(name), int(port), bool(is_active), bool(takes), said is not None,
                 shards=sum(each == group for _, _, each in placements),
-                bytes=sum(own.values()) if group == 0 else None if sizes is None else sum(sizes.values()),
-                leftovers=_prepared_here() if group == 0 else told.leftovers.get(where),
+                bytes=sum(here.values()) if said else None,
+                leftovers=said.leftovers if said else None,
+                replicas=said.replicas if said else None,
             )
         )  # fmt: skip
     shards = tuple(
-        Shard(pk, table, group, (sizes_of.get(group) or {}).get(f"{table}_{pk}")) for pk, table, group in placements
+        Shard(pk, table, group, sizes_of.get(group, {}).get(f"{table}_{pk}")) for pk, table, group in placements
     )
     away = {node.group for node in nodes if not node.answers}
-    return ClusterState(version, tuple(nodes), tuple(_versions(shards, own, away)), shards, tuple(_moving()))
+    versions = _versions(shards, _sizes(own, of_shards=False), away)
+    return ClusterState(str(rows[0][0]), tuple(nodes), tuple(versions), shards, tuple(_moving()))
 
 
-def _ask_nodes() -> _Told:
-    told = _Told()
-    for name, port, result in fetch_all(connection, ON_NODES, {"sql": SIZES}):
-        told.sizes[str(name), int(port)] = {str(table): int(size) for table, size in json.loads(result).items()}
-    for name, port, result in fetch_all(connection, ON_NODES, {"sql": PREPARED}):
-        told.leftovers[str(name), int(port)] = int(result)
-    return told
+def _understand(said: str) -> _Told:
+    values = json.loads(said)
+    copies = [
+        Replica(name, address, state, None if lag is None else int(lag), None if lag_s is None else float(lag_s))
+        for name, address, state, lag, lag_s in values["replicas"]
+    ]
+    return _Told(values["sizes"], int(values["prepared"]), tuple(copies))
 
 
-def _prepared_here() -> int:
-    return int(fetch_all(connection, PREPARED)[0][0])
+def _sizes(said: _Told, *, of_shards: bool) -> dict[str, int]:
+    """Of shards, whose names end with their number, or of whole tables."""
+    return {name: size for name, size in said.sizes.items() if bool(TABLE.fullmatch(name)) != of_shards}
 
 
 def _versions(shards: Sequence[Shard], own: Mapping[str, int], away: set[int]) -> list[PlacedVersion]:
@@ -235,6 +273,7 @@ def as_dict(state: ClusterState) -> dict[str, Any]:
                 "address": node.address, "role": "coordinator" if node.is_coordinator else "node",
                 "active": node.is_active, "answers": node.answers, "shards": node.shards, "bytes": node.bytes,
                 "prepared_transactions": node.leftovers,
+                "replicas": None if node.replicas is None else [asdict(each) for each in node.replicas],
             }
             for node in state.nodes
         ],
