@@ -37,7 +37,6 @@ from collections_app.services.generations.recall_probes import last_probe, recal
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
 from collections_app.views.forms.collections import SAID, CollectionForm, CollectionSettingsForm, DeleteCollectionForm
-from ragd.store.store import partition_name
 from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
@@ -120,7 +119,7 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
         "collection": collection,
         "tab": "statistics",
         "statistics": result,
-        "index_build": index_progress(partition_name(collection.pk, collection.generation)),
+        "index_build": index_progress(collection, collection.generation),
         "lengths": None if lengths is None else Histogram(**lengths),
         "growth": result["growth"],
         "growth_totals": [week["documents"] for week in result["growth"]],

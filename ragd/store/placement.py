@@ -8,11 +8,12 @@ makes do, until the end of the transaction, where `citus.propagate_set_commands`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import get_args
 
 from ragd.errors import InvalidInput
-from ragd.store.store import Connection, execute, fetch_all
+from ragd.store.store import Connection, execute, fetch_all, vector_index_progress
 from ragd.types import Placement
 
 SHARDS_PER_NODE = 2
@@ -36,6 +37,24 @@ SELECT s.logicalrelid::text, CASE WHEN bool_and(known.size IS NOT NULL) THEN sum
 FROM pg_dist_shard s LEFT JOIN known ON known.shard_id = s.shardid
 WHERE s.logicalrelid::text ~ %(tables)s GROUP BY 1 ORDER BY 1
 """  # noqa: S608  (constants of the library)
+# Of nodes that answered, inactive ones too, which run_command_on_workers leaves out.
+ON_NODES = f"""
+WITH {PATIENCE}
+SELECT told.* FROM patience CROSS JOIN LATERAL (
+    SELECT node_name, node_port, result
+    FROM (SELECT array_agg(nodename) AS names, array_agg(nodeport) AS ports, array_agg(%(sql)s::text) AS commands
+          FROM pg_dist_node WHERE noderole = 'primary' AND groupid > 0) AS asked,
+         master_run_on_worker(asked.names, asked.ports, asked.commands, true)
+    WHERE patience.set <> '' AND success
+) AS told
+"""  # noqa: S608  (constants of the library)
+SHARD_BUILDS = r"""
+SELECT coalesce(json_agg(json_build_array(p.phase, p.done, p.total)), '[]')
+FROM (SELECT phase, relid, CASE WHEN tuples_total > 0 THEN tuples_done ELSE blocks_done END AS done,
+             CASE WHEN tuples_total > 0 THEN tuples_total ELSE blocks_total END AS total
+      FROM pg_stat_progress_create_index) AS p
+JOIN pg_class c ON c.oid = p.relid WHERE c.relname ~ '^{table}_[0-9]+$'
+"""
 PROPAGATE = "SET LOCAL citus.propagate_set_commands = 'local'"
 ON_ONE_NODE = "SELECT create_distributed_table(%(table)s, NULL, colocate_with => 'none')"
 SPREAD = "SELECT create_distributed_table(%(table)s, 'doc_id', shard_count => %(shards)s, colocate_with => 'none')"
@@ -54,6 +73,25 @@ def bytes_on_nodes(connection: Connection, collection_id: int | None = None) -> 
         return {}
     tables = f"^chunks_c{'[0-9]+' if collection_id is None else collection_id}_g[0-9]+$"
     return dict(fetch_all(connection, BYTES_ON_NODES, {"tables": tables}))
+
+
+def ask_nodes(connection: Connection, sql: str) -> dict[tuple[str, int], str]:
+    """(name, port) -> the one value that a statement gives on each node that answers. All are asked at once, and those
+    that are gone take CONNECT_S seconds."""
+    return {(name, int(port)): value for name, port, value in fetch_all(connection, ON_NODES, {"sql": sql})}
+
+
+def build_progress(connection: Connection, collection_id: int, table: str) -> tuple[str, int, int] | None:
+    """As `vector_index_progress`, wherever the table is: on nodes that of all its shards together, in the phase of the
+    one that is least far."""
+    if not fetch_all(connection, HAS_PLACED, {"id": collection_id})[0][0]:
+        return vector_index_progress(connection, table)
+    told = ask_nodes(connection, SHARD_BUILDS.format(table=table))
+    builds = [build for answer in told.values() for build in json.loads(answer)]
+    if not builds:  # first it is made here, over no rows
+        return vector_index_progress(connection, table)
+    phase, *_ = min(builds, key=lambda build: (build[1] or 0) / max(build[2] or 0, 1))
+    return str(phase), sum(build[1] or 0 for build in builds), sum(build[2] or 0 for build in builds)
 
 
 def choose_placement(connection: Connection, requested: str | None) -> Placement:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from typing import Any
 from urllib.parse import quote
+
+import psycopg
 
 from tests.cluster.flow import text_of  # sets Django up
 
 from django.conf import settings  # isort: skip
 from django.contrib.auth.models import User  # isort: skip
+from django.db import connection  # isort: skip
 from django.test import Client  # isort: skip
 from django.test.utils import setup_test_environment  # isort: skip
 
@@ -28,14 +33,23 @@ from collections_app.services.collections.contradictions import list_contradicti
 from collections_app.services.documents.documents import ingest_text  # isort: skip
 from collections_app.services.documents.filters.completions import complete  # isort: skip
 from collections_app.services.documents.trash import restore_documents, trash_documents  # isort: skip
+from collections_app.services.generations.index_builds import index_progress  # isort: skip
 from collections_app.services.governance.access import access_of_user  # isort: skip
 from collections_app.services.governance.api_keys import create_key  # isort: skip
 from collections_app.services.governance.document_access import set_access  # isort: skip
 from collections_app.stores import open_store  # isort: skip
 from evaluation_app.erasure.documents import erase_document  # isort: skip
+from evaluation_app.pages.overview.summaries import index_builds  # isort: skip
+from ragd.store.store import fetch_all  # isort: skip
 from retrieval_app.explanations.ranking import explain  # isort: skip
 from retrieval_app.runs.plans import build_plan  # isort: skip
 
+PATIENCE_S = 30.0
+SHARD = """
+SELECT n.nodeport, %(table)s || '_' || s.shardid
+FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node n USING (groupid)
+WHERE s.logicalrelid = to_regclass(%(table)s) ORDER BY s.shardid
+"""
 PLAIN = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 settings.STORAGES = settings.STORAGES | {"staticfiles": PLAIN}  # none were collected
 SAYS = ("A permit of the old harbour is valid for 30 days.", "A permit of the old harbour is valid for 14 days.")
@@ -125,6 +139,25 @@ def read(made: Collection, actor: User) -> dict[str, Any]:
     return seen
 
 
+def build(made: Collection) -> list[Any]:
+    """The vector index, while somebody writes where the chunks are: its phase as pages tell it, and what is left."""
+    until = time.monotonic() + PATIENCE_S
+    found = fetch_all(connection, SHARD, {"table": made.chunks_table})
+    address, table = found[0] if found else (connection.settings_dict["PORT"], made.chunks_table)
+    with psycopg.connect(settings.DATABASE_URL, port=int(address)) as writer:
+        writer.execute("SET citus.enable_manual_changes_to_shards = on")
+        writer.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
+        builder = threading.Thread(target=lambda: open_store(made).build_vector_index(concurrently=True))
+        builder.start()
+        while (told := index_progress(made, 1)) is None or not told[0].startswith("waiting for writers"):
+            assert time.monotonic() < until, told
+            time.sleep(0.05)
+        index = table.replace(made.chunks_table, f"{made.chunks_table}_embedding")
+        is_listed = index in {each.index for each in index_builds()}
+    builder.join()
+    return [told, is_listed, index_progress(made, 1), open_store(made).state().vector_index]
+
+
 def administer(made: Collection, admin: User) -> list[Any]:
     """The chunks in the admin: how many are listed, whether one opens and is switched off."""
     client = Client(SERVER_NAME="127.0.0.1")
@@ -148,7 +181,8 @@ def live(placement: str) -> dict[str, Any]:
         seen[f"{moment}, unbound"] = read(made, curator)
         with using_access(access_of_user(curator)):
             seen[f"{moment}, bound"] = read(made, curator)
-        open_store(made).build_vector_index()
+        if moment == "scanned":
+            seen["built"] = build(made)
     seen["administered"] = administer(made, User.objects.create_superuser(f"admin-{placement}"))
     return seen
 

@@ -57,6 +57,7 @@ def test_a_bound_curator_and_what_reads_all_chunks_do_alike_wherever_chunks_are(
     assert read["duplicates"] == 1 and read["findings"][2]["prompt_injection"] == 1
     assert "A permit of the old harbour is valid for 14 days." in read["contradictions"]
     assert read["explained"][0] and read["explained"][1] == [True, True]
+    assert local["built"] == [["waiting for writers before build", 0], True, None, True]
     assert local["administered"][1:] == [200, 302, False] and local["administered"][0] > 10
     for placement in ("node", "spread"):
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement

@@ -13,7 +13,7 @@ from django.db import connection
 from collections_app.access_context import require
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection
-from ragd.store.placement import PATIENCE, count_nodes
+from ragd.store.placement import ask_nodes, count_nodes
 from ragd.store.store import fetch_all
 
 TABLE = re.compile(r"chunks_c(\d+)_g(\d+)")
@@ -27,16 +27,6 @@ SHARDS = """
 SELECT s.shardid, s.logicalrelid::text, p.groupid FROM pg_dist_placement p JOIN pg_dist_shard s USING (shardid)
 WHERE p.shardstate = 1 ORDER BY s.shardid
 """
-ON_NODES = f"""
-WITH {PATIENCE}
-SELECT told.* FROM patience CROSS JOIN LATERAL (
-    SELECT node_name, node_port, result
-    FROM (SELECT array_agg(nodename) AS names, array_agg(nodeport) AS ports, array_agg(%(sql)s::text) AS commands
-          FROM pg_dist_node WHERE noderole = 'primary' AND groupid > 0) AS asked,
-         master_run_on_worker(asked.names, asked.ports, asked.commands, true)
-    WHERE patience.set <> '' AND success
-) AS told
-"""  # noqa: S608  (constants of the library)
 # What a server says of itself. Replicas: those that stream, and those that hold a slot and do not; not what carries the
 # write-ahead log for a backup, and not the moves of shards, which are logical.
 TELL = r"""
@@ -193,10 +183,7 @@ def read_cluster() -> ClusterState:
     if not rows or not count_nodes(connection):
         return ClusterState("")
     own = _understand(fetch_all(connection, TELL)[0][0])
-    told = {
-        (str(name), int(port)): _understand(result)
-        for name, port, result in fetch_all(connection, ON_NODES, {"sql": TELL})
-    }
+    told = {where: _understand(said) for where, said in ask_nodes(connection, TELL).items()}
     placements = [(int(pk), str(table), int(group)) for pk, table, group in fetch_all(connection, SHARDS)]
     nodes = []
     sizes_of: dict[int, Mapping[str, int]] = {}

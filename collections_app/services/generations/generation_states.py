@@ -12,7 +12,6 @@ from collections_app.policies import policy_for
 from collections_app.services.generations.generations import count_differences, list_generations
 from collections_app.services.generations.index_builds import index_progress
 from ragd.store.generations import generation_sizes
-from ragd.store.store import partition_name
 
 State = Generation.State
 
@@ -76,7 +75,7 @@ def _state(
         bytes=size[1] if size else None,
         job=job,
         differences=count_differences(generation) if complete else None,
-        index_build=index_progress(partition_name(collection.pk, generation.number)) if running else None,
+        index_build=index_progress(collection, generation.number) if running else None,
     )
 
 

@@ -18,7 +18,8 @@ from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.stores import open_store
 from collections_app.work.leases import LeaseLostError
 from ragd.store.generations import sqlstate
-from ragd.store.store import fetch_all, vector_index_progress
+from ragd.store.placement import build_progress
+from ragd.store.store import CollectionInfo, fetch_all, partition_name
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
         time.sleep(WATCH_EVERY_S)
     ((pid,),) = fetch_all(connection, SELECT_PID, {})
     try:
-        with _watched(store.collection.partition, pid, progress):
+        with _watched(store.collection, pid, progress):
             return store.build_vector_index(concurrently=True)
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
@@ -67,9 +68,9 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
 
 
 @contextmanager
-def _watched(partition: str, pid: int, progress: JobProgress) -> Iterator[None]:
+def _watched(info: CollectionInfo, pid: int, progress: JobProgress) -> Iterator[None]:
     stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(partition, pid, progress.job, stop), daemon=True, name="ragd-index")
+    watcher = threading.Thread(target=_watch, args=(info, pid, progress.job, stop), daemon=True, name="ragd-index")
     watcher.start()
     try:
         yield
@@ -78,17 +79,17 @@ def _watched(partition: str, pid: int, progress: JobProgress) -> Iterator[None]:
         watcher.join()
 
 
-def _watch(partition: str, pid: int, job: IngestJob, stop: threading.Event) -> None:
+def _watch(info: CollectionInfo, pid: int, job: IngestJob, stop: threading.Event) -> None:
     """Write how far the build is to the job, and end it when the job is no longer this run's."""
     while not stop.wait(WATCH_EVERY_S):
         try:
             mine = IngestJob.objects.filter(pk=job.pk, state=IngestJob.State.RUNNING, attempts=job.attempts)
-            _, done, total = vector_index_progress(connection, partition) or ("", 0, 0)
+            _, done, total = build_progress(connection, info.id, info.partition) or ("", 0, 0)
             if not mine.update(chunks_done=_small(done), chunks_total=_small(total)):
                 fetch_all(connection, CANCEL, {"pid": pid})
                 return
         except (DatabaseError, InterfaceError) as error:
-            log.warning("the build of %s could not be watched: %s", partition, error)
+            log.warning("the build of %s could not be watched: %s", info.partition, error)
         finally:
             connection.close()
 
@@ -97,9 +98,9 @@ def _small(count: int) -> int:
     return min(count, 2**31 - 1)
 
 
-def index_progress(partition: str) -> tuple[str, int] | None:
-    """(phase, percent) of the index that is being built on the table now, or None."""
-    result = vector_index_progress(connection, partition)
+def index_progress(collection: Collection, number: int) -> tuple[str, int] | None:
+    """(phase, percent) of the index that is being built now for that index version, or None."""
+    result = build_progress(connection, collection.pk, partition_name(collection.pk, number))
     if result is None:
         return None
     phase, done, total = result

@@ -19,7 +19,8 @@ from collections_app.services.jobs.queue import QueueState, queue_state
 from collections_app.services.jobs.retries import can_succeed, retry_collection_jobs
 from collections_app.services.worker.maintenance import SWEEP_REPORT
 from evaluation_app.models import GoldenSet, Span, SpanWriter
-from ragd.store.placement import bytes_on_nodes
+from ragd.store.placement import ask_nodes, bytes_on_nodes, count_nodes
+from ragd.store.store import fetch_all
 from retrieval_app.models import QueryRun
 
 DATABASE_SIZE = "SELECT pg_database_size(current_database())"
@@ -40,6 +41,7 @@ FROM pg_stat_progress_create_index progress
 LEFT JOIN pg_class index ON index.oid = progress.index_relid
 WHERE progress.datname = current_database() ORDER BY progress.pid
 """
+BUILDS_AS_JSON = f"SELECT coalesce(json_agg(to_json(build)), '[]') FROM ({INDEX_BUILDS}) AS build"  # noqa: S608
 # What PostgreSQL compressed or moved out of line counts as it is stored.
 COLLECTION_SIZES = """
 WITH tables AS (
@@ -117,10 +119,12 @@ class StorageSummary:
 
 
 def index_builds() -> list[IndexBuild]:
-    """Those that run now."""
-    with connection.cursor() as cursor:
-        cursor.execute(INDEX_BUILDS)
-        return [_build(*row) for row in cursor.fetchall()]
+    """Those that run now, here and on the nodes of a cluster that answer."""
+    rows = fetch_all(connection, INDEX_BUILDS)
+    if count_nodes(connection):
+        told = ask_nodes(connection, BUILDS_AS_JSON)
+        rows += [tuple(build.values()) for answer in told.values() for build in json.loads(answer)]
+    return [_build(*row) for row in rows]
 
 
 def storage_summary() -> StorageSummary:
