@@ -114,6 +114,14 @@ def test_advisory_locks_are_taken_in_one_module() -> None:
     }
 
 
+def test_chunks_are_read_by_the_name_of_their_table() -> None:
+    """On a cluster those on nodes are not among the partitions of `chunks`, which is empty there."""
+    sql = re.compile(r"\b(FROM|JOIN|UPDATE|INTO|USING) chunks\b")
+    rows = re.compile(r"\bChunk\.objects\.(?!of\b|of_document\b|light\(\)\.of)")
+    texts = {show(path): path.read_text() for path in list_modules(*FLOORS) if "migrations" not in path.parts}
+    assert [name for name, text in texts.items() if sql.search(text) or rows.search(text)] == []
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     assert [show(path) for path in list_modules(*FLOORS) if {path.stem, path.parent.name} & FORBIDDEN_NAMES] == []
 
