@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from importlib import import_module
 
@@ -21,3 +22,4 @@ checks.stop_unless_supported()
 checks.stop_unless_bound()
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it
+gc.freeze()  # what is loaded now stays: no collection of garbage looks through it again, nor copies its pages

@@ -63,7 +63,7 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
     """
     more = moved or {}
-    question = read_question(text, store, more)
+    question = read_question(text, store, more, state.configurations)
     terms = [row for row in query_terms(question, store, more) if row[3] > 0]
     weights: dict[int, float] = {}
     for lexeme, term, repeats, _, held in terms:

@@ -170,13 +170,13 @@ def set_scan(store: Store, settings: Mapping[str, str]) -> None:
 
 def read_state(plan: RetrievePlan, store: Store) -> StoreState:
     """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
-    with_segments = plan.mode != "vector"
+    for_words = plan.mode != "vector"
     if plan.mode == "lexical" or plan.exact == "always":
-        return store.state(with_segments=with_segments)
+        return store.state(for_words=for_words)
     if store.collection.is_distributed:
         set_scan(store, hnsw_settings(plan, store))
-        return store.state(with_segments=with_segments)
-    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store), with_segments=with_segments)
+        return store.state(for_words=for_words)
+    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store), for_words=for_words)
 
 
 def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:

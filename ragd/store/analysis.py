@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import MARKER, Store, fetch_all
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
 from ragd.types import Chunk
@@ -28,9 +28,6 @@ from ragd.types import Chunk
 ANALYSIS_VERSION = 1  # of `auto`; part of what identifies a generation
 WHOLE_WORDS = "simple"  # the configuration that changes nothing
 PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
-
-# A space keeps the marker apart from every word that the parser can make.
-MARKER = "configuration {}"
 
 # The rest's places come behind those of the pairs, which count from 1 each: more would pass the highest place.
 PARSED = """
@@ -138,15 +135,20 @@ def _configuration(attributes: Mapping[str, Any]) -> str:
     return configuration_of(str(attributes.get("language", "")))
 
 
-def read_question(text: str, store: Store, moved: Mapping[int, int] | None = None) -> Question:
-    """The query by every configuration that the store's chunks were parsed by; moved: as for read_query()."""
+def read_question(
+    text: str, store: Store, moved: Mapping[int, int] | None = None, held: Sequence[str] | None = None
+) -> Question:
+    """The query by every configuration that the store's chunks were parsed by; moved: as for read_query(). held: their
+    names by the store's state, where they were read with it."""
     if is_sparse(store):
         learned = encoder_named(store.collection.language).query_terms(text)
         return Question("", tuple(learned), (WHOLE_WORDS,), learned)
     if not is_auto(store):
         return Question(text, (), (store.collection.language,))
     rest, runs = split_runs(text)
-    return Question(rest, tuple(pair for run in runs for pair in pairs_of(run)), _held(store, moved or {}))
+    known = _held(store, moved or {}) if held is None or moved else tuple(held)
+    pairs = tuple(pair for run in runs for pair in pairs_of(run))
+    return Question(rest, pairs, known or (configuration_of(""),))
 
 
 def query_terms(
@@ -240,11 +242,11 @@ def _quoted(unit: str) -> str:
 
 
 def _held(store: Store, moved: Mapping[int, int]) -> tuple[str, ...]:
-    """The configurations of the store's chunks by name; that of an unknown language where there are none."""
+    """The configurations of the store's chunks by name."""
     params: dict[str, Any] = {"names": list(ALL_CONFIGURATIONS), "marker": MARKER} | store.scope
     counts = Counter(dict(fetch_all(store.connection, HELD, params)))
     if moved:
         terms = dict(fetch_all(store.connection, MARKER_TERMS, {"names": params["names"], "marker": MARKER}))
         for term in terms.keys() & moved.keys():
             counts[terms[term]] += moved[term]
-    return tuple(sorted(name for name, count in counts.items() if count > 0)) or (configuration_of(""),)
+    return tuple(sorted(name for name, count in counts.items() if count > 0))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
+from ragd.text.languages import ALL_CONFIGURATIONS, AUTO
 from ragd.types import ChunkPolicy, Placement, VectorType
 
 VECTOR_INDEX_DIMS = 2000
@@ -41,6 +42,17 @@ WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 SEGMENTS = """
 ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
       WHERE g.collection_id = %(collection_id)s AND g.generation = %(generation)s ORDER BY g.last_id)
+"""
+
+# A space keeps the marker of a configuration apart from every word that the parser can make.
+MARKER = "configuration {}"
+
+# Those of a collection whose chunks each name one.
+CONFIGURATIONS = """
+ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
+      JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
+                        AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name)) AND t.chunk_count > 0
+      ORDER BY listed.name COLLATE "C")
 """
 
 STATISTICS = """
@@ -140,7 +152,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What changes with every write. length_total counts lexemes. segments: oldest first, where they were asked for."""
+    """What changes with every write. length_total counts lexemes.
+
+    Where they were asked for, else None: segments, oldest first, and of a collection in several languages the text
+    search configurations of its chunks, by name.
+    """
 
     chunk_count: int
     length_total: int
@@ -148,6 +164,7 @@ class StoreState:
     vector_index: bool
     compact_index: bool
     segments: Sequence[Segment] | None = None
+    configurations: Sequence[str] | None = None
 
 
 def partition_name(collection_id: int, generation: int) -> str:
@@ -282,26 +299,33 @@ class Store:
                 field="embed_model",
             )
 
-    def state(
-        self, also: str = "", values: Mapping[str, Any] | None = None, *, with_segments: bool = False
-    ) -> StoreState:
+    def state(self, also: str = "", values: Mapping[str, Any] | None = None, *, for_words: bool = False) -> StoreState:
         """Row count, lengths and which indexes on vectors are ready, as of now.
 
-        also: a constant of SQL, more expressions over `values` that are computed in the same round trip. with_segments:
-        the segments of the postings too.
+        also: a constant of SQL, more expressions over `values` that are computed in the same round trip. for_words:
+        what a search for words needs too.
         """
-        names = {"vector_index": self.collection.vector_index, "compact_index": self.collection.compact_index}
-        params = {**self.scope, **names, **(values or {})}
-        wanted = [each for each in (SEGMENTS if with_segments else "", also) if each]
-        rows = fetch_all(self.connection, STATE.format(also="".join(f", {each}" for each in wanted)), params)
+        params: dict[str, Any] = {
+            **self.scope,
+            "vector_index": self.collection.vector_index,
+            "compact_index": self.collection.compact_index,
+            **(values or {}),
+        }
+        wanted = [SEGMENTS] if for_words else []
+        if for_words and self.collection.language == AUTO:
+            wanted.append(CONFIGURATIONS)
+            params |= {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
+        sql = STATE.format(also="".join(f", {each}" for each in (*wanted, also) if each))
+        rows = fetch_all(self.connection, sql, params)
         if not rows:
             self._load(self.collection.id)
             raise GenerationChanged(
                 f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
             )
-        segments = [Segment(*each) for each in rows[0][5]] if with_segments else None
-        count, total, baked, vector_index, compact_index = rows[0][:5]
-        return StoreState(count, total, baked, vector_index, compact_index, segments)
+        count, total, baked, vector_index, compact_index, *more = rows[0]
+        segments = [Segment(*each) for each in more[0]] if wanted else None
+        configurations = more[1] if len(wanted) > 1 else None
+        return StoreState(count, total, baked, vector_index, compact_index, segments, configurations)
 
     @property
     def scope(self) -> dict[str, int]:

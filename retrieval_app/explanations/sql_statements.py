@@ -22,8 +22,8 @@ LONG_LITERAL = re.compile(r"'([\[{][^']{24})[^']{60,}'")
 # the first of these that a statement holds says what it is for
 PURPOSES = (
     ("ts_parse(", "query terms"),
-    ("chunk_terms", "query terms"),
     ("chunk_stats", "state of the collection"),
+    ("chunk_terms", "query terms"),
     ("set_config(", "settings of the index scan"),
     ("SET LOCAL", "settings of the index scan"),
     ("<=>", "vector list"),

@@ -109,6 +109,11 @@ def main() -> None:
         Path(folder).chmod(0o755)
         cluster = nodes.Cluster(Path(folder))
         cluster.make()
+        for server in (cluster.coordinator, *cluster.nodes):  # builds in memory, as an operator would let them
+            for setting in ("maintenance_work_mem = '2GB'", "shared_buffers = '2GB'"):
+                server.execute(f"ALTER SYSTEM SET {setting}")
+            server.stop()
+            server.start()
         try:
             measure(cluster.url, options.chunks, options.questions, options.clients)
         finally:
