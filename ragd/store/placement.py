@@ -1,9 +1,10 @@
 """Where the chunks of a generation are: in this database, on one node of a Citus cluster, or spread over its nodes.
 
 The table of the chunks is distributed; everything else stays on the coordinator, which is this database. "node": the
-table is one shard, and a search touches one node. "spread": shards by hash of doc_id, a share of them on each node; a
-search asks all of them and the coordinator merges. Settings of a session do not reach the nodes. Those that SET LOCAL
-makes do, until the end of the transaction, where `citus.propagate_set_commands` is "local".
+table is one shard, and a search touches one node. "spread": a shard on each node, by hash of doc_id; a search asks all
+of them and the coordinator merges. More shards than nodes would let some move to a node that comes later, and cost each
+search an index more to walk: a new generation spreads over all nodes instead. Settings of a session do not reach the
+nodes. Those that SET LOCAL makes do, until the end of the transaction, where `citus.propagate_set_commands` is "local".
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import get_args
 from ragd.errors import InvalidInput
 from ragd.store.store import Connection, execute, fetch_all, vector_index_progress
 from ragd.types import Placement
-
-SHARDS_PER_NODE = 2
 
 HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 NODES = """
@@ -117,7 +116,7 @@ def distribute(connection: Connection, table: str, placement: Placement) -> None
     if placement == "node":
         fetch_all(connection, ON_ONE_NODE, {"table": table})
     elif placement == "spread":
-        fetch_all(connection, SPREAD, {"table": table, "shards": SHARDS_PER_NODE * count_nodes(connection)})
+        fetch_all(connection, SPREAD, {"table": table, "shards": count_nodes(connection)})
 
 
 def set_everywhere(connection: Connection, settings: Mapping[str, str]) -> None:

@@ -101,6 +101,19 @@ def test_every_generation_has_the_trigger_of_a_new_one(environment: dict[str, st
 RUN_SPANS = re.compile(r"/v1/runs/[^/]+/spans(/export|$)")
 
 
+def test_every_generation_that_is_compared_whole_has_the_compact_index(environment: dict[str, str]) -> None:
+    with psycopg.connect(environment["DATABASE_URL"]) as connection:
+        rows = connection.execute(
+            "SELECT c.relname, i.indisvalid, pg_get_indexdef(i.indexrelid) FROM chunk_stats s"
+            " JOIN pg_class c ON c.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))"
+            " LEFT JOIN pg_index i ON i.indexrelid = to_regclass(c.relname || '_compact')"
+            " WHERE to_regclass(c.relname || '_embedding') IS NULL"
+        ).fetchall()
+    assert rows and all(
+        valid and "ivfflat" in definition and "lists='1'" in definition for _, valid, definition in rows
+    )
+
+
 def traces_of_evaluations(rows: list[dict[str, Any]]) -> set[str]:
     """The traces of later evaluations, which the spans of a run include now."""
     listed = [json.loads(row["answer"])["spans"] for row in rows if re.fullmatch(r"/v1/runs/[^/]+/spans", row["path"])]
