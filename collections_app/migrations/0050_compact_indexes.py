@@ -3,9 +3,12 @@ others read and write."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from django.db import migrations
+from django.db import DataError, migrations
+
+log = logging.getLogger(__name__)
 
 MOST = 20_000  # chunks; a larger one waits for its HNSW index or has it
 
@@ -34,10 +37,14 @@ def make_indexes(apps: Any, schema_editor: Any) -> None:
             cursor.execute(BROKEN, [name, name])
             if cursor.fetchone()[0]:
                 cursor.execute(f"DROP INDEX CONCURRENTLY {name}")
-            cursor.execute(
-                f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table}"
-                f" USING ivfflat ((l2_normalize(embedding)::halfvec({dims:d})) halfvec_ip_ops) WITH (lists = 1)"
-            )
+            try:
+                cursor.execute(
+                    f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table}"
+                    f" USING ivfflat ((l2_normalize(embedding)::halfvec({dims:d})) halfvec_ip_ops) WITH (lists = 1)"
+                )
+            except DataError as error:  # vectors of other dimensions, which the check of an upgrade has kept
+                cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
+                log.warning("%s is searched without the compact index: %s", table, str(error).strip())
 
 
 class Migration(migrations.Migration):

@@ -33,7 +33,7 @@ SABOTAGE = {
     "document frequencies": "UPDATE chunk_terms SET chunk_count = chunk_count + 1 WHERE term = "
     "(SELECT min(term) FROM chunk_terms WHERE collection_id = {c})",
     "keyword index": "UPDATE {chunks} SET lexical = NULL WHERE doc_id = 'a.md' AND chunk_index = 0",
-    "vectors": "ALTER TABLE {chunks} DROP CONSTRAINT {chunks}_dims; "
+    "vectors": "ALTER TABLE {chunks} DROP CONSTRAINT {chunks}_dims; DROP INDEX {chunks}_compact; "
     "UPDATE {chunks} SET embedding = '[1,2]' WHERE doc_id = 'a.md' AND chunk_index = 0",
     "packed postings": "UPDATE chunk_segments SET size = size - 1 WHERE collection_id = {c}",
     "indexes": "DROP INDEX {chunks}_tags",

@@ -43,7 +43,10 @@ def make_old(collection: Collection, *generations: int) -> None:
     """The tables as they were before."""
     for generation in generations:
         table = f"chunks_c{collection.pk}_g{generation}"
-        run(f"DROP TRIGGER {table}_document ON {table}; ALTER TABLE {table} DROP CONSTRAINT {table}_dims")
+        run(
+            f"DROP TRIGGER {table}_document ON {table}; ALTER TABLE {table} DROP CONSTRAINT {table}_dims;"
+            f"DROP INDEX {table}_compact"
+        )
 
 
 def state(collection: Collection, generation: int) -> tuple[bool, bool]:
