@@ -85,7 +85,7 @@ def pruned_rows(
         search = _Search(segments, weights, frequencies, vector, plan, store, keys_only)
         rows = search.run()
         # A writer may have merged segments between two statements: then their postings were not all there.
-        if rows is None or search.standing == len(segments):
+        if rows is None or search.is_whole():
             return rows
     return None
 
@@ -105,6 +105,7 @@ class _Search:
     ) -> None:
         self.segments, self.weights, self.vector, self.plan, self.store = segments, weights, vector, plan, store
         self.keys_only = keys_only
+        self.ids = [segment.id for segment in segments]
         sizes = [segment.size for segment in segments]
         self.starts = np.cumsum([0, *sizes])
         self.bounds = np.zeros(-(-int(self.starts[-1]) // BLOCK) * BLOCK, dtype=np.float32)
@@ -114,7 +115,7 @@ class _Search:
         self.error = ROUNDING * self.rest
         self.rows: list[Row] = []
         self.rescored = 0
-        self.standing = 0  # segments that were there when rows were read last
+        self.standing: int | None = None  # segments that were there after postings were read last; None: not counted
 
     def run(self) -> list[Row] | None:
         batch = pool = self.plan.pool
@@ -131,6 +132,12 @@ class _Search:
             if self._scan_is_better():
                 return None
             batch = self._next_batch(batch)
+
+    def is_whole(self) -> bool:
+        """Whether all segments were still there after postings were read last."""
+        if self.standing is None:
+            ((self.standing,),) = fetch_all(self.store.connection, COUNT_STANDING, {"every": self.ids})
+        return self.standing == len(self.segments)
 
     def _choose(self, requested: int) -> npt.NDArray[np.int64]:
         """Every chunk that can be among the best `wanted` of those not rescored; reads terms until these are few."""
@@ -158,6 +165,7 @@ class _Search:
             for segment_id, slot, postings in copy.rows():
                 index = where[segment_id]
                 add_impacts(self.bounds[self.starts[index] : self.starts[index + 1]], slot, postings, factors)
+        self.standing = None
         added = sum(self.weights[term] for term in terms)
         self.slack += STEP * added
         self.rest = max(0.0, self.rest - WEIGHT_MAX * added) if self.waiting else 0.0
@@ -172,16 +180,16 @@ class _Search:
             "segments": [self.segments[owner].id for owner in owners.tolist()],
             "places": (chosen - self.starts[owners]).tolist(),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
-            "every": [segment.id for segment in self.segments],
+            "every": self.ids,
         }
         names = {"chunks": self.store.collection.partition, "passing": passing(self.plan, self.store)}
         if self.store.collection.is_distributed:  # what is looked up here is not on the nodes
             params["ids"] = [chunk_id for (chunk_id,) in fetch_all(self.store.connection, CHOSEN_IDS, params)]
-            rows, counted = self._fetch(RESCORE.format(**names, ids="%(ids)s", also=""), params), []
+            rows = self._fetch(RESCORE.format(**names, ids="%(ids)s", also=""), params)
         else:
             found = self._fetch(RESCORE.format(**names, ids=f"ARRAY({CHOSEN_IDS})", also=f", {STANDING}"), params)
-            rows, counted = [row[:-1] for row in found], [row[-1:] for row in found[:1]]
-        ((self.standing,),) = counted or fetch_all(self.store.connection, COUNT_STANDING, params)
+            rows = [row[:-1] for row in found]
+            self.standing = found[0][-1] if found else None
         self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
 

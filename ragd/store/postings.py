@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.store.store import REBAKE, SET_BAKED, Segment, Store, bake_length, cursor, execute, fetch_all
+from ragd.store.store import REBAKE, SEGMENTS, SET_BAKED, Segment, Store, bake_length, cursor, execute, fetch_all
 
 POSTINGS_MIN = 2_000
 SEGMENT_MAX = 65_536
@@ -39,12 +39,6 @@ READ_ROWS = 512  # whose weights are taken apart at a time
 SCAN_POSTINGS = 1 << 20
 WEIGHT_MAX = 2.2
 STEP = WEIGHT_MAX / 255
-
-SEGMENTS = """
-SELECT id, first_id, last_id, size FROM chunk_segments
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s
-ORDER BY last_id
-"""
 
 LOCK_STATS = """
 SELECT chunk_count, length_total, length_baked FROM chunk_stats
@@ -92,7 +86,8 @@ Packed = npt.NDArray[Any]  # uint64: one posting each, term << 24 | place << 8 |
 
 def read_segments(store: Store) -> list[Segment]:
     """The segments of the store's generation, oldest first; [] while the collection is small."""
-    return [Segment(*row) for row in fetch_all(store.connection, SEGMENTS, {**store.scope})]
+    ((rows,),) = fetch_all(store.connection, f"SELECT {SEGMENTS}", {**store.scope})
+    return [Segment(*row) for row in rows]
 
 
 def drop_postings(store: Store) -> None:

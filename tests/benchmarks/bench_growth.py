@@ -135,8 +135,9 @@ def report(
 def recall(connection: psycopg.Connection, store: Store, questions: Sequence[str]) -> float:
     """The share of the nearest 12 chunks of a scan that compares each row of the table that retrieve() finds."""
     plan, found = RetrievePlan(mode="vector", candidate_pool=12), 0
+    assert store.embedder is not None
     for question in questions:
-        nearest = vector_candidates(store.embedder.embed_query(question), plan, store, True)  # type: ignore[union-attr]
+        nearest = vector_candidates(store.embedder.embed_query(question), plan, store, True)
         found += len({each.key for each in nearest} & {each.key for each in retrieve(question, plan, store)})
         connection.commit()
     return found / (12 * len(questions))

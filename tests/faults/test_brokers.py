@@ -129,7 +129,11 @@ def test_killed_worker_loses_no_task(broker: str, request: pytest.FixtureRequest
     ("broker_url", "expected_url", "expected"),
     [
         ("", "pgmq://127.0.0.1:5433/ragd", {"conn_string": "postgresql://me:secret@127.0.0.1:5433/ragd"}),
-        ("redis://cache:6379/0", "redis://cache:6379/0", {"unacked_restore_interval": 2, "unacked_mutex_expire": 10}),
+        (
+            "redis://cache:6379/0",
+            "redis://cache:6379/0",
+            {"unacked_restore_interval": 2, "unacked_mutex_expire": 10, "visibility_timeout": 900},
+        ),
         ("amqp://guest@mq//", "amqp://guest@mq//", {"confirm_publish": True}),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragd.search import lexical_search, pruned_search
-from ragd.search.pruned_search import BLOCK, at_least, group_terms, kth_largest, pruned_rows
+from ragd.search.pruned_search import BLOCK, _Search, at_least, group_terms, kth_largest, pruned_rows
 from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store import postings
 from ragd.store.indexing import delete_document_chunks, index
@@ -224,6 +224,22 @@ def test_segments_that_are_replaced_during_a_search_are_read_again(
     monkeypatch.setattr("ragd.search.pruned_search.read_segments", read_and_replace)
     assert rows(store, "fish") == expected
     assert len(reads) == 2
+
+
+def test_segments_that_go_between_two_groups_of_words_are_missed(make_store: Any, small_segments: None) -> None:
+    store = make_store(language="simple")
+    index([chunk for n in range(20) for chunk in make_chunks(f"d{n:02}", "fish " * (n + 1) + "eel")], store)
+    ((fish, eel),) = fetch_all(store.connection, "SELECT ragd_term('fish'), ragd_term('eel')")
+    vector = f"{{{min(fish, eel)}:1,{max(fish, eel)}:1}}/1000000000"
+    search = _Search(read_segments(store), {fish: 2.0, eel: 1.0}, {fish: 20, eel: 20}, vector, LEXICAL, store, False)
+    search._read_group()
+    search._rescore(np.arange(3))
+    assert search.is_whole()
+    postings.drop_postings(store)
+    build_postings(store)
+    search._read_group()
+    search._rescore(np.arange(0))
+    assert not search.is_whole()
 
 
 def test_the_postings_leave_with_their_collection(make_store: Any, small_segments: None) -> None:

@@ -41,7 +41,7 @@ FROM pg_stat_progress_create_index progress
 LEFT JOIN pg_class index ON index.oid = progress.index_relid
 WHERE progress.datname = current_database() ORDER BY progress.pid
 """
-BUILDS_AS_JSON = f"SELECT coalesce(json_agg(to_json(build)), '[]') FROM ({INDEX_BUILDS}) AS build"  # noqa: S608
+BUILDS_AS_JSON = f"SELECT coalesce(json_agg(to_json(build)), '[]') FROM ({INDEX_BUILDS}) AS build"  # noqa: S608  (a constant)
 # What PostgreSQL compressed or moved out of line counts as it is stored.
 COLLECTION_SIZES = """
 WITH tables AS (
