@@ -11,6 +11,7 @@ from django.db import DatabaseError, connection, transaction
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.generations import start_generation
+from collections_app.stores import open_store
 from ragd.store.schema import scratch_schema
 
 FUNCTIONS = """
@@ -22,6 +23,7 @@ SELECT tgname, regexp_replace(pg_get_triggerdef(oid, true), ' ON (\\w+\\.)?', ' 
 WHERE tgrelid IN (to_regclass('chunks'), to_regclass('collections'), to_regclass('documents')) AND NOT tgisinternal
 """
 MIGRATION = import_module("collections_app.migrations.0025_chunk_constraints")
+COMPACT = import_module("collections_app.migrations.0050_compact_indexes")
 INSERT = """
 INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
 VALUES ({collection}, '{doc_id}', {number}, 'x', '{vector}')
@@ -106,3 +108,22 @@ def test_what_breaks_them_is_reported_and_kept(sound: Collection, caplog: pytest
     for number, dims, doc_id in ((20, 5, "a.md"), (21, 32, "nobody.md")):
         with pytest.raises(DatabaseError), transaction.atomic():
             insert(sound, number, 1, dims, doc_id)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_vectors_of_other_dimensions_leave_the_compact_index_out(
+    sound: Collection, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_old(sound, 1)
+    MIGRATION.guard_tables(None, connection.schema_editor())
+    COMPACT.make_indexes(None, connection.schema_editor())
+    assert open_store(sound).state().compact_index is True and not caplog.records
+    make_old(sound, 1)
+    insert(sound, 7, 1, 5, "a.md")
+    MIGRATION.guard_tables(None, connection.schema_editor())
+    caplog.clear()
+    for _ in range(2):
+        COMPACT.make_indexes(None, connection.schema_editor())
+        assert open_store(sound).state().compact_index is False
+    table = f"chunks_c{sound.pk}_g1"
+    assert [record.args[0] for record in caplog.records if record.args] == [table, table]  # type: ignore[index]
