@@ -273,6 +273,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
+    "collections_app.http.middleware.NodeAwayMiddleware",
 ]
 ROOT_URLCONF = "ragd_site.urls"
 WSGI_APPLICATION = "ragd_site.wsgi.application"

@@ -322,9 +322,14 @@ class NearDuplicateAdmin(CollectionRowsAdmin):
 
 
 def _chosen_collection(request: HttpRequest) -> Collection | None:
-    """The one that the list of rows is filtered by, or was when it led to a row's page."""
+    """The one that the list of rows is filtered by, or was when it led to a row's page; the only one, which Django
+    offers no filter for."""
     query = QueryDict(request.GET.get("_changelist_filters", "")).dict() | request.GET.dict()
-    return Collection.objects.live().filter(pk=whole_number(query.get(CHOSEN)) or 0).first()
+    live = Collection.objects.live()
+    if CHOSEN in query:
+        return live.filter(pk=whole_number(query[CHOSEN]) or 0).first()
+    first = list(live[:2])
+    return first[0] if len(first) == 1 else None
 
 
 def shorten(text: str) -> str:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from django.http import HttpRequest, JsonResponse
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.middleware.locale import LocaleMiddleware
+from django.shortcuts import render
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
 
-from collections_app.errors import MESSAGES, STATUS_TYPES, error_body, method_not_allowed
+from collections_app.errors import (
+    DATABASE_BACK_S,
+    MESSAGES,
+    REMOTE_NODE,
+    STATUS_TYPES,
+    error_body,
+    method_not_allowed,
+)
+
+log = logging.getLogger(__name__)
 
 API_PATHS = ("/v1/", "/mcp")
 PART_DEPENDS_ON = ("HX-Request", "HX-Target")
@@ -31,6 +43,25 @@ class ApiErrorMiddleware:
         if "json" in response.headers.get("Content-Type", ""):
             return response
         return _translate(request, response)
+
+
+class NodeAwayMiddleware:
+    """Pages that read chunks of a node of a cluster that is gone say so: 503 with Retry-After, in the frame."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
+        node = REMOTE_NODE.search(str(exc)) if isinstance(exc, OperationalError) else None
+        if node is None or request.path.startswith(API_PATHS):
+            return None
+        log.error("%s %s failed: the node %s does not answer", request.method, request.path, node["address"])
+        response = render(request, "503.html", {"address": node["address"]}, status=503)
+        response.headers["Retry-After"] = f"{DATABASE_BACK_S:.0f}"
+        return response
 
 
 class LanguageMiddleware(LocaleMiddleware):

@@ -6,8 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
-from django.template.defaultfilters import filesizeformat
-
+from collections_app.domain.formats import size as format_size
 from collections_app.models import Collection
 from collections_app.services.cluster.rebalance import rebalance, recover
 from collections_app.services.cluster.state import AWAY, as_dict, read_cluster
@@ -99,7 +98,7 @@ def _replica(replica: Mapping[str, Any]) -> str:
 
 
 def _size(size: int | None) -> str:
-    return "size unknown" if size is None else str(filesizeformat(size)).replace("\xa0", " ")
+    return "size unknown" if size is None else format_size(size)
 
 
 def has_passed(answer: Answer) -> bool:

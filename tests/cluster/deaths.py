@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from tests.cluster.flow import text_of  # sets Django up
+from tests.cluster.doors import text_of  # sets Django up, pages too
 
+from django.contrib.auth.models import User  # isort: skip
+from django.core.management import call_command  # isort: skip
 from django.db import connection  # isort: skip
 from django.test import Client  # isort: skip
 from django.test.utils import CaptureQueriesContext  # isort: skip
@@ -58,6 +61,8 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         keys = [f"{each['doc_id']}#{each['chunk_index']}" for each in told.get("results", [])]
         return answer.status_code, keys, told.get("error", {}).get("type", ""), answer.headers.get("Retry-After", "")
 
+    admin = Client(SERVER_NAME="127.0.0.1", raise_request_exception=False)
+    admin.force_login(User.objects.create_superuser("deaths"))
     made = [create_collection(name=name, placement="node") for name in NAMES]
     few = sizes(made[:1])["statements"], sizes(made[:2])["statements"]
     made += [create_collection(name="all", placement="spread"), create_collection(name="here", placement="local")]
@@ -108,6 +113,11 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         seen["dead"] = {each.name: search(each.name) for each in made}
         write = [call("PUT", f"/v1/collections/{each.name}/documents/late", {"content": text_of(9)}) for each in made]
         seen["written"] = {each.name: answer.status_code for each, answer in zip(made, write, strict=True)}
+        told = StringIO()
+        call_command("migrate", verbosity=0, stderr=told)
+        seen["started"] = f":{node.port}" in told.getvalue()
+        pages = {each.name: admin.get(f"/collections/{each.name}/outliers/") for each in made}
+        seen["pages"] = {name: [page.status_code, page.headers.get("Retry-After")] for name, page in pages.items()}
         state = read_cluster()
         seen["away"] = [each.port for each in state.away]
         seen["versions away"] = sorted({each.collection for each in state.versions if each.is_away})

@@ -83,6 +83,8 @@ def test_a_node_that_dies_takes_its_collections_along_and_no_other(
         else:
             assert (status, keys) == (200, seen["whole"][name][1])
     assert {name for name, status in seen["written"].items() if status == 503} == away
+    assert seen["started"] is True
+    assert seen["pages"] == {name: [503, "5"] if name in away else [200, None] for name in seen["whole"]}
     # sizes: of the same documents about the same, wherever they are; five statements for all collections together, and
     # three for the index versions of one, or two where these are here
     assert seen["statements"] == [5 + 3, 5 + 2 * 3, 5 + 5 * 3 + 2]
@@ -106,7 +108,7 @@ def test_replicas_of_nodes_are_shown_with_their_lag(cluster: Cluster, environmen
     assert seen["others"] == [[], []]
     assert behind["state"] == "streaming" and behind["lag_bytes"] > 1_000_000
     assert (away["name"], away["state"], away["lag_s"]) == ("copy", "away", None) and away["lag_bytes"] > 0
-    assert seen["level"]["lines"] == ["replica copy streaming, 0 bytes behind"]
+    assert seen["level"]["lines"] == ["replica copy streaming, 0 B behind"]
     assert seen["away"]["lines"][0].startswith("replica copy DOES NOT STREAM, ")
     assert seen["level"]["page"] == [["copy: no lag"], "yes"] and seen["away"]["page"][1] == "no"
     for moment in ("behind", "away"):

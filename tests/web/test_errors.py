@@ -18,9 +18,9 @@ from tests.web.pages import has, texts
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
-@pytest.mark.parametrize("template", ["400.html", "403.html", "403_csrf.html", "404.html", "500.html", "lockout.html"])
-def test_an_error_page_needs_nothing(template: str) -> None:
-    html = render_to_string(template)
+@pytest.mark.parametrize("name", ["400", "403", "403_csrf", "404", "500", "503", "lockout"])
+def test_an_error_page_needs_nothing(name: str) -> None:
+    html = render_to_string(f"{name}.html")
     assert len(re.findall("<h1>", html)) == 1
     assert 'href="/"' in html
     assert "<title>" in html
