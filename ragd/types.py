@@ -193,12 +193,13 @@ def with_score(
     )
 
 
-def order_key(score: float, doc_id: str, chunk_index: int) -> tuple[float, bytes, int]:
-    """Best first; ties by (doc_id in UTF-8 bytes, chunk_index), as the database's "C" collation sorts them."""
-    return (-score, doc_id.encode(), chunk_index)
+def order_key(score: float, doc_id: str, chunk_index: int) -> tuple[float, str, int]:
+    """Best first; ties by (doc_id, chunk_index), as the database's "C" collation sorts them: by UTF-8 bytes, whose
+    order is that of the code points."""
+    return (-score, doc_id, chunk_index)
 
 
-def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
+def sort_key(candidate: Candidate) -> tuple[float, str, int]:
     """order_key of a candidate."""
     return order_key(candidate.score, candidate.doc_id, candidate.chunk_index)
 

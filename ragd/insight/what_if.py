@@ -215,7 +215,7 @@ class WhatIf:
         if not text:
             raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
         check_mode(plan, self.store)
-        state = read_state(plan, self.store)
+        state = read_state(plan, self.store, text)
         now: dict[str, list[Candidate]] = {}
         then: dict[str, list[Candidate]] = {}
         if plan.mode != "lexical":

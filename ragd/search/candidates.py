@@ -16,11 +16,8 @@ from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_s
 # metadata and attributes as they are stored: their text is made of the few rows that are sent, not of all that pass
 COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
 
-# The same columns of a row of which only the place in a list is asked.
-KEYS = (
-    "id, doc_id, chunk_index, ''::text AS content, 0 AS start_char, 0 AS end_char, ''::text AS context, "
-    "'{}'::text[] AS tags, '{}'::jsonb AS metadata, 0 AS revision, '{}'::jsonb AS attributes"
-)
+KEYS = "id, doc_id, chunk_index"  # where only the place in a list is asked
+KEYS_WITH_SCORE = 4
 
 ROWS_BY_ID = f"""
 SELECT {COLUMNS}, 0 AS score
@@ -88,8 +85,18 @@ def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
 
 
 def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:
-    """Rows in the order of the database, as candidates; unit_score is score / highest, clipped to 0..1."""
+    """Rows of COLUMNS, or of KEYS, and the score, in the order of the database, as candidates; unit_score is score /
+    highest, clipped to 0..1."""
     candidates = []
+    if rows and len(rows[0]) == KEYS_WITH_SCORE:
+        for rank, (chunk_id, doc_id, chunk_index, score) in enumerate(rows, 1):
+            unit, ranks = min(1.0, max(0.0, score / highest)), {name: ListRank(rank, score)}
+            candidates.append(
+                Candidate(
+                    doc_id, chunk_index, "", score, score_kind=kind, unit_score=unit, ranks=ranks, chunk_id=chunk_id
+                )
+            )
+        return candidates
     for rank, row in enumerate(rows, 1):
         chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, attributes, score = row
         score = float(score)
@@ -142,7 +149,7 @@ def fetch_rows(
     if keys_only:
         sql = sql.replace(COLUMNS, KEYS)
     with cursor(connection) as opened:
-        if isinstance(opened, psycopg.Cursor):
+        if isinstance(opened, psycopg.Cursor) and not keys_only:
             opened.adapters.register_loader("jsonb", TextLoader)
         opened.execute(sql, params)
         rows: list[tuple[Any, ...]] = opened.fetchall()

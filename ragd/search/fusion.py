@@ -17,13 +17,17 @@ from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_we
 
 METHODS = ("rrf",)
 
+_Place = tuple[str, int, float, Candidate]  # the list, the rank there, and its share of the score
+
 
 def fuse(
     candidate_sets: Mapping[str, Sequence[Candidate]] | Sequence[Sequence[Candidate]],
     method: str = "rrf",
     params: Mapping[str, Any] | None = None,
+    *,
+    limit: int | None = None,
 ) -> list[Candidate]:
-    """One list, best first, of every candidate that any of the ranked lists holds.
+    """One list, best first, of every candidate that any of the ranked lists holds, or of the best `limit` of them.
 
     A mapping gives the lists their names; a sequence of lists is named "0", "1", ... No list or empty lists: [].
     params: rrf_k (60) and weights, list name -> weight (default 1; see `read_weights`).
@@ -38,29 +42,26 @@ def fuse(
     if method not in METHODS:
         raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
     rrf_k, weights = _read_params(params or {}, lists)
-    shares: dict[tuple[str, int], list[float]] = {}
-    first: dict[tuple[str, int], Candidate] = {}
-    ranks: dict[tuple[str, int], dict[str, ListRank]] = {}
+    found: dict[tuple[str, int], list[_Place]] = {}
     for name, candidates in lists.items():
-        for key, (rank, candidate) in _first_places(candidates).items():
-            if key not in first:
-                first[key], shares[key], ranks[key] = candidate, [], {}
-            shares[key].append(weights[name] / (rrf_k + rank))
-            ranks[key].update(candidate.ranks)
-            ranks[key][name] = ListRank(rank, candidate.score)
+        weight = weights[name]
+        for rank, candidate in enumerate(candidates, start=1):
+            places = found.setdefault(candidate.key, [])
+            if not places or places[-1][0] != name:
+                places.append((name, rank, weight / (rrf_k + rank), candidate))
     highest = math.fsum(weights.values()) / (rrf_k + 1)
-    scores = {key: math.fsum(its_shares) for key, its_shares in shares.items()}
-    ordered = sorted(first, key=lambda key: order_key(scores[key], *key))
-    return [
-        with_score(
-            first[key],
-            scores[key],
-            "rrf",
-            min(1.0, scores[key] / highest),
-            {**ranks[key], "fused": ListRank(rank, scores[key])},
-        )
-        for rank, key in enumerate(ordered, start=1)
-    ]
+    ordered = sorted(
+        (order_key(math.fsum([share for _, _, share, _ in places]), *key), places) for key, places in found.items()
+    )
+    fused = []
+    for rank, ((negative, *_), places) in enumerate(ordered[:limit], start=1):
+        score, ranks = -negative, dict[str, ListRank]()
+        for name, its_rank, _, candidate in places:
+            ranks.update(candidate.ranks)
+            ranks[name] = ListRank(its_rank, candidate.score)
+        ranks["fused"] = ListRank(rank, score)
+        fused.append(with_score(places[0][-1], score, "rrf", min(1.0, score / highest), ranks))
+    return fused
 
 
 def _named(
@@ -69,13 +70,6 @@ def _named(
     if isinstance(candidate_sets, Mapping):
         return dict(candidate_sets)
     return {str(index): candidates for index, candidates in enumerate(candidate_sets)}
-
-
-def _first_places(candidates: Sequence[Candidate]) -> dict[tuple[str, int], tuple[int, Candidate]]:
-    locations: dict[tuple[str, int], tuple[int, Candidate]] = {}
-    for rank, candidate in enumerate(candidates, start=1):
-        locations.setdefault(candidate.key, (rank, candidate))
-    return locations
 
 
 def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tuple[int, dict[str, float]]:

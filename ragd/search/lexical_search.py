@@ -64,7 +64,8 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     """
     more = moved or {}
     question = read_question(text, store, more, state.configurations)
-    terms = [row for row in query_terms(question, store, more) if row[3] > 0]
+    known = state.terms if state.question == text else None
+    terms = [row for row in query_terms(question, store, more, known) if row[3] > 0]
     weights: dict[int, float] = {}
     for lexeme, term, repeats, _, held in terms:
         weights[term] = weights.get(term, 0.0) + repeats * lexeme_weight(question, lexeme, held, state.chunk_count)
@@ -88,7 +89,7 @@ def lexical_candidates(
                 set_everywhere(store.connection, {"plan_cache_mode": "force_custom_plan", "jit": "off"})
             else:
                 execute(store.connection, SET_CUSTOM_PLAN)
-        rows = scanned_rows(query, plan, store)
+        rows = scanned_rows(query, plan, store, keys_only=keys_only)
     return ranked(rows, "lexical", "bm25", query.highest)
 
 
@@ -98,12 +99,13 @@ def _reads_few(store: Store) -> bool:
 
 
 def scanned_rows(
-    query: LexicalQuery, plan: RetrievePlan, store: Store, *, enabled: bool = True
+    query: LexicalQuery, plan: RetrievePlan, store: Store, *, enabled: bool = True, keys_only: bool = False
 ) -> list[tuple[Any, ...]]:
-    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
+    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words.
+    keys_only: KEYS in place of COLUMNS."""
     lexical = {"weights": query.vector, "words": query.words}
     sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, store, enabled=enabled))
-    return fetch_rows(store.connection, sql, scope(plan, store) | lexical)
+    return fetch_rows(store.connection, sql, scope(plan, store) | lexical, keys_only=keys_only)
 
 
 def lexeme_weight(question: Question, lexeme: str, chunks: int, total: int) -> float:

@@ -8,7 +8,7 @@ database, and the pool is complete when its last score is above the bound of eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, scope
 from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, add_impacts, read_segments, slots_of
 from ragd.store.store import Segment, Store, cursor, fetch_all
-from ragd.types import RetrievePlan
+from ragd.types import RetrievePlan, order_key
 
 GROUP_SHARE = 0.05
 GROUP_MIN = 20_000  # places that are added up in less time than another statement takes
@@ -177,8 +177,8 @@ class _Search:
         owners = np.searchsorted(self.starts, chosen, side="right") - 1
         params = scope(self.plan, self.store) | {
             "weights": self.vector,
-            "segments": [self.segments[owner].id for owner in owners.tolist()],
-            "places": (chosen - self.starts[owners]).tolist(),
+            "segments": _array([self.segments[owner].id for owner in owners.tolist()]),
+            "places": _array((chosen - self.starts[owners]).tolist()),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
             "every": self.ids,
         }
@@ -190,7 +190,7 @@ class _Search:
             found = self._fetch(RESCORE.format(**names, ids=f"ARRAY({CHOSEN_IDS})", also=f", {STANDING}"), params)
             rows = [row[:-1] for row in found]
             self.standing = found[0][-1] if found else None
-        self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
+        self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool] if self.rows else rows
         self.rescored += max(1, len(chosen))
 
     def _fetch(self, sql: str, params: dict[str, Any]) -> list[Row]:
@@ -253,5 +253,10 @@ def at_least(values: Floats, highest: Floats, floor: float) -> npt.NDArray[np.in
     return positions
 
 
-def _order(row: Row) -> tuple[float, bytes, int]:
-    return (-row[-1], row[1].encode(), row[2])
+def _array(numbers: Iterable[int]) -> str:
+    """As the database writes an array, which the driver would write number by number."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+def _order(row: Row) -> tuple[float, str, int]:
+    return order_key(row[-1], row[1], row[2])

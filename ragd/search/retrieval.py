@@ -87,27 +87,33 @@ def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
     without embedder in a mode that needs one, LexicalDisabled for hybrid and lexical mode on a collection without
     lexical index, EmbedderError, RerankerError.
     """
-    return _retrieve(query, plan, store, whole_pool=False).candidates
+    return _retrieve(query, plan, store, whole_pool=False, whole_rows=False).candidates
 
 
 def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
     """retrieve() with everything that explains the ranking."""
-    return _retrieve(query, plan, store, whole_pool=True)
+    return _retrieve(query, plan, store, whole_pool=True, whole_rows=True)
 
 
-def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool) -> Retrieval:
-    """Not the whole pool: where the first k of the one list are the result, no more of it is read."""
+def retrieve_listed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+    """retrieve_detailed() where of the lists, and of the pool behind the first k, only keys, scores and ranks are sure
+    to be there: it need not read the rest of those rows."""
+    return _retrieve(query, plan, store, whole_pool=True, whole_rows=False)
+
+
+def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool, whole_rows: bool) -> Retrieval:
+    """Not the whole pool: what is behind the first k need not be there. Not whole rows: see retrieve_listed()."""
     text = normalize(query).strip()
     if not text:
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
     check_mode(plan, store)
     reranker = find_reranker(plan, store)
     clock = _Clock()
-    state = read_state(plan, store)
+    state = read_state(plan, store, text)
     lists: dict[str, list[Candidate]] = {}
     exact: bool | None = None
     # the rows behind the first k need not be read, unless something is looked for in them
-    fills = plan.mode == "hybrid" and plan.hops == 1 and not whole_pool and reranker is None and not codes_of(text)
+    fills = not whole_rows and plan.mode == "hybrid" and plan.hops == 1 and reranker is None and not codes_of(text)
     vector, query_tokens = _embed_query(text, plan, store, clock)
     with telemetry.retrieve_span(
         query=text,
@@ -127,7 +133,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
                 lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=fills)
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
-            fused = _fuse(lists, plan)
+            fused = _fuse(lists, plan, limit=plan.k if fills and not whole_pool else None)
         hops = Hops()
         if plan.hops > 1:
             with clock.time("hops"):
@@ -137,7 +143,13 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
                     fused = _fuse(lists, plan)
         pool_count = len(fused)
         if fills:
-            fused = fill(fused, plan.k, store)
+            pool_count = len({candidate.key for listed in lists.values() for candidate in listed})
+            first = fill(fused[: plan.k], plan.k, store)
+            if len(first) < min(plan.k, pool_count):  # rows are gone meanwhile: the next take their places
+                fused = _fuse(lists, plan)
+                first = fill(fused, plan.k, store)
+            known = {candidate.key for candidate in first}
+            fused = first + [candidate for candidate in fused if candidate.key not in known] if whole_pool else first
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
         telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=pool_count)
@@ -205,12 +217,12 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
         return embedder.embed_query(text), embedder.count_tokens(text)
 
 
-def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
-    """One list keeps its own scores; several are fused by reciprocal rank."""
+def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan, *, limit: int | None = None) -> list[Candidate]:
+    """One list keeps its own scores; several are fused by reciprocal rank, the best `limit` of them."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))
     with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
-        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
+        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)}, limit=limit)
 
 
 def _rerank(

@@ -168,15 +168,16 @@ def set_scan(store: Store, settings: Mapping[str, str]) -> None:
         execute(store.connection, SET_HNSW, dict(settings))
 
 
-def read_state(plan: RetrievePlan, store: Store) -> StoreState:
-    """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
+def read_state(plan: RetrievePlan, store: Store, text: str | None = None) -> StoreState:
+    """The store's state, with the words of a normalized text where they are looked for; the settings of the index scan
+    are made in the same round trip, where the plan may need it."""
     for_words = plan.mode != "vector"
     if plan.mode == "lexical" or plan.exact == "always":
-        return store.state(for_words=for_words)
+        return store.state(for_words=for_words, question=text)
     if store.collection.is_distributed:
         set_scan(store, hnsw_settings(plan, store))
-        return store.state(for_words=for_words)
-    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store), for_words=for_words)
+        return store.state(for_words=for_words, question=text)
+    return store.state(HNSW_SETTINGS, hnsw_settings(plan, store), for_words=for_words, question=text)
 
 
 def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.store import MARKER, Store, fetch_all
+from ragd.store.store import CONFIGURATION, MARKER, TERMS, Store, TermCount, fetch_all, read_terms
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
 from ragd.types import Chunk
@@ -48,14 +48,7 @@ JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(g
 MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
 
 # Of one configuration and without pairs: a quarter of the time of the general statement.
-PLAIN_TERMS = """
-SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
-       SELECT t.chunk_count FROM chunk_terms t
-       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0),
-       positions
-FROM unnest(to_tsvector((%(configurations)s::text[])[1]::regconfig, %(rest)s))
-ORDER BY lexeme COLLATE "C"
-"""
+PLAIN_TERMS = f"SELECT {TERMS.format(configuration=CONFIGURATION)}"
 
 # Each lexeme once, however many configurations make it, with its places in the query. A look-up per word, not a join:
 # without statistics of a young table a join would read all the collection's words.
@@ -152,20 +145,31 @@ def read_question(
 
 
 def query_terms(
-    question: Question, store: Store, moved: Mapping[int, int] | None = None
+    question: Question,
+    store: Store,
+    moved: Mapping[int, int] | None = None,
+    known: Sequence[TermCount] | None = None,
 ) -> list[tuple[str, int, int, int, int]]:
     """(lexeme, its term, how often the query has it, how many chunks hold it, how many hold its word), by lexeme, each
-    lexeme once; moved: as for read_query().
+    lexeme once; moved: as for read_query(). known: what the store's state says of the question.
 
     A word is held in the form of each configuration: without the sum, a common word would count as a rare one in the
     few chunks that another configuration stemmed. The forms of a word are the lexemes at the same place.
     """
     more = moved or {}
     is_single = len(question.configurations) == 1
-    sql = PLAIN_TERMS if is_single and not question.pairs else QUERY_TERMS
+    if is_single and not question.pairs:
+        if known is None:
+            params = store.scope | {"configuration": question.configurations[0], "question": question.rest}
+            ((found,),) = fetch_all(store.connection, PLAIN_TERMS, params)
+            known = read_terms(found)
+        counted = [(each.lexeme, each.term, each.repeats, each.chunks + more.get(each.term, 0)) for each in known]
+        return [(*each, each[-1]) for each in counted]
     rows = [
         (str(lexeme), term, repeats, chunks + more.get(term, 0), places)
-        for lexeme, term, repeats, chunks, places in fetch_all(store.connection, sql, question.params | store.scope)
+        for lexeme, term, repeats, chunks, places in fetch_all(
+            store.connection, QUERY_TERMS, question.params | store.scope
+        )
     ]
     if is_single:
         return [(lexeme, term, repeats, chunks, chunks) for lexeme, term, repeats, chunks, _ in rows]

@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
-from ragd.text.languages import ALL_CONFIGURATIONS, AUTO
+from ragd.models.sparse_encoder import is_sparse_model
+from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
+from ragd.text.scripts import split_runs
 from ragd.types import ChunkPolicy, Placement, VectorType
 
 VECTOR_INDEX_DIMS = 2000
@@ -35,7 +37,7 @@ STATE = """
 SELECT s.chunk_count, s.length_total, s.length_baked,
        EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
        to_regclass(%(compact_index)s) IS NOT NULL{also}
-FROM chunk_stats s
+FROM chunk_stats s{held}
 WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 """
 
@@ -48,12 +50,24 @@ ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
 MARKER = "configuration {}"
 
 # Those of a collection whose chunks each name one.
-CONFIGURATIONS = """
-ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
+HELD_CONFIGURATIONS = """
+CROSS JOIN LATERAL (SELECT ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
       JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
                         AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name)) AND t.chunk_count > 0
-      ORDER BY listed.name COLLATE "C")
+      ORDER BY listed.name COLLATE "C") AS names) AS held
 """
+CONFIGURATIONS = "held.names"
+ONLY_CONFIGURATION = "coalesce(held.names[1], %(configuration)s)"
+
+# The words of a question, by one text search configuration, as JSON.
+TERMS = """
+(SELECT json_agg(json_build_array(lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
+            SELECT t.chunk_count FROM chunk_terms t
+            WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
+        ), 0)) ORDER BY lexeme COLLATE "C")::text
+ FROM unnest(to_tsvector(({configuration})::regconfig, %(question)s)))
+"""
+CONFIGURATION = "%(configuration)s"
 
 STATISTICS = """
 SELECT count(*) AS chunks,
@@ -150,12 +164,21 @@ class Segment:
     size: int
 
 
+class TermCount(NamedTuple):
+    """A lexeme of a question, its term, how often the question has it, and how many chunks hold it."""
+
+    lexeme: str
+    term: int
+    repeats: int
+    chunks: int
+
+
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """What changes with every write. length_total counts lexemes.
 
     Where they were asked for, else None: segments, oldest first, and of a collection in several languages the text
-    search configurations of its chunks, by name.
+    search configurations of its chunks, by name; question and, where one configuration reads it, its words.
     """
 
     chunk_count: int
@@ -165,6 +188,8 @@ class StoreState:
     compact_index: bool
     segments: Sequence[Segment] | None = None
     configurations: Sequence[str] | None = None
+    question: str | None = None
+    terms: Sequence[TermCount] | None = None
 
 
 def partition_name(collection_id: int, generation: int) -> str:
@@ -196,6 +221,11 @@ def execute(connection: Connection, sql: str, params: dict[str, Any] | None = No
     with cursor(connection) as open_cursor:
         open_cursor.execute(sql, params)
         return int(open_cursor.rowcount)
+
+
+def read_terms(found: str | None) -> list[TermCount]:
+    """What TERMS gives; null where the question has no words."""
+    return [TermCount(*each) for each in json.loads(found or "[]")]
 
 
 def bake_length(mean: float) -> float:
@@ -299,11 +329,18 @@ class Store:
                 field="embed_model",
             )
 
-    def state(self, also: str = "", values: Mapping[str, Any] | None = None, *, for_words: bool = False) -> StoreState:
+    def state(
+        self,
+        also: str = "",
+        values: Mapping[str, Any] | None = None,
+        *,
+        for_words: bool = False,
+        question: str | None = None,
+    ) -> StoreState:
         """Row count, lengths and which indexes on vectors are ready, as of now.
 
         also: a constant of SQL, more expressions over `values` that are computed in the same round trip. for_words:
-        what a search for words needs too.
+        what a search for words needs too, with the words of the question, a normalized text, where one is given.
         """
         params: dict[str, Any] = {
             **self.scope,
@@ -311,11 +348,9 @@ class Store:
             "compact_index": self.collection.compact_index,
             **(values or {}),
         }
-        wanted = [SEGMENTS] if for_words else []
-        if for_words and self.collection.language == AUTO:
-            wanted.append(CONFIGURATIONS)
-            params |= {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
-        sql = STATE.format(also="".join(f", {each}" for each in (*wanted, also) if each))
+        wanted = self._for_words(question, params) if for_words else {}
+        held = HELD_CONFIGURATIONS if "configurations" in wanted else ""
+        sql = STATE.format(also="".join(f", {each}" for each in (*wanted.values(), also) if each), held=held)
         rows = fetch_all(self.connection, sql, params)
         if not rows:
             self._load(self.collection.id)
@@ -323,9 +358,26 @@ class Store:
                 f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
             )
         count, total, baked, vector_index, compact_index, *more = rows[0]
-        segments = [Segment(*each) for each in more[0]] if wanted else None
-        configurations = more[1] if len(wanted) > 1 else None
-        return StoreState(count, total, baked, vector_index, compact_index, segments, configurations)
+        found = dict(zip(wanted, more, strict=False))
+        segments = [Segment(*each) for each in found["segments"]] if wanted else None
+        configurations = found.get("configurations")
+        terms = read_terms(found["terms"]) if "terms" in found and len(configurations or ()) < 2 else None
+        return StoreState(count, total, baked, vector_index, compact_index, segments, configurations, question, terms)
+
+    def _for_words(self, question: str | None, params: dict[str, Any]) -> dict[str, str]:
+        """What state() reads for a search for words, as expressions of STATE; adds their parameters."""
+        wanted, language = {"segments": SEGMENTS}, self.collection.language
+        if language == AUTO:
+            wanted["configurations"] = CONFIGURATIONS
+            params |= {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
+        if question is None or is_sparse_model(language):
+            return wanted
+        rest, runs = split_runs(question) if language == AUTO else (question, [])
+        if not runs:
+            is_auto = language == AUTO
+            wanted["terms"] = TERMS.format(configuration=ONLY_CONFIGURATION if is_auto else CONFIGURATION)
+            params |= {"configuration": configuration_of("") if is_auto else language, "question": rest}
+        return wanted
 
     @property
     def scope(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.errors import EmbedderError
+from ragd.search.candidates import fill
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
 from ragd.search.vector_search import read_state, vector_list
@@ -272,17 +273,17 @@ class _Step:
 
     def _fallback(self, retrieval: Retrieval) -> tuple[str, list[Candidate]]:
         """(the other list's name, its first k); ("", []) for a collection that keeps no lexical index."""
-        name = "vector" if self.plan.mode == "lexical" else "lexical"
+        name, text = "vector" if self.plan.mode == "lexical" else "lexical", self.measured.query
         if name in retrieval.lists:
-            return name, list(retrieval.lists[name][: self.plan.k])
+            return name, fill(retrieval.lists[name][: self.plan.k], self.plan.k, self.store)
         if name == "lexical":
             if not self.store.collection.hybrid_enabled:
                 return "", []
             plan = replace(self.plan, mode="lexical", rerank=None, candidate_pool=1)
             with telemetry.lexical_span(query=self.measured.query, pool=plan.pool):
-                return name, lexical_candidates(self.measured.query, plan, self.store, read_state(plan, self.store))
+                return name, lexical_candidates(text, plan, self.store, read_state(plan, self.store, text))
         plan = replace(self.plan, mode="vector", rerank=None, candidate_pool=1)
-        state = read_state(plan, self.store)
+        state = read_state(plan, self.store, text)
         with telemetry.vector_span(pool=plan.pool) as span:
             found, exact = vector_list(self.measured.vector.tolist(), plan, self.store, state, whole_pool=True)
             telemetry.record_counts(span, exact=exact)

@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 from ragd.errors import InvalidInput, LexicalDisabled
-from ragd.search import vector_search
-from ragd.search.retrieval import retrieve, retrieve_detailed
-from ragd.store.indexing import index
+from ragd.search import retrieval, vector_search
+from ragd.search.lexical_search import read_query
+from ragd.search.retrieval import retrieve, retrieve_detailed, retrieve_listed
+from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.store import Store, execute, fetch_all
-from ragd.types import Filters, RetrievePlan, sort_key
+from ragd.types import Candidate, Filters, RetrievePlan, sort_key
 from tests.builders import make_chunks
 
 
@@ -252,7 +253,49 @@ def test_the_index_gives_what_the_scan_gives_under_filters(make_store: Any, tag:
 def test_retrieve_gives_the_first_of_what_the_detailed_call_gives(make_store: Any, mode: str, exact: str) -> None:
     store = filtered_store(make_store)
     plan = RetrievePlan(mode=mode, k=5, exact=exact)
-    assert retrieve("word3 word4", plan, store) == retrieve_detailed("word3 word4", plan, store).candidates
+    same_results("word3 word4", plan, store)
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+def test_so_it_does_where_the_pool_is_not_read(store: Store, k: int) -> None:
+    same_results("cat dog", RetrievePlan(mode="hybrid", k=k), store)
+
+
+def same_results(query: str, plan: RetrievePlan, store: Store) -> None:
+    detailed, listed = (call(query, plan, store) for call in (retrieve_detailed, retrieve_listed))
+    assert retrieve(query, plan, store) == listed.candidates == detailed.candidates
+    assert places(listed.fused) == places(detailed.fused)
+    assert listed.lists.keys() == detailed.lists.keys()
+    for name, each in listed.lists.items():
+        assert places(each) == places(detailed.lists[name])
+
+
+def places(candidates: list[Candidate]) -> list[tuple[Any, ...]]:
+    return [(each.key, each.chunk_id, each.score, each.score_kind, each.unit_score, each.ranks) for each in candidates]
+
+
+def test_a_row_that_goes_during_a_search_makes_room_for_the_next(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = RetrievePlan(mode="hybrid", k=2)
+    before = [each.key for each in retrieve_detailed("cat dog", plan, store).fused]
+    read, gone = retrieval.lexical_candidates, before[0][0]
+
+    def read_and_lose(*args: Any, **kwargs: Any) -> list[Candidate]:
+        listed = read(*args, **kwargs)
+        assert delete_document_chunks([gone], store) > 0
+        return listed
+
+    monkeypatch.setattr(retrieval, "lexical_candidates", read_and_lose)
+    found = retrieve("cat dog", plan, store)
+    assert [each.key for each in found] == [key for key in before if key[0] != gone][:2]
+    assert all(each.content for each in found)
+
+
+def test_the_state_of_another_question_says_nothing_of_its_words(store: Store) -> None:
+    of_cat = store.state(for_words=True, question="cat")
+    assert [(each.lexeme, each.chunks) for each in of_cat.terms or []] == [("cat", 2)]
+    for text, words in (("dog sea", ["dog", "sea"]), ("cat", ["cat"]), ("the", [])):
+        for state in (of_cat, store.state(for_words=True, question=text), store.state()):
+            assert read_query(text, store, state).lexemes == words
 
 
 def test_a_short_result_through_the_index_says_whether_more_would_pass(make_store: Any, monkeypatch: Any) -> None:
