@@ -128,6 +128,13 @@ def build_postings(store: Store) -> int:
     return made
 
 
+def build_missing_postings(store: Store) -> int:
+    """Pack a collection that is large enough and has no segments, as one from before an upgrade; returns how many were
+    made. Writers wait meanwhile."""
+    ((count, *_),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
+    return 0 if count < POSTINGS_MIN or read_segments(store) else build_postings(store)
+
+
 def extend_postings(store: Store, chunk_count: int) -> None:
     """Keep the segments up with what was written; index() calls it, holding the lock of the statistics.
 

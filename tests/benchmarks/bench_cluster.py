@@ -4,8 +4,9 @@ Run: python -m tests.benchmarks.bench_cluster [--chunks 100000] [--questions 60]
 
 A coordinator and two nodes run on this machine. The same chunks (random unit vectors of 384 dimensions, words of a Zipf
 distribution) are indexed three times: in the coordinator's database, where a search is that of one server, on one node,
-and spread. The placements take turns with each question. Printed are medians and 99th percentiles as multiples of the
-first, requests per second with several clients, and in how many answers all three agree.
+and spread. The placements take turns with each question, and every question is asked once before, so that what is
+measured is in memory. Printed are medians and 99th percentiles as multiples of the first, requests per second with
+several clients, and in how many answers all three agree.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 
-from ragd.search.retrieval import retrieve
+from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store.indexing import index
 from ragd.store.schema import apply_schema
 from ragd.store.store import Store
@@ -53,20 +54,23 @@ class MadeEmbedder:
         return [self.embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> np.ndarray:
-        return unit(np.random.default_rng(sum(text.encode()) * 7919 + len(text)))
+        return unit(np.random.default_rng(sum(text.encode()) * 7919 + len(text)))[0]
 
     def count_tokens(self, text: str) -> int:
         return len(text.split())
 
 
-def unit(draw: np.random.Generator) -> np.ndarray:
-    vector = draw.standard_normal(DIMS).astype(np.float32)
-    return vector / np.linalg.norm(vector)
+def unit(draw: np.random.Generator, rows: int = 1) -> np.ndarray:
+    """(rows, DIMS), each of length 1."""
+    vectors = draw.standard_normal((rows, DIMS), dtype=np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def text_of(draw: np.random.Generator, count: int) -> str:
+def texts_of(draw: np.random.Generator, rows: int, count: int) -> list[str]:
+    """That many texts of count words."""
     shares = 1 / np.arange(1, WORDS + 1)
-    return " ".join(f"w{number}" for number in draw.choice(WORDS, count, p=shares / shares.sum()))
+    numbers = draw.choice(WORDS, (rows, count), p=shares / shares.sum())
+    return [" ".join(f"w{number}" for number in row) for row in numbers]
 
 
 def fill(connection: psycopg.Connection, placement: Placement, chunks: int) -> None:
@@ -77,13 +81,12 @@ def fill(connection: psycopg.Connection, placement: Placement, chunks: int) -> N
         )
     store = Store(connection, placement, MadeEmbedder())
     for start in range(0, chunks, BATCH):
+        rows = min(BATCH, chunks - start)
         made = []
-        for number in range(start, min(start + BATCH, chunks)):
-            text = text_of(draw, 40)
+        texts, vectors = texts_of(draw, rows, 40), unit(draw, rows)
+        for number, text, vector in zip(range(start, start + rows), texts, vectors, strict=True):
             doc_id, place = f"d{number // PER_DOCUMENT}", number % PER_DOCUMENT
-            made.append(
-                Chunk(doc_id=doc_id, chunk_index=place, content=text, embedding=unit(draw), start=0, end=len(text))
-            )
+            made.append(Chunk(doc_id=doc_id, chunk_index=place, content=text, embedding=vector, start=0, end=len(text)))
         with connection.transaction():
             index(made, store)
     store.build_vector_index()
@@ -110,7 +113,7 @@ def main() -> None:
         cluster = nodes.Cluster(Path(folder))
         cluster.make()
         for server in (cluster.coordinator, *cluster.nodes):  # builds in memory, as an operator would let them
-            for setting in ("maintenance_work_mem = '2GB'", "shared_buffers = '2GB'"):
+            for setting in ("maintenance_work_mem = '3GB'", "shared_buffers = '2GB'"):
                 server.execute(f"ALTER SYSTEM SET {setting}")
             server.stop()
             server.start()
@@ -122,7 +125,7 @@ def main() -> None:
 
 def measure(url: str, chunks: int, count: int, clients: int) -> None:
     draw = np.random.default_rng(1)
-    questions = [text_of(draw, 6) for _ in range(count)]
+    questions = texts_of(draw, count, 6)
     with psycopg.connect(url, autocommit=True) as connection:
         with connection.transaction():
             apply_schema(connection)
@@ -133,19 +136,34 @@ def measure(url: str, chunks: int, count: int, clients: int) -> None:
         print(f"\n{'':14} {'':7} {'median':>10} {'':>6} {'99th':>10} {'':>6} {'same answers':>14}")
         for name, plan in PLANS.items():
             times, found = defaultdict(list), defaultdict(list)
-            for placement in PLACEMENTS:
-                search(connection, placement, questions[0], plan)
+            for question in questions:
+                for placement in PLACEMENTS:
+                    search(connection, placement, question, plan)
             for question in questions:
                 for placement in PLACEMENTS:
                     began = time.perf_counter()
                     found[placement].append(search(connection, placement, question, plan))
                     times[placement].append((time.perf_counter() - began) * 1000)
             _print(name, times, found)
-    print()
+    print_stages(url, questions)
     for name in ("vector", "lexical", "hybrid"):
         rates = {placement: throughput(url, placement, questions, PLANS[name], clients) for placement in PLACEMENTS}
         words = ", ".join(f"{placement} {rate:.0f}" for placement, rate in rates.items())
         print(f"{name}: searches per second with {clients} clients: {words}", flush=True)
+
+
+def print_stages(url: str, questions: list[str]) -> None:
+    """Medians of what a hybrid search consists of."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for placement in PLACEMENTS:
+            stages = defaultdict(list)
+            for question in questions:
+                with connection.transaction():
+                    store = Store(connection, placement, MadeEmbedder())
+                    for stage, spent in retrieve_detailed(question, PLANS["hybrid"], store).timings_ms.items():
+                        stages[stage].append(spent)
+            words = ", ".join(f"{stage} {statistics.median(spent):.1f} ms" for stage, spent in stages.items())
+            print(f"stages of hybrid, {placement}: {words}", flush=True)
 
 
 def _print(name: str, times: dict[Placement, list[float]], found: dict[Placement, list[list[str]]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -105,11 +106,17 @@ def find_permissions(router: Any, inherited: Any = None) -> Iterator[tuple[str, 
         yield from find_permissions(part, own)
 
 
+@cache
+def describe() -> dict[str, Any]:
+    """The API's description, which takes a second and more to make."""
+    return ragd_api.get_openapi_schema()
+
+
 def test_every_operation_needs_its_permission() -> None:
     found = {}
     for _, router, *_ in ragd_api._routers:
         found = dict(find_permissions(router)) | found  # a part of a router may be listed again, by itself
-    document = ragd_api.get_openapi_schema()
+    document = describe()
     named = {
         shape["operationId"]: method for methods in document["paths"].values() for method, shape in methods.items()
     }
@@ -123,7 +130,7 @@ class Walk:
     """Sends every operation, each in a transaction that is taken back."""
 
     def __init__(self, ids: dict[str, Any]) -> None:
-        self.document = ragd_api.get_openapi_schema()
+        self.document = describe()
         self.ids = ids
 
     def operations(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:

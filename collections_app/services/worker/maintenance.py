@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from allauth.usersessions.models import UserSession
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
 
 from collections_app.advisory_locks import LockSpace, session_lock, whole
@@ -36,7 +36,10 @@ from collections_app.services.jobs.cancellation import settle_generations
 from collections_app.services.jobs.queue import submit_index_build
 from collections_app.services.jobs.recovery import resend_lost_jobs, wake_fetches, wake_waiting_jobs
 from collections_app.services.jobs.workers import forget_workers
+from collections_app.stores import open_store
 from collections_app.work.leases import database_now
+from ragd.store import postings
+from ragd.store.postings import POSTINGS_MIN
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +63,17 @@ ORDER BY c.id
 """
 
 
+# Those on nodes get theirs with the next write: a node may be away.
+UNPACKED = """
+SELECT c.id
+FROM collections c
+JOIN chunk_stats s ON s.collection_id = c.id AND s.generation = c.generation
+WHERE c.deleted_at IS NULL AND c.hybrid_enabled AND s.placement = 'local' AND s.chunk_count >= %(least)s
+  AND NOT EXISTS (SELECT 1 FROM chunk_segments g WHERE g.collection_id = c.id AND g.generation = c.generation)
+ORDER BY c.id
+"""
+
+
 def sweep() -> dict[str, int]:
     """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
     with session_lock(whole(LockSpace.MAINTENANCE)) as is_held:
@@ -72,6 +86,7 @@ def sweep() -> dict[str, int]:
             "connectors": sweep_connectors(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
+            "postings": build_missing_postings(now),
             "weights": submit_due_measurements(),
             "generations": tidy_generations(),
             "past_indexes": drop_past_indexes(now),
@@ -107,6 +122,18 @@ def build_missing_indexes(now: datetime) -> int:
         ):
             queued += 1
     return queued
+
+
+def build_missing_postings(now: datetime) -> int:
+    """Pack the words of the first collection that has enough chunks and none packed; returns how many segments."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNPACKED, {"least": POSTINGS_MIN})
+        rows = cursor.fetchall()
+    for (collection_id,) in rows:
+        if not _is_loading(collection_id, now):
+            with transaction.atomic():
+                return postings.build_missing_postings(open_store(Collection.objects.get(pk=collection_id)))
+    return 0
 
 
 def _is_loading(collection_id: int, now: datetime) -> bool:

@@ -1,0 +1,51 @@
+"""What the sweep makes that a collection from before an upgrade lacks."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from collections_app.models import Collection, Document
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.worker import maintenance
+from collections_app.services.worker.maintenance import sweep
+from collections_app.stores import open_store
+from ragd.search import lexical_search
+from ragd.search.retrieval import retrieve_detailed
+from ragd.store import postings
+from ragd.types import RetrievePlan
+
+LEAST = 4
+
+
+@pytest.fixture
+def unpacked(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> Collection:
+    for number in range(LEAST):
+        ingest_text(notes, f"tree-{number}", f"A tree of kind {number}, tall and old.")
+    Document.objects.update(updated_at=timezone.now() - 2 * maintenance.QUIET_FOR)
+    for module in (postings, maintenance, lexical_search):
+        monkeypatch.setattr(module, "POSTINGS_MIN", LEAST)
+    return notes
+
+
+def test_words_that_are_not_packed_are(unpacked: Collection) -> None:
+    plan = RetrievePlan("lexical", 3)
+    before = retrieve_detailed("old tree", plan, open_store(unpacked))
+    assert postings.read_segments(open_store(unpacked)) == []
+    assert sweep()["postings"] == 1
+    (segment,) = postings.read_segments(open_store(unpacked))
+    assert segment.size == open_store(unpacked).state().chunk_count >= LEAST
+    assert retrieve_detailed("old tree", plan, open_store(unpacked)).candidates == before.candidates
+    assert sweep()["postings"] == 0
+
+
+def test_a_load_is_waited_for(unpacked: Collection) -> None:
+    Document.objects.filter(doc_id="tree-1").update(updated_at=timezone.now())
+    assert sweep()["postings"] == 0
+
+
+def test_few_chunks_are_not_packed(unpacked: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "POSTINGS_MIN", 1)  # asked for, and refused by the library
+    monkeypatch.setattr(postings, "POSTINGS_MIN", 1_000)
+    assert sweep()["postings"] == 0
+    assert postings.read_segments(open_store(unpacked)) == []
