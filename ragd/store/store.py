@@ -49,12 +49,12 @@ ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
 # A space keeps the marker of a configuration apart from every word that the parser can make.
 MARKER = "configuration {}"
 
-# Those of a collection whose chunks each name one.
+# Those of a collection whose chunks each name one. OFFSET 0: read once, however often they are named.
 HELD_CONFIGURATIONS = """
 CROSS JOIN LATERAL (SELECT ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
       JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
                         AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name)) AND t.chunk_count > 0
-      ORDER BY listed.name COLLATE "C") AS names) AS held
+      ORDER BY listed.name COLLATE "C") AS names OFFSET 0) AS held
 """
 CONFIGURATIONS = "held.names"
 ONLY_CONFIGURATION = "coalesce(held.names[1], %(configuration)s)"
