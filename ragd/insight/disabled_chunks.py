@@ -15,7 +15,7 @@ HAS_DISABLED = "SELECT EXISTS (SELECT 1 FROM {chunks} WHERE NOT enabled)"
 
 def disabled_candidates(
     text: str, vector: Vector | None, plan: RetrievePlan, store: Store, state: StoreState
-) -> dict[str, list[Candidate]]:
+) -> dict[str, Sequence[Candidate]]:
     """List name -> the best disabled chunks that pass the plan's filters, at most its pool, best first.
 
     text: the normalized query; vector: its vector, None leaves the vector list out. {} when no chunk is disabled. The
@@ -24,7 +24,7 @@ def disabled_candidates(
     ((found,),) = fetch_all(store.connection, HAS_DISABLED.format(chunks=store.collection.partition), {})
     if not found:
         return {}
-    lists: dict[str, list[Candidate]] = {}
+    lists: dict[str, Sequence[Candidate]] = {}
     if plan.mode != "lexical" and vector is not None:
         lists["vector"] = vector_candidates(vector, plan, store, True, enabled=False)
     if plan.mode != "vector":

@@ -216,8 +216,8 @@ class WhatIf:
             raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
         check_mode(plan, self.store)
         state = read_state(plan, self.store, text)
-        now: dict[str, list[Candidate]] = {}
-        then: dict[str, list[Candidate]] = {}
+        now: dict[str, Sequence[Candidate]] = {}
+        then: dict[str, Sequence[Candidate]] = {}
         if plan.mode != "lexical":
             if vector is None:
                 raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
@@ -231,7 +231,7 @@ class WhatIf:
         before = self._best(text, now, plan)
         return before, before if then == now else self._best(text, then, plan)
 
-    def _wide_list(self, query: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> list[Candidate]:
+    def _wide_list(self, query: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> Sequence[Candidate]:
         """The pool; of an exact scan as many rows again, so that few need another one without what leaves."""
         if not exact:
             return vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
@@ -242,8 +242,8 @@ class WhatIf:
         return vector_candidates(vector, plan, self.store, exact, rows=_wider(plan))
 
     def _vector_list(
-        self, wide: list[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
-    ) -> list[Candidate]:
+        self, wide: Sequence[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
+    ) -> Sequence[Candidate]:
         stored = wide[: plan.pool]
         if any(map(self._leaves, stored)):
             staying = [each for each in wide if not self._leaves(each)]
@@ -267,7 +267,7 @@ class WhatIf:
         params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
         return ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
 
-    def _lexical_list(self, now: list[Candidate], text: str, plan: RetrievePlan) -> list[Candidate]:
+    def _lexical_list(self, now: Sequence[Candidate], text: str, plan: RetrievePlan) -> Sequence[Candidate]:
         if self.counted == self.state and not self.moved and not any(map(self._leaves, now)):
             if self.scratch is None:
                 return now
@@ -309,7 +309,7 @@ class WhatIf:
     def _passing(self, plan: RetrievePlan) -> str:
         return f"{passing(plan, self.store)} AND {LEFT_OUT}"
 
-    def _best(self, text: str, lists: dict[str, list[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+    def _best(self, text: str, lists: dict[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
         if len(lists) == 1:
             fused = list(next(iter(lists.values())))
         else:
@@ -334,6 +334,8 @@ def _left(documents: Sequence[str], chunks: Sequence[Key]) -> dict[str, list[str
     }
 
 
-def _merge(candidates: list[Candidate], come: list[Candidate], plan: RetrievePlan, name: str) -> list[Candidate]:
+def _merge(
+    candidates: Sequence[Candidate], come: Sequence[Candidate], plan: RetrievePlan, name: str
+) -> list[Candidate]:
     best = sorted([*candidates, *come], key=sort_key)[: plan.pool]
     return [replace(each, ranks={name: ListRank(rank, each.score)}) for rank, each in enumerate(best, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import psycopg
 from psycopg.types.string import TextLoader
@@ -17,7 +17,6 @@ from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_s
 COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
 
 KEYS = "id, doc_id, chunk_index"  # where only the place in a list is asked
-KEYS_WITH_SCORE = 4
 
 ROWS_BY_ID = f"""
 SELECT {COLUMNS}, 0 AS score
@@ -84,19 +83,59 @@ def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
     return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])
 
 
+class RankedKeys(Sequence[Candidate]):
+    """Rows of KEYS and the score as candidates without content, each of which is made when it is asked for."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> None:
+        self._rows, self._name, self._kind, self._highest = rows, name, kind, highest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Candidate]: ...
+
+    def __getitem__(self, place: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(len(self))[place]]
+        chunk_id, doc_id, chunk_index, score = self._rows[place]
+        rank = range(1, len(self) + 1)[place]
+        return Candidate(
+            doc_id,
+            chunk_index,
+            "",
+            score,
+            score_kind=self._kind,
+            unit_score=min(1.0, max(0.0, score / self._highest)),
+            ranks={self._name: ListRank(rank, score)},
+            chunk_id=chunk_id,
+        )
+
+    def keys(self) -> list[tuple[str, int]]:
+        return [row[1:3] for row in self._rows]
+
+
+def keys_of(candidates: Sequence[Candidate]) -> list[tuple[str, int]]:
+    """(doc_id, chunk_index) of each, in order."""
+    if isinstance(candidates, RankedKeys):
+        return candidates.keys()
+    return [candidate.key for candidate in candidates]
+
+
+def listed(
+    rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float, *, keys_only: bool
+) -> Sequence[Candidate]:
+    """What fetch_rows() gave, as candidates."""
+    return RankedKeys(rows, name, kind, highest) if keys_only else ranked(rows, name, kind, highest)
+
+
 def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:
-    """Rows of COLUMNS, or of KEYS, and the score, in the order of the database, as candidates; unit_score is score /
-    highest, clipped to 0..1."""
+    """Rows of COLUMNS and the score, in the order of the database, as candidates; unit_score is score / highest,
+    clipped to 0..1."""
     candidates = []
-    if rows and len(rows[0]) == KEYS_WITH_SCORE:
-        for rank, (chunk_id, doc_id, chunk_index, score) in enumerate(rows, 1):
-            unit, ranks = min(1.0, max(0.0, score / highest)), {name: ListRank(rank, score)}
-            candidates.append(
-                Candidate(
-                    doc_id, chunk_index, "", score, score_kind=kind, unit_score=unit, ranks=ranks, chunk_id=chunk_id
-                )
-            )
-        return candidates
     for rank, row in enumerate(rows, 1):
         chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, attributes, score = row
         score = float(score)
@@ -148,7 +187,7 @@ def fetch_rows(
     of it is empty."""
     if keys_only:
         sql = sql.replace(COLUMNS, KEYS)
-    with cursor(connection) as opened:
+    with cursor(connection, binary=keys_only) as opened:
         if isinstance(opened, psycopg.Cursor) and not keys_only:
             opened.adapters.register_loader("jsonb", TextLoader)
         opened.execute(sql, params)

@@ -25,7 +25,9 @@ _DIGITS = re.compile("[0-9]+")
 _CODE = re.compile(rf"[{_SIGN}]+(?:[-./_:][{_SIGN}]+)*")
 
 
-def add_codes(text: str, lists: Mapping[str, list[Candidate]], plan: RetrievePlan) -> dict[str, list[Candidate]]:
+def add_codes(
+    text: str, lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan
+) -> dict[str, Sequence[Candidate]]:
     """The lists of a hybrid search, and as "codes" those of the lexical list that hold a code of the query.
 
     A code has a digit and three characters or more; one that more than three chunks of the list hold does not count.
@@ -34,7 +36,10 @@ def add_codes(text: str, lists: Mapping[str, list[Candidate]], plan: RetrievePla
     """
     if len(lists) < 2 or not plan.weights["lexical"] or not plan.weights.get(CODES, 1.0):
         return dict(lists)
-    found = _holding(codes_of(text), lists["lexical"])
+    codes = codes_of(text)
+    if not codes:
+        return dict(lists)
+    found = _holding(codes, lists["lexical"])
     holders = [candidate for candidate in lists["lexical"] if candidate.key in found]
     listed = [replace(each, ranks={CODES: ListRank(rank, each.score)}) for rank, each in enumerate(holders, 1)]
     return {**lists, CODES: listed} if listed else dict(lists)

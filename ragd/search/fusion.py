@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.errors import InvalidInput
+from ragd.search.candidates import keys_of
 from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights, with_score
 
 METHODS = ("rrf",)
 
-_Place = tuple[str, int, float, Candidate]  # the list, the rank there, and its share of the score
+_Place = tuple[str, int, float]  # the list, the rank there, and its share of the score
 
 
 def fuse(
@@ -45,22 +46,23 @@ def fuse(
     found: dict[tuple[str, int], list[_Place]] = {}
     for name, candidates in lists.items():
         weight = weights[name]
-        for rank, candidate in enumerate(candidates, start=1):
-            places = found.setdefault(candidate.key, [])
+        for rank, key in enumerate(keys_of(candidates), start=1):
+            places = found.setdefault(key, [])
             if not places or places[-1][0] != name:
-                places.append((name, rank, weight / (rrf_k + rank), candidate))
+                places.append((name, rank, weight / (rrf_k + rank)))
     highest = math.fsum(weights.values()) / (rrf_k + 1)
     ordered = sorted(
-        (order_key(math.fsum([share for _, _, share, _ in places]), *key), places) for key, places in found.items()
+        (order_key(math.fsum([share for *_, share in places]), *key), places) for key, places in found.items()
     )
     fused = []
     for rank, ((negative, *_), places) in enumerate(ordered[:limit], start=1):
         score, ranks = -negative, dict[str, ListRank]()
-        for name, its_rank, _, candidate in places:
+        candidates = [lists[name][its_rank - 1] for name, its_rank, _ in places]
+        for (name, its_rank, _), candidate in zip(places, candidates, strict=True):
             ranks.update(candidate.ranks)
             ranks[name] = ListRank(its_rank, candidate.score)
         ranks["fused"] = ListRank(rank, score)
-        fused.append(with_score(places[0][-1], score, "rrf", min(1.0, score / highest), ranks))
+        fused.append(with_score(candidates[0], score, "rrf", min(1.0, score / highest), ranks))
     return fused
 
 

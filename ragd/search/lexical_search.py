@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import LEARNED_SCALE
-from ragd.search.candidates import COLUMNS, fetch_rows, passing, ranked, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, listed, passing, scope
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
@@ -74,7 +74,7 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
 
 def lexical_candidates(
     text: str, plan: RetrievePlan, store: Store, state: StoreState, *, keys_only: bool = False
-) -> list[Candidate]:
+) -> Sequence[Candidate]:
     """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing. keys_only:
     candidates without content where that is faster, see `fill`."""
     query = read_query(text, store, state)
@@ -90,7 +90,7 @@ def lexical_candidates(
             else:
                 execute(store.connection, SET_CUSTOM_PLAN)
         rows = scanned_rows(query, plan, store, keys_only=keys_only)
-    return ranked(rows, "lexical", "bm25", query.highest)
+    return listed(rows, "lexical", "bm25", query.highest, keys_only=keys_only)
 
 
 def _reads_few(store: Store) -> bool:

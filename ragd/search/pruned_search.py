@@ -8,7 +8,7 @@ database, and the pool is complete when its last score is above the bound of eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, scope
 from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, add_impacts, read_segments, slots_of
-from ragd.store.store import Segment, Store, cursor, fetch_all
+from ragd.store.store import Segment, Store, binds_on_server, cursor, fetch_all
 from ragd.types import RetrievePlan, order_key
 
 GROUP_SHARE = 0.05
@@ -30,10 +30,9 @@ ROUNDING = 1e-5
 BLOCK = 64
 
 # COPY takes no parameters: whole numbers only
-READ_POSTINGS = """
-COPY (SELECT segment_id, slot, postings FROM chunk_postings WHERE segment_id IN ({segments}) AND slot IN ({slots}))
-TO STDOUT (FORMAT BINARY)
-"""
+READ_POSTINGS = (
+    "SELECT segment_id, slot, postings FROM chunk_postings WHERE segment_id IN ({segments}) AND slot IN ({slots})"
+)
 
 # How many of the segments are still there: looked up with the rows, to save a round trip.
 STANDING = "(SELECT count(*) FROM chunk_segments WHERE id = ANY(%(every)s::bigint[]))"
@@ -156,19 +155,28 @@ class _Search:
         terms = self.waiting.pop(0)
         factors = {term: np.float32(self.weights[term] * STEP) for term in terms}
         where = {segment.id: index for index, segment in enumerate(self.segments)}
-        sql = READ_POSTINGS.format(
-            segments=",".join(str(segment.id) for segment in self.segments),
-            slots=",".join(map(str, slots_of(terms))),
-        )
-        with cursor(self.store.connection) as opened, opened.copy(sql) as copy:
-            copy.set_types(["int8", "int4", "bytea"])
-            for segment_id, slot, postings in copy.rows():
-                index = where[segment_id]
-                add_impacts(self.bounds[self.starts[index] : self.starts[index + 1]], slot, postings, factors)
+        for segment_id, slot, postings in self._postings(terms):
+            index = where[segment_id]
+            add_impacts(self.bounds[self.starts[index] : self.starts[index + 1]], slot, postings, factors)
         self.standing = None
         added = sum(self.weights[term] for term in terms)
         self.slack += STEP * added
         self.rest = max(0.0, self.rest - WEIGHT_MAX * added) if self.waiting else 0.0
+
+    def _postings(self, terms: Sequence[int]) -> Iterator[tuple[int, int, bytes]]:
+        """In binary, by COPY where the driver gives the rows of a statement as text alone."""
+        connection = self.store.connection
+        sql = READ_POSTINGS.format(
+            segments=",".join(str(segment.id) for segment in self.segments),
+            slots=",".join(map(str, slots_of(terms))),
+        )
+        with cursor(connection, binary=True) as opened:
+            if binds_on_server(connection):
+                yield from opened.execute(sql)
+                return
+            with opened.copy(f"COPY ({sql}) TO STDOUT (FORMAT BINARY)") as copy:
+                copy.set_types(["int8", "int4", "bytea"])
+                yield from copy.rows()
 
     def _rescore(self, chosen: npt.NDArray[np.int64]) -> None:
         first = not self.rescored

@@ -12,7 +12,7 @@ from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
-from ragd.search.candidates import fill, narrows
+from ragd.search.candidates import fill, keys_of, narrows
 from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
@@ -53,7 +53,7 @@ class Retrieval:
     """
 
     candidates: list[Candidate]
-    lists: dict[str, list[Candidate]]
+    lists: Mapping[str, Sequence[Candidate]]
     fused: list[Candidate]
     reranked: list[Candidate]
     spans: list[dict[str, Any]]
@@ -110,7 +110,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
     reranker = find_reranker(plan, store)
     clock = _Clock()
     state = read_state(plan, store, text)
-    lists: dict[str, list[Candidate]] = {}
+    lists: dict[str, Sequence[Candidate]] = {}
     exact: bool | None = None
     # the rows behind the first k need not be read, unless something is looked for in them
     fills = not whole_rows and plan.mode == "hybrid" and plan.hops == 1 and reranker is None and not codes_of(text)
@@ -143,7 +143,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
                     fused = _fuse(lists, plan)
         pool_count = len(fused)
         if fills:
-            pool_count = len({candidate.key for listed in lists.values() for candidate in listed})
+            pool_count = len({key for each in lists.values() for key in keys_of(each)})
             first = fill(fused[: plan.k], plan.k, store)
             if len(first) < min(plan.k, pool_count):  # rows are gone meanwhile: the next take their places
                 fused = _fuse(lists, plan)

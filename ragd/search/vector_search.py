@@ -12,9 +12,9 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, ranked, reads_most, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, listed, narrows, passing, ranked, reads_most, scope
 from ragd.store.placement import set_everywhere
-from ragd.store.store import Store, StoreState, execute, fetch_all
+from ragd.store.store import Store, StoreState, binds_on_server, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 SCAN_TUPLES_MAX = 100_000
@@ -223,7 +223,7 @@ def vector_list(
     *,
     whole_pool: bool,
     keys_only: bool = False,
-) -> tuple[list[Candidate], bool]:
+) -> tuple[Sequence[Candidate], bool]:
     """The plan's vector list and whether it `is_exact`, reading the rows of a filter once. It needs what read_state()
     set. Not the whole pool: the first k of it at least, where they are the same. keys_only: candidates without content
     where that is faster, see `fill`."""
@@ -255,7 +255,7 @@ def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, row
 
 def _exact_by_compact(
     vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int, *, keys_only: bool
-) -> list[Candidate] | None:
+) -> Sequence[Candidate] | None:
     """The nearest chunks, as an exact scan gives them; None where so many are about as near as the last of them that
     half precision cannot tell which come first."""
     most = rows + COMPACT_MORE
@@ -272,7 +272,7 @@ def _exact_by_compact(
         *_, distance, seen, farthest = found[-1]
         if seen == most and not distance + COMPACT_ERROR < farthest:
             return None
-    return ranked([row[:-3] for row in found], "vector", "cosine", 1.0)
+    return listed([row[:-3] for row in found], "vector", "cosine", 1.0, keys_only=keys_only)
 
 
 def vector_candidates(
@@ -284,7 +284,7 @@ def vector_candidates(
     rows: int | None = None,
     enabled: bool = True,
     keys_only: bool = False,
-) -> list[Candidate]:
+) -> Sequence[Candidate]:
     """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or the first `rows` of it.
 
     Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
@@ -297,15 +297,13 @@ def vector_candidates(
         passing=passing(plan, store, enabled=enabled),
         rows=rows or plan.pool,
     )
-    return ranked(fetch_rows(store.connection, sql, params, keys_only=keys_only), "vector", "cosine", 1.0)
+    found = fetch_rows(store.connection, sql, params, keys_only=keys_only)
+    return listed(found, "vector", "cosine", 1.0, keys_only=keys_only)
 
 
 def vector_parameter(vector: Sequence[float], store: Store) -> Any:
     """The vector as the store's connection takes it: text where the driver writes it into the statement."""
-    connection = store.connection
-    if isinstance(connection, psycopg.Connection) and not issubclass(connection.cursor_factory, psycopg.ClientCursor):
-        return BinaryVector(vector)
-    return vector_text(vector)
+    return BinaryVector(vector) if binds_on_server(store.connection) else vector_text(vector)
 
 
 def vector_text(vector: Sequence[float]) -> str:

@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import psycopg
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
@@ -196,10 +198,18 @@ def partition_name(collection_id: int, generation: int) -> str:
     return f"chunks_c{collection_id:d}_g{generation:d}"
 
 
+def binds_on_server(connection: Connection) -> TypeGuard[psycopg.Connection[Any]]:
+    """Whether the driver sends parameters beside the statement, so that values may come and go in binary."""
+    return isinstance(connection, psycopg.Connection) and not issubclass(
+        connection.cursor_factory, psycopg.ClientCursor
+    )
+
+
 @contextmanager
-def cursor(connection: Connection) -> Iterator[Any]:
-    """A cursor that is closed at the end, on either kind of connection."""
-    opened = connection.cursor()
+def cursor(connection: Connection, *, binary: bool = False) -> Iterator[Any]:
+    """A cursor that is closed at the end, on either kind of connection. binary: results come in binary where they
+    can."""
+    opened = connection.cursor(binary=True) if binary and binds_on_server(connection) else connection.cursor()
     try:
         yield opened
     finally:

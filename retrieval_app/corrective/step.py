@@ -268,10 +268,10 @@ class _Step:
                 f"asked for {self.plan.k}, got {len(candidates)}: passages that are unlikely to answer were left out",
             )
             short = replace(short, got=len(candidates))
-        lists = retrieval.lists if name in retrieval.lists else retrieval.lists | {FALLBACK: list(others)}
+        lists = retrieval.lists if name in retrieval.lists else {**retrieval.lists, FALLBACK: others}
         return replace(retrieval, candidates=candidates, spans=[], lists=lists, short_result=short)
 
-    def _fallback(self, retrieval: Retrieval) -> tuple[str, list[Candidate]]:
+    def _fallback(self, retrieval: Retrieval) -> tuple[str, Sequence[Candidate]]:
         """(the other list's name, its first k); ("", []) for a collection that keeps no lexical index."""
         name, text = "vector" if self.plan.mode == "lexical" else "lexical", self.measured.query
         if name in retrieval.lists:

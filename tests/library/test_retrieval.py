@@ -10,11 +10,13 @@ import pytest
 
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.search import retrieval, vector_search
+from ragd.search.candidates import RankedKeys, keys_of
+from ragd.search.fusion import fuse
 from ragd.search.lexical_search import read_query
 from ragd.search.retrieval import retrieve, retrieve_detailed, retrieve_listed
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.store import Store, execute, fetch_all
-from ragd.types import Candidate, Filters, RetrievePlan, sort_key
+from ragd.types import Candidate, Filters, ListRank, RetrievePlan, sort_key
 from tests.builders import make_chunks
 
 
@@ -254,6 +256,18 @@ def test_retrieve_gives_the_first_of_what_the_detailed_call_gives(make_store: An
     store = filtered_store(make_store)
     plan = RetrievePlan(mode=mode, k=5, exact=exact)
     same_results("word3 word4", plan, store)
+
+
+def test_keys_of_rows_are_candidates_without_content() -> None:
+    made = RankedKeys([(7, "a", 0, 0.5), (9, "b", 2, 0.25)], "lexical", "bm25", 2.0)
+    first, second = made
+    assert (len(made), made[-1], made[0:1], made[:5]) == (2, second, [first], [first, second])
+    assert (second.key, second.chunk_id, second.score_kind, second.unit_score) == (("b", 2), 9, "bm25", 0.125)
+    assert second.ranks == {"lexical": ListRank(2, 0.25)}
+    assert made.keys() == keys_of([first, second]) == [("a", 0), ("b", 2)]
+    with pytest.raises(IndexError):
+        made[2]
+    assert fuse({"lexical": made}) == fuse({"lexical": [first, second]})
 
 
 @pytest.mark.parametrize("k", [1, 2, 10])
