@@ -172,7 +172,7 @@ class _Search:
         )
         with cursor(connection, binary=True) as opened:
             if binds_on_server(connection):
-                yield from opened.execute(sql)
+                yield from opened.execute(sql).fetchall()
                 return
             with opened.copy(f"COPY ({sql}) TO STDOUT (FORMAT BINARY)") as copy:
                 copy.set_types(["int8", "int4", "bytea"])
