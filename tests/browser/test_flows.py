@@ -190,7 +190,7 @@ def test_the_palette_goes_anywhere(visit: Visit, nature: Collection) -> None:
     page.keyboard.press("Control+k")
     expect(page.locator("#palette-results a").first).to_be_visible()
     page.keyboard.type("river")
-    expect(page.locator("#palette-results")).to_contain_text("Rivers")
+    expect(page.locator("#palette-results [data-words=river]")).to_contain_text("Rivers")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**/documents/rivers.md/")
