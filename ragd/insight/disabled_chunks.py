@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ragd.search.candidates import ranked
 from ragd.search.lexical_search import read_query, scanned_rows
 from ragd.search.vector_search import vector_candidates
-from ragd.store.store import Store, StoreState, fetch_all
+from ragd.store.state import StoreState
+from ragd.store.store import Store, fetch_all
 from ragd.types import Candidate, RetrievePlan, Vector, sort_key
 
 HAS_DISABLED = "SELECT EXISTS (SELECT 1 FROM {chunks} WHERE NOT enabled)"

@@ -13,7 +13,8 @@ import regex
 from ragd.search.lexical_search import lexeme_weight
 from ragd.search.vector_search import vector_text
 from ragd.store.analysis import is_auto, query_terms, read_question
-from ragd.store.store import Store, StoreState, fetch_all
+from ragd.store.state import StoreState
+from ragd.store.store import Store, fetch_all
 from ragd.text.scripts import UNSPACED, is_unspaced, split_runs
 from ragd.types import Vector
 

@@ -21,7 +21,8 @@ from ragd.search.hops import SEEDS, Bridge, Link, Mention, find_mentions, fold, 
 from ragd.search.lexical_search import LEXICAL, inverse_document_frequency, read_query
 from ragd.search.vector_search import VECTOR_EXACT, vector_parameter
 from ragd.store.analysis import is_auto, is_sparse, read_question
-from ragd.store.store import Store, StoreState, fetch_all
+from ragd.store.state import StoreState
+from ragd.store.store import Store, fetch_all
 from ragd.text.scripts import split_runs
 from ragd.types import HOP_LISTS, Candidate, ListRank, RetrievePlan, Vector, order_key
 

@@ -13,7 +13,8 @@ from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.store import Store, StoreState, execute
+from ragd.store.state import StoreState
+from ragd.store.store import Store, execute
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2

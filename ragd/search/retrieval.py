@@ -20,7 +20,8 @@ from ragd.search.hop_search import Hops, search_hops
 from ragd.search.hops import Link
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, read_state, vector_list
-from ragd.store.store import Store, StoreState
+from ragd.store.state import StoreState
+from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 
 ShortReason = Literal[

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.store import CONFIGURATION, MARKER, TERMS, Store, TermCount, fetch_all, read_terms
+from ragd.store.state import CONFIGURATION, MARKER, TERMS, TermCount, read_terms
+from ragd.store.store import Store, fetch_all
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
 from ragd.types import Chunk

@@ -7,16 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import psycopg
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
-from ragd.models.sparse_encoder import is_sparse_model
-from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
-from ragd.text.scripts import split_runs
+from ragd.store.state import StoreState, state_of, state_statement, wanted_for_words
 from ragd.types import ChunkPolicy, Placement, VectorType
 
 VECTOR_INDEX_DIMS = 2000
@@ -34,42 +32,6 @@ SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, 
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
-
-STATE = """
-SELECT s.chunk_count, s.length_total, s.length_baked,
-       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
-       to_regclass(%(compact_index)s) IS NOT NULL{also}
-FROM chunk_stats s{held}
-WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
-"""
-
-SEGMENTS = """
-ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
-      WHERE g.collection_id = %(collection_id)s AND g.generation = %(generation)s ORDER BY g.last_id)
-"""
-
-# A space keeps the marker of a configuration apart from every word that the parser can make.
-MARKER = "configuration {}"
-
-# Those of a collection whose chunks each name one. OFFSET 0: read once, however often they are named.
-HELD_CONFIGURATIONS = """
-CROSS JOIN LATERAL (SELECT ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
-      JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
-                        AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name)) AND t.chunk_count > 0
-      ORDER BY listed.name COLLATE "C") AS names OFFSET 0) AS held
-"""
-CONFIGURATIONS = "held.names"
-ONLY_CONFIGURATION = "coalesce(held.names[1], %(configuration)s)"
-
-# The words of a question, by one text search configuration, as JSON.
-TERMS = """
-(SELECT json_agg(json_build_array(lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
-            SELECT t.chunk_count FROM chunk_terms t
-            WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
-        ), 0)) ORDER BY lexeme COLLATE "C")::text
- FROM unnest(to_tsvector(({configuration})::regconfig, %(question)s)))
-"""
-CONFIGURATION = "%(configuration)s"
 
 STATISTICS = """
 SELECT count(*) AS chunks,
@@ -156,44 +118,6 @@ class CollectionInfo:
         return self.vector_type if self.embed_dims <= VECTOR_INDEX_DIMS else "halfvec"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A range of chunk ids that is packed. size counts the chunks it was made of, the deleted ones too."""
-
-    id: int
-    first_id: int
-    last_id: int
-    size: int
-
-
-class TermCount(NamedTuple):
-    """A lexeme of a question, its term, how often the question has it, and how many chunks hold it."""
-
-    lexeme: str
-    term: int
-    repeats: int
-    chunks: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """What changes with every write. length_total counts lexemes.
-
-    Where they were asked for, else None: segments, oldest first, and of a collection in several languages the text
-    search configurations of its chunks, by name; question and, where one configuration reads it, its words.
-    """
-
-    chunk_count: int
-    length_total: int
-    length_baked: float
-    vector_index: bool
-    compact_index: bool
-    segments: Sequence[Segment] | None = None
-    configurations: Sequence[str] | None = None
-    question: str | None = None
-    terms: Sequence[TermCount] | None = None
-
-
 def partition_name(collection_id: int, generation: int) -> str:
     return f"chunks_c{collection_id:d}_g{generation:d}"
 
@@ -231,11 +155,6 @@ def execute(connection: Connection, sql: str, params: dict[str, Any] | None = No
     with cursor(connection) as open_cursor:
         open_cursor.execute(sql, params)
         return int(open_cursor.rowcount)
-
-
-def read_terms(found: str | None) -> list[TermCount]:
-    """What TERMS gives; null where the question has no words."""
-    return [TermCount(*each) for each in json.loads(found or "[]")]
 
 
 def bake_length(mean: float) -> float:
@@ -358,36 +277,14 @@ class Store:
             "compact_index": self.collection.compact_index,
             **(values or {}),
         }
-        wanted = self._for_words(question, params) if for_words else {}
-        held = HELD_CONFIGURATIONS if "configurations" in wanted else ""
-        sql = STATE.format(also="".join(f", {each}" for each in (*wanted.values(), also) if each), held=held)
-        rows = fetch_all(self.connection, sql, params)
+        wanted, more = wanted_for_words(self.collection.language, question) if for_words else ({}, {})
+        rows = fetch_all(self.connection, state_statement(wanted, also), params | more)
         if not rows:
             self._load(self.collection.id)
             raise GenerationChanged(
                 f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
             )
-        count, total, baked, vector_index, compact_index, *more = rows[0]
-        found = dict(zip(wanted, more, strict=False))
-        segments = [Segment(*each) for each in found["segments"]] if wanted else None
-        configurations = found.get("configurations")
-        terms = read_terms(found["terms"]) if "terms" in found and len(configurations or ()) < 2 else None
-        return StoreState(count, total, baked, vector_index, compact_index, segments, configurations, question, terms)
-
-    def _for_words(self, question: str | None, params: dict[str, Any]) -> dict[str, str]:
-        """What state() reads for a search for words, as expressions of STATE; adds their parameters."""
-        wanted, language = {"segments": SEGMENTS}, self.collection.language
-        if language == AUTO:
-            wanted["configurations"] = CONFIGURATIONS
-            params |= {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
-        if question is None or is_sparse_model(language):
-            return wanted
-        rest, runs = split_runs(question) if language == AUTO else (question, [])
-        if not runs:
-            is_auto = language == AUTO
-            wanted["terms"] = TERMS.format(configuration=ONLY_CONFIGURATION if is_auto else CONFIGURATION)
-            params |= {"configuration": configuration_of("") if is_auto else language, "question": rest}
-        return wanted
+        return state_of(rows[0], wanted, question)
 
     @property
     def scope(self) -> dict[str, int]:

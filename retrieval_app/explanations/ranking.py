@@ -27,7 +27,8 @@ from ragd.insight.score_parts import QueryWord, cosine_parts, find_words, query_
 from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
-from ragd.store.store import Store, StoreState
+from ragd.store.state import StoreState
+from ragd.store.store import Store
 from ragd.types import HOP_LISTS, POOL_MAX, Candidate, Filters, RetrievePlan, Vector
 from retrieval_app.citations.places import page_of
 from retrieval_app.citations.result_records import chunk_key, title_of
