@@ -6,6 +6,7 @@ import pytest
 from django.utils import timezone
 
 from collections_app.models import Collection, Document
+from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker import maintenance
 from collections_app.services.worker.maintenance import sweep
@@ -13,6 +14,7 @@ from collections_app.stores import open_store
 from ragd.search import lexical_search
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store import postings
+from ragd.store.store import execute
 from ragd.types import RetrievePlan
 
 LEAST = 4
@@ -37,6 +39,23 @@ def test_words_that_are_not_packed_are(unpacked: Collection) -> None:
     assert segment.size == open_store(unpacked).state().chunk_count >= LEAST
     assert retrieve_detailed("old tree", plan, open_store(unpacked)).candidates == before.candidates
     assert sweep()["postings"] == 0
+
+
+def test_a_collection_without_words_does_not_hold_up_the_next(
+    unpacked: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(unpacked)
+    execute(store.connection, f"UPDATE {store.collection.partition} SET lexical = NULL")
+    other = create_collection(name="other")
+    with monkeypatch.context() as patch:
+        patch.setattr(postings, "POSTINGS_MIN", 1_000)
+        for number in range(LEAST):
+            ingest_text(other, f"stone-{number}", f"A stone of kind {number}, hard and old.")
+    Document.objects.update(updated_at=timezone.now() - 2 * maintenance.QUIET_FOR)
+    assert unpacked.pk < other.pk
+    assert sweep()["postings"] == 1
+    assert postings.read_segments(open_store(unpacked)) == []
+    assert len(postings.read_segments(open_store(other))) == 1
 
 
 def test_a_load_is_waited_for(unpacked: Collection) -> None:

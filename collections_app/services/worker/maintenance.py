@@ -62,7 +62,6 @@ WHERE c.deleted_at IS NULL AND s.chunk_count > %(threshold)s
 ORDER BY c.id
 """
 
-
 # Those on nodes get theirs with the next write: a node may be away.
 UNPACKED = """
 SELECT c.id
@@ -130,9 +129,12 @@ def build_missing_postings(now: datetime) -> int:
         cursor.execute(UNPACKED, {"least": POSTINGS_MIN})
         rows = cursor.fetchall()
     for (collection_id,) in rows:
-        if not _is_loading(collection_id, now):
-            with transaction.atomic():
-                return postings.build_missing_postings(open_store(Collection.objects.get(pk=collection_id)))
+        if _is_loading(collection_id, now):
+            continue
+        with transaction.atomic():
+            made = postings.build_missing_postings(open_store(Collection.objects.get(pk=collection_id)))
+        if made:
+            return made
     return 0
 
 
