@@ -51,7 +51,8 @@ class AskForm(AsOfForm, PlanFields):
         label=gettext_lazy("Question"),
         strip=False,
         widget=forms.Textarea(
-            attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": gettext_lazy("Ask a question")}
+            attrs=dict.fromkeys(("data-send", "data-takes-keys", "autofocus"), True)
+            | {"rows": 2, "placeholder": gettext_lazy("Ask a question")}
         ),
     )
 

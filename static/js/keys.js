@@ -1,5 +1,6 @@
-// Keys of the pages: what an element's data-key says, g and a letter for the places, j and k through lists, ? for help.
-// An element carries data-key and aria-keyshortcuts alike. A key that another script has dealt with is left alone.
+// Keys of the pages: what an element's data-key says, g and a letter for the places, j and k through lists, / to search,
+// ? for help. An element carries data-key and aria-keyshortcuts alike. A key that another script has dealt with is left
+// alone. On a page whose main field has data-takes-keys, every character is typed into that field instead.
 "use strict";
 
 (() => {
@@ -34,6 +35,16 @@
     return Boolean(element);
   }
 
+  function search() {
+    const field = find("main [data-search]");
+    if (field) field.focus();
+    else openPalette();
+    return true;
+  }
+
+  // the browser types the character into what has the focus once this event is over; a space scrolls or presses
+  const isTyped = (event) => ["Dead", "Process"].includes(event.key) || ([...event.key].length === 1 && event.key !== " ");
+
   const nameOf = (element) => element.getAttribute("aria-label") ?? element.title.trim() ?? "";
 
   function showKeys() {
@@ -55,6 +66,11 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    const field = find("dialog[open]") ? null : find("main [data-takes-keys]");
+    if (field) {
+      if (isTyped(event)) field.focus();
+      return;
+    }
     const goes = performance.now() < goUntil;
     goUntil = 0;
     let done = false;
@@ -62,6 +78,7 @@
     else if (event.key === "?") done = showKeys();
     else if (press(event.key)) done = true;
     else if (find("dialog[open]")) return;
+    else if (event.key === "/") done = search();
     else if (event.key === "g") {
       goUntil = performance.now() + GO_MS;
       done = true;

@@ -173,14 +173,6 @@ document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();
     openPalette();
-    return;
-  }
-  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-    event.preventDefault();
-    const search = find("main [data-search]");
-    if (search) search.focus();
-    else openPalette();
   }
 });
 find("#palette")?.addEventListener("keydown", (event) => {

@@ -6,6 +6,7 @@ import re
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 from pytest_django import Settings
 
@@ -82,3 +83,49 @@ def test_a_thread_of_questions(
     for theme, width in (("light", 1360), ("dark", 360)):
         visit.look(theme, width)  # type: ignore[arg-type]
         assert visit.violations() == [] and visit.overflow_px() <= 0
+
+
+@pytest.mark.fault("UX-F2")
+def test_what_is_typed_on_chat_is_the_question(visit: Visit, nature: Collection) -> None:
+    from collections_app.services.collections.collections import create_collection
+
+    create_collection(name="first", title="A first one")  # by name before the one that is asked
+    question = "number n j/k? Which tree is the tallest"
+    page = visit.go("/collections/nature/")
+    page.get_by_role("link", name="Ask", exact=True).first.click()
+    field = page.get_by_label("Question")
+    expect(field).to_be_focused()
+    page.keyboard.type(question)
+    expect(field).to_have_value(question)
+    expect(page).to_have_url(re.compile(r"/chat/\?collection=nature$"))
+
+    # without the focus, beside an open menu and after Back too; a word in another field stays there
+    page.get_by_role("heading", level=1).click()
+    expect(field).not_to_be_focused()
+    page.keyboard.type("?g")
+    expect(field).to_have_value(f"{question}?g")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer")).to_contain_text("redwood")
+    expect(page.locator("[data-chosen]")).to_have_text("nature")
+    expect(field).to_be_focused()
+    page.get_by_text("Thread", exact=True).click()
+    page.get_by_label("Name of the thread").fill("")
+    page.keyboard.type("trees")
+    expect(page.get_by_label("Name of the thread")).to_have_value("trees")
+    page.keyboard.press("Escape")
+    page.locator(".answer").click()
+    page.keyboard.type("n")
+    expect(field).to_have_value("n")
+    page.go_back()
+    page.locator(".talk-messages").click()
+    page.keyboard.type("jk")
+    expect(field).to_have_value(re.compile("jk$"))
+    expect(page.locator("[data-chosen]")).to_have_text("nature")
+
+    # elsewhere letters are shortcuts as before
+    page.get_by_role("link", name="Knowledge").click()
+    page.wait_for_url("**/collections/")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    page.wait_for_url("**/chat/")

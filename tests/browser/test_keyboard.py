@@ -147,7 +147,6 @@ def ask_and_read(visit: Visit, hands: Hands) -> None:
     page.keyboard.press("g")
     page.keyboard.press("c")
     page.wait_for_url("**/chat/")
-    page.keyboard.press("/")
     expect(page.get_by_label("Question")).to_be_focused()
     page.keyboard.type("How many flowers does a honey bee visit in one day?")
     page.keyboard.press("Enter")
