@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice, takewhile
 from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
@@ -15,6 +16,8 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
+
+from retrieval_app.citations.citations import PROTECTED
 
 # In the source of the Markdown, private-use characters that are nowhere else in it stand for a citation. A character
 # entity becomes one of them only after the inline rule has read the source, so no text can forge a citation.
@@ -32,6 +35,7 @@ BULLET = re.compile(r"(?m)^\s*[*+-]\s")
 MARKS = re.compile(r"\*\*|`|^#{1,6} |\[(?=[^\]\n]+\]\()|\]\([^()\s]*\)", re.MULTILINE)
 EMPHASIS = re.compile(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])")
 BAR = re.compile(r"(?<!\\)\|")  # between the cells of a table's row
+PLACES_TRIED = 20  # for a mark that does not fit where its sentence ends
 ABSOLUTE = re.compile(r"https?:|mailto:", re.IGNORECASE)
 
 
@@ -67,7 +71,8 @@ def render_answer(
     marks: Sequence[tuple[int, SafeString]] = (),
 ) -> SafeString:
     """The answer's Markdown as HTML with `draw(citation)` at every citation. marks: (position, HTML to stand there), in
-    order; what stands within a citation comes after it.
+    order. A mark changes nothing else: where it would break Markdown, it stands at the nearest place where it does not,
+    such as before a code block or in the last cell of a row, and is left out where there is none.
 
     Quoted rows of tables that follow each other under the same columns are one table, with the citation in the last
     cell. HTML in the answer is shown as text; headings and images stay text too. A link with a relative address is its
@@ -76,27 +81,83 @@ def render_answer(
     pieces = cut_answer(answer, citations)
     if not marks:  # their positions are those of the answer as it is
         pieces = _as_tables(pieces)
-    drawn: list[SafeString] = []
-    source, position, waiting = "", 0, list(marks)
-
-    def place(html: SafeString) -> str:
-        drawn.append(html)
-        return f"{OPEN}{len(drawn) - 1}{CLOSE}"
-
+    drawn: list[str] = []
+    spots: list[int] = []  # of the marks, in the source
+    source, position, waiting = "", 0, [at for at, _ in marks]
     for piece in pieces:
-        text, end = piece.text, position + len(piece.text)
+        end, before = position + len(piece.text), len(source)
         if piece.citation is not None:
-            source += place(draw(piece.citation))
-            text = ""
-        while waiting and waiting[0][0] <= end:
-            at, mark = waiting.pop(0)
-            cut = max(0, min(len(text), at - position))
-            source += text[:cut].translate(PLACEHOLDER_CHARS) + place(mark)
-            text, position = text[cut:], position + cut
-        source += text.translate(PLACEHOLDER_CHARS)
+            source += _placeholder(len(drawn))
+            drawn.append(draw(piece.citation))
+        else:
+            source += piece.text.translate(PLACEHOLDER_CHARS)
+        while waiting and waiting[0] <= end:
+            text = piece.text[: max(0, waiting.pop(0) - position)].translate(PLACEHOLDER_CHARS)
+            spots.append(len(source) if piece.citation is not None else before + len(text))
         position = end
-    html: str = _markdown().render(source, {"citations": drawn})
+    html = _render_marked(source, drawn, list(zip(spots, (html for _, html in marks), strict=False)))
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+def _placeholder(number: int) -> str:
+    return f"{OPEN}{number}{CLOSE}"
+
+
+def _render(source: str, drawn: Sequence[str], in_code: Sequence[str] | None = None) -> str:
+    """in_code: what stands for the placeholders in code; None: the same."""
+    html: str = _markdown().render(source, {"citations": drawn, "in_code": drawn if in_code is None else in_code})
+    return html
+
+
+def _render_marked(source: str, drawn: list[str], marks: list[tuple[int, str]]) -> str:
+    """marks: (place in the source, HTML). Where they all fit at once, that is one try."""
+    html = _render(source, drawn)
+    if not marks:
+        return html
+    placed = _place(source, marks, lambda _: True)
+    if not _fits(source, drawn, [at for at, _ in placed], html):
+        placed = _place(source, marks, lambda places: _fits(source, drawn, places, html))
+    return _render(_insert(source, len(drawn), [at for at, _ in placed]), [*drawn, *(mark for _, mark in placed)])
+
+
+def _place(source: str, marks: Sequence[tuple[int, str]], fits: Callable[[list[int]], bool]) -> list[tuple[int, str]]:
+    """Each mark at the first of its places, behind the mark before it, that fits with those before it."""
+    placed: list[tuple[int, str]] = []
+    for spot, mark in marks:
+        before = [at for at, _ in placed]
+        free = takewhile(lambda at, last=before[-1] if before else 0: at > last, _mark_places(source, spot))
+        found = next((at for at in islice(free, PLACES_TRIED) if fits([*before, at])), None)
+        placed += [] if found is None else [(found, mark)]
+    return placed
+
+
+def _mark_places(source: str, spot: int) -> Iterator[int]:
+    """Where a mark of the sentence that ends there may stand, the nearest first: outside of code and links, within a
+    row of a table, else at the ends of the lines before."""
+    at = len(source[:spot].rstrip())
+    for span in PROTECTED.finditer(source):
+        if span.start() < at and (at < span.end() or (at == span.end() and span["fence"])):
+            at = len(source[: span.start()].rstrip()) if span["fence"] else span.end()
+    line = source[source.rfind("\n", 0, at) + 1 : at]
+    if ROW.match(line) and line.endswith("|"):
+        at = len(source[: at - 1].rstrip())
+    yield at
+    while (at := source.rfind("\n", 0, at)) > 0:
+        yield len(source[:at].rstrip())
+
+
+def _insert(source: str, first: int, places: Sequence[int]) -> str:
+    """The source with placeholders at these places, ascending, numbered from `first`."""
+    for number, at in reversed(list(enumerate(places, first))):
+        source = source[:at] + _placeholder(number) + source[at:]
+    return source
+
+
+def _fits(source: str, drawn: list[str], places: Sequence[int], html: str) -> bool:
+    """Whether the HTML stays the same but for the marks, and none stands in code."""
+    blank, seen = [""] * len(places), ["\x00"] * len(places)
+    marked = _insert(source, len(drawn), places)
+    return _render(marked, [*drawn, *blank], [*drawn, *seen]) == html
 
 
 def _as_tables(pieces: Sequence[AnswerPiece]) -> list[AnswerPiece]:
@@ -152,7 +213,7 @@ def close_marks(text: str) -> str:
 
 def render_sentence(text: str) -> SafeString:
     """A sentence of an answer, or another text in one line, as `render_answer` has it within a paragraph."""
-    html: str = _markdown().renderInline(text.translate(PLACEHOLDER_CHARS), {"citations": []})
+    html: str = _markdown().renderInline(text.translate(PLACEHOLDER_CHARS), {"citations": [], "in_code": []})
     return mark_safe(html)  # noqa: S308 (escaped by the renderer)
 
 
@@ -162,7 +223,7 @@ def strip_marks(text: str) -> str:
 
 
 class CitationRenderer(RendererHTML):
-    """Markdown's HTML, with env["citations"], HTML by number, at the citation tokens and at placeholders in code."""
+    """Markdown's HTML, with env["citations"], HTML by number, at the citation tokens, and env["in_code"] in code."""
 
     def citation(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return str(env["citations"][int(tokens[idx].content)])
@@ -182,7 +243,7 @@ class CitationRenderer(RendererHTML):
 
     def _draw_in_code(self, html: str, env: EnvType) -> str:
         """Code is never decoded: every placeholder in it is a citation's."""
-        return PLACEHOLDER.sub(lambda match: str(env["citations"][int(match[1])]), html)
+        return PLACEHOLDER.sub(lambda match: str(env["in_code"][int(match[1])]), html)
 
 
 def _read_citation(state: StateInline, silent: bool) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from retrieval_app.citations.citations import PROTECTED
+
 Support = Literal["supported", "partly", "unsupported"]
 
 SUPPORTED_MIN, PARTLY_MIN = 0.75, 0.4  # shares of a sentence's words that occur in what it cites
@@ -25,21 +27,29 @@ class SupportMark:
     support: Support
 
 
-def mark_support(sentences: Sequence[Mapping[str, Any]], texts: Mapping[int, str]) -> list[SupportMark]:
-    """The sentences in order that state something. texts: marker -> what its source says.
+def mark_support(answer: str, sentences: Sequence[Mapping[str, Any]], texts: Mapping[int, str]) -> list[SupportMark]:
+    """The sentences of the answer in order that state something. texts: marker -> what its source says.
 
     supported: a quotation, or most of its words and all of its numbers occur in what it cites. partly: some words do,
-    or a number does not. unsupported: the rest, such as a sentence without a citation. Rows of tables have no mark.
+    or a number does not. unsupported: the rest, such as a sentence without a citation. Rows of tables and code have no
+    mark.
     """
     marks = []
+    code = [span.span() for span in PROTECTED.finditer(answer) if span["fence"]]
     for sentence in sentences:
         text = MARKER.sub("", sentence["text"]).strip()
-        if TABLE_ROW.search(text):  # a mark behind it would be a cell
+        if TABLE_ROW.search(text) or _is_code(answer, sentence, code):
             continue
         if sentence["markers"] or len(text.split()) >= WORDS_MIN:
             cited = " ".join(texts.get(marker, "") for marker in sentence["markers"])
             marks.append(SupportMark(sentence["end"], _support_of(sentence, text, cited)))
     return marks
+
+
+def _is_code(answer: str, sentence: Mapping[str, Any], code: Sequence[tuple[int, int]]) -> bool:
+    """Whether nothing of it stands outside of the code blocks."""
+    first, last = sentence["start"], sentence["start"] + len(answer[sentence["start"] : sentence["end"]].rstrip())
+    return any(start <= first and last <= end for start, end in code)
 
 
 def _support_of(sentence: Mapping[str, Any], text: str, cited: str) -> Support:

@@ -68,7 +68,8 @@ def describe_run(run: QueryRun, *, lives: bool | None = None) -> dict[str, Any]:
         lives = Collection.objects.live().filter(name=run.collection_name).exists()
     rows = _source_rows(run)
     contents = {_chunk_of(result): f"{result['context']} {result['content']}" for result in run.results}
-    marks = mark_support(run.sentences, {each["marker"]: contents.get(_chunk_of(each), "") for each in run.sources})
+    texts = {each["marker"]: contents.get(_chunk_of(each), "") for each in run.sources}
+    marks = mark_support(run.answer or "", run.sentences, texts)
     is_quoted = run.answerer == ExtractiveAnswerer.model  # quotations need no marks
     return {
         "run": run,

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from django.utils.safestring import mark_safe
+from hypothesis import given as with_each
+from hypothesis import strategies as st
 
+from ragd.text.sentences import split_sentences
 from retrieval_app.citations.answer_html import render_answer
 from retrieval_app.citations.support import count_support, mark_support
 
@@ -27,20 +32,62 @@ def sentence(text: str, markers: list[int], **values: Any) -> dict[str, Any]:
         (sentence("Elephants are grey and live on land.", []), "unsupported"),
         (sentence("Yes.", []), None),
         (sentence("| whale | krill | a | b |", []), None),
+        (sentence("```\nmake the big whale run\n```", []), None),
     ],
 )
 def test_a_sentence_is_supported_partly_or_not(given: dict[str, Any], support: str | None) -> None:
-    marks = mark_support([given], SOURCE)
+    marks = mark_support(given["text"], [given], SOURCE)
     assert [mark.support for mark in marks] == ([support] if support else [])
     counts = count_support(marks)
     assert counts["total"] == sum(counts[name] for name in ("supported", "partly", "unsupported")) == len(marks)
 
 
 def test_marks_stand_where_sentences_end_and_citations_stay() -> None:
-    from django.utils.safestring import mark_safe
-
     answer = "**One** [1]. Two.\n\nThree [2]"
     citations = [{"answer_start": 8, "answer_end": 11, "n": 1}, {"answer_start": 25, "answer_end": 28, "n": 2}]
     marks = [(12, mark_safe("<a>")), (17, mark_safe("<b>")), (28, mark_safe("<c>"))]
     html = str(render_answer(answer, citations, lambda citation: mark_safe(f"<i{citation['n']}>"), marks))
     assert html == "<p><strong>One</strong> <i1>.<a> Two.<b></p>\n<p>Three <i2><c></p>\n"
+
+
+BLOCKS = [
+    "Run this command in a shell:",
+    "```bash\nmake run. Now it runs.\n\nmake test\n```",
+    "~~~\nEnd. Of it.\n~~~ ",
+    "    indented code. It stays.\n    so does this",
+    "- One item. It goes on.\n- Two items\n\n  ```\n  in a list. Yes.\n  ```\n- Three",
+    "1. First of them.\n2. Second of them! Really.",
+    "| a | b |\n|---|---|\n| one. Two | three. |\n| four | five. Six. |",
+    "a | b\n---|---\none. Two | three. Four.",
+    "See [the page. All of it](https://example.org/a.b?c=d.E) now. Then **go. On.** there",
+    "Set `a. B` and ``c. `D``. Then *stop. Now*. <https://example.org/x.Y>",
+    "[x]: https://example.org/y.Z 'A title. It is.'\n\nRead [x]. And [x][x].",
+    "> It was said. So it is.\n> By them.",
+    "The end is open `of the. Code",
+    "```\nnever closed. So it. Ends",
+    "| half | a\nrow. Yes.  \nHard. Break\\\nhere.",
+]
+
+
+def _marked(answer: str) -> str:
+    marks = [(end, mark_safe("<m>")) for _, end in split_sentences(answer)]
+    return str(render_answer(answer, [], lambda _: mark_safe(""), marks))
+
+
+@pytest.mark.fault("UX-F6")
+@with_each(st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=6), st.sampled_from(["\n", "\n\n"]))
+def test_marks_change_nothing_else_of_the_answer(blocks: list[str], between: str) -> None:
+    answer = between.join(blocks)
+    html = _marked(answer)
+    assert html.replace("<m>", "") == str(render_answer(answer, [], lambda _: mark_safe("")))
+    assert not any("<m>" in code for code in re.findall(r"<code.*?</code>|href=\"[^\"]*\"", html, re.DOTALL))
+
+
+@pytest.mark.fault("UX-F6")
+def test_marks_stand_beside_code_and_links_and_in_the_last_cell() -> None:
+    assert _marked("Run this [now]:\n\n```\nmake run\n```\n\nThen open the page.") == (
+        "<p>Run this [now]:<m></p>\n<pre><code>make run\n</code></pre>\n<p>Then open the page.<m></p>\n"
+    )
+    assert _marked("Run this:\n```\nmake. Run\n```\nDone.").count("<m>") == 2
+    assert '<a href="https://x.org/a.b">one. Two</a><m>' in _marked("See [one. Two](https://x.org/a.b)")
+    assert "<td>b<m></td>" in _marked("| x | y |\n|---|---|\n| a | b |")
