@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpResponse, JsonResponse
+from django.http import Http404, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from collections_app.api.uploads import PlanAnswer, UploadPlanRequest, plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, field_of, is_part, refuse, render_page
-from collections_app.models import IngestBatch
+from collections_app.models import Collection, IngestBatch
 from collections_app.services.governance.document_access import resolve
+from collections_app.services.jobs.batches import batch_progress
 from collections_app.services.uploads.folder_sync import commit_sync
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
@@ -26,19 +27,23 @@ from collections_app.views.forms.metadata import MetadataField
 from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput, RagdError
 
-PARTS = {"upload-results": "collections/parts/upload_results.html"}
+PARTS = {
+    "upload-results": "collections/parts/upload_results.html",
+    "upload-state": "collections/parts/upload_state.html",
+}
 
 
 @require_http_methods(["GET", "POST"])
 def upload(request: PageRequest, name: str) -> HttpResponse:
     """Files in, one line per file out. A script sends them in small requests and asks for the lines alone.
 
-    Where no tags or metadata are typed, a document that is replaced keeps its own.
+    Where no tags or metadata are typed, a document that is replaced keeps its own. ?batch= shows how far an upload is.
     """
     collection = find_collection(name)
     form = UploadForm(request.POST or None, request.FILES or None)
     field_of(form, "metadata", MetadataField).complete_in(name)
     outcomes: list[UploadOutcome] = []
+    shown = _batch_of(collection, request.GET.get("batch", ""))
     status = 200
     if request.method == "POST":
         status = 422
@@ -56,7 +61,7 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
                     actor=request.user,
                     **form.labels(),
                 )
-                status = 200
+                status, shown = 200, outcomes[0].batch if outcomes else None
             except (ServiceError, RagdError) as error:
                 if request.htmx and getattr(error, "status", 0) == 429:
                     return error_response(request, error)  # the script waits and sends again
@@ -67,9 +72,20 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
         "outcomes": outcomes,
         "tab": "documents",
         "limit_mb": settings.RAGD_MAX_DOCUMENT_MB,
+        "progress": batch_progress([shown])[0] if shown else None,
     } | active_jobs(collection)
     status = 200 if is_part(request, PARTS) else status
     return render_page(request, "collections/upload.html", context, parts=PARTS, status=status)
+
+
+def _batch_of(collection: Collection, batch_id: str) -> IngestBatch | None:
+    """None for "". Http404 for one that is not of this collection."""
+    if not batch_id:
+        return None
+    try:
+        return find_batch(collection, batch_id)
+    except ServiceError as error:
+        raise Http404(error.message) from None
 
 
 @require_POST
@@ -105,13 +121,15 @@ def members(request: PageRequest, name: str) -> HttpResponse:
 
 @require_POST
 def begin(request: PageRequest, name: str) -> HttpResponse:
-    """Open the batch that many small requests add to; JSON with its id and the address of its page."""
+    """Open the batch that many small requests add to; JSON with its id and the address that shows how far it is."""
     collection = find_collection(name)
     kind = request.POST.get("kind", "")
     if kind not in (IngestBatch.Kind.UPLOAD, IngestBatch.Kind.FOLDER, IngestBatch.Kind.SYNC):
         return error_response(request, InvalidInput(f"kind must be upload, folder or sync, not {kind!r}", field="kind"))
     batch = open_batch(collection, kind=kind, label=request.POST.get("label", ""), actor=request.user)
-    return JsonResponse({"batch": str(batch.pk), "address": reverse("collections:batch", args=[name, batch.pk])})
+    return JsonResponse(
+        {"batch": str(batch.pk), "address": f"{reverse('collections:upload', args=[name])}?batch={batch.pk}"}
+    )
 
 
 @require_POST

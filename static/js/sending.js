@@ -126,7 +126,7 @@ async function send(files, going) {
     about.set("kind", isSync() || going.length ? "sync" : folder ? "folder" : "upload");
     about.set("label", folder || (files.length === 1 ? files[0].path : filesOf(files.length)));
     const { batch, address } = await post(form.dataset.begin, about);
-    part("batch").href = address;
+    showState(address);
     const done = await sendAll(files, batch);
     // what could not be sent may be the newer state of something: nothing is deleted then
     const end = await postJson(form.dataset.finish, { batch, delete: failed.length ? [] : going });
@@ -139,10 +139,16 @@ async function send(files, going) {
   finish(words);
 }
 
+// the address names the upload, so that a reload shows how far it is; the part goes on by itself until all has ended
+function showState(address) {
+  history.replaceState(history.state, "", address);
+  return htmx.ajax("GET", address, { target: "#upload-state", swap: "outerHTML" });
+}
+
 function tellEnd(done, going, end) {
   const kept = Object.entries(end.kept).map(([doc_id, why]) => filled(gettext("%(name)s was not deleted: %(reason)s"), { name: doc_id, reason: why }));
   const words = [];
-  if (done) words.push(failed.length ? filled(gettext("%(files)s uploaded."), { files: filesOf(done) }) : gettext("Upload complete. Processing continues in the background."));
+  if (done && failed.length) words.push(filled(gettext("%(files)s uploaded."), { files: filesOf(done) }));
   if (end.deleted.length) words.push(filled(gettext("%(documents)s deleted."), { documents: documentsOf(end.deleted.length) }));
   if (going.length && failed.length) words.push(gettext("Nothing was deleted, because some uploads failed."));
   return [...words, ...kept.map((line) => `${line}.`)].join(" ");
@@ -150,8 +156,7 @@ function tellEnd(done, going, end) {
 
 function finish(words) {
   part("done").hidden = !words;
-  find("p", part("done")).textContent = words;
-  part("done").dataset.tone = failed.length ? "watch" : "good";
+  part("done").textContent = words;
   const [rest, state] = [failed, part("state").textContent];
   if (rest.length) {
     part("again").hidden = false;

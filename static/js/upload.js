@@ -87,6 +87,15 @@ function add(found) {
   part("again").hidden = true;
   part("sent").textContent = "";
   look();
+  looking.then(showNext);
+}
+
+// what comes next is the button, or the list where nothing is to be sent; whoever has moved on is left where they are
+function showNext() {
+  const focused = document.activeElement;
+  if (part("review").hidden || (focused !== document.body && !focused.closest(".drop"))) return;
+  part("review").scrollIntoView({ block: "nearest" });
+  (button.disabled ? find("#review-title") : button).focus();
 }
 
 const addFrom = (input) => add([...input.files].map((file) => ({ file, path: pathOf(file) })));

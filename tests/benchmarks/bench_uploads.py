@@ -58,7 +58,7 @@ def upload_by_page(server: Server, collection: str, documents: Documents) -> flo
         began = time.monotonic()
         page.locator("#id_uploads").set_input_files(paths)
         page.locator("[data-upload] [type=submit]").click()
-        page.locator("[data-done]").wait_for(state="visible")
+        page.locator("[data-clear]").wait_for(state="hidden")  # all are sent
         took_s = time.monotonic() - began
         browser.close()
     return took_s

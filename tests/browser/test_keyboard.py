@@ -137,7 +137,8 @@ def fill_a_collection(visit: Visit, hands: Hands, file: Path) -> None:
     page.wait_for_url("**/collections/nature/upload/")
     hands.reach(page.locator("#id_uploads"))
     page.locator("#id_uploads:focus").set_input_files(file)
-    hands.press(page.get_by_role("button", name="Upload 1 file"))
+    expect(page.get_by_role("button", name="Upload 1 file")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.locator("#upload-results li")).to_contain_text("Succeeded")
     hands.go_round()
 

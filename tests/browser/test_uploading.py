@@ -6,9 +6,10 @@ import re
 import zipfile
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Route, expect
 
-from collections_app.models import Document, IngestBatch
+from collections_app.models import Document, IngestBatch, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from tests.browser.conftest import Visit
@@ -43,7 +44,7 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     visit.look("light", 1280)
 
     page.get_by_role("button", name="Upload 3 files").click()
-    expect(page.locator("[data-done]")).to_contain_text("Upload complete. Processing continues in the background.")
+    expect(page.locator("#upload-state p")).to_have_text("3 ready.")
     expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(3)
     expect(page.get_by_role("link", name="View batch")).to_have_attribute(
         "href", re.compile("/attempts/[0-9a-f-]{36}/$")
@@ -121,3 +122,85 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(1)
     assert Document.objects.get().doc_id == "a.txt"
     assert page.evaluate(leave) is True
+
+
+@pytest.mark.fault("UX-F3")
+@pytest.mark.parametrize("way", ["choose", "drop"])
+def test_chosen_files_and_the_button_are_in_view(visit: Visit, tmp_path: Path, way: str) -> None:
+    create_collection(name="nature")
+    names = [f"note {number}.txt" for number in range(8)]
+    for name in names:
+        (tmp_path / name).write_text(f"{name} tells of owls.")
+    page = visit.go("/collections/nature/upload/")
+    options = page.locator("[data-options]")
+    assert options.get_attribute("open") is None
+    expect(page.get_by_label("Tags")).to_be_hidden()
+    if way == "choose":
+        page.locator("#id_uploads").set_input_files([tmp_path / name for name in names])
+    else:
+        page.evaluate(
+            """names => {
+              const transfer = new DataTransfer();
+              for (const name of names) transfer.items.add(new File([name], name, {type: "text/plain"}));
+              const drop = new DragEvent("drop", {bubbles: true, dataTransfer: transfer});
+              document.querySelector(".drop").dispatchEvent(drop);
+            }""",
+            names,
+        )
+    button = page.get_by_role("button", name="Upload 8 files")
+    expect(button).to_be_focused()
+    rows = page.locator("[data-review] tbody tr")
+    expect(rows).to_have_count(8)
+    zone, review = page.locator(".drop").bounding_box(), page.locator("[data-review]").bounding_box()
+    place, last = button.bounding_box(), rows.last.bounding_box()
+    assert zone and review and place and last
+    assert zone["y"] + zone["height"] <= place["y"] and place["y"] + place["height"] <= review["y"]
+    assert last["y"] + last["height"] <= 800  # the height of the window
+    for theme, width in (("dark", 390), ("light", 1280)):
+        visit.look(theme, width)  # type: ignore[arg-type]
+        assert visit.violations() == [] and visit.overflow_px() <= 0
+
+    options.locator("> summary").click()
+    page.get_by_label("Tags").fill("bird")
+    button.press("Enter")
+    expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(8)
+    assert set(Document.objects.values_list("tags", flat=True).distinct()[0]) == {"bird"}
+    page.get_by_role("link", name="Ask this collection").click()
+    page.wait_for_url("**/chat/?collection=nature")
+    page.go_back()
+    expect(page.locator("#upload-state p")).to_have_text("8 ready.")
+
+
+@pytest.mark.fault("UX-F11")
+def test_the_state_after_an_upload_is_true(visit: Visit, tmp_path: Path) -> None:
+    collection = create_collection(name="nature")
+    (tmp_path / "owl.txt").write_text("The barn owl hunts at night.")
+    page = visit.go("/collections/nature/upload/")
+    page.locator("#id_uploads").set_input_files(tmp_path / "owl.txt")
+    page.get_by_role("button", name="Upload 1 file").click()
+    state, ask = page.locator("#upload-state p"), page.get_by_role("link", name="Ask this collection")
+    expect(state).to_have_text("1 ready.")
+    expect(page).to_have_url(re.compile(r"/collections/nature/upload/\?batch=[0-9a-f-]{36}$"))
+
+    # work as a worker would leave it in between, and then
+    batch, finished = IngestBatch.objects.get(), IngestJob.objects.get()
+    finished.state = "running"
+    finished.save()
+    others = [IngestJob(collection=collection, batch=batch, doc_id=f"{n}.pdf", state="queued") for n in range(2)]
+    IngestJob.objects.bulk_create(others)
+    page.reload()
+    expect(state).to_contain_text("0 of 3 ready")
+    expect(page.get_by_role("button", name="Ask this collection")).to_be_disabled()
+    IngestJob.objects.filter(pk=finished.pk).update(state="succeeded")
+    expect(state).to_contain_text("1 of 3 ready")
+    expect(ask).to_be_visible()
+    IngestJob.objects.filter(batch=batch, state="queued").update(state="failed", error="It is locked.")
+    expect(state).to_have_text("1 ready, 2 need attention.")
+    expect(page.locator("#upload-state .banner")).to_have_attribute("data-tone", "watch")
+    for theme, width in (("dark", 390), ("light", 1280)):
+        visit.look(theme, width)  # type: ignore[arg-type]
+        assert visit.violations() == [] and visit.overflow_px() <= 0
+    page.get_by_role("link", name="2 need attention").click()
+    expect(page.locator("#batch tbody tr").first).to_contain_text("It is locked.")
+    page.go_back()
+    expect(state).to_have_text("1 ready, 2 need attention.")

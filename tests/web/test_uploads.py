@@ -154,3 +154,37 @@ def test_a_mail_and_its_attachments_link_to_each_other(visitor: Client, fill: Ca
     assert 'Attachment of <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
     question = visitor.get("/collections/nature/change/?doc_id=mail.eml").content.decode()
     assert "1 document attached to them will be deleted too: mail.eml/plan.txt." in question
+
+
+@pytest.mark.fault("UX-F11")
+def test_the_state_of_an_upload_counts_what_is_ready(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    plain = visitor.post(HERE, {"uploads": [SimpleUploadedFile(f"{n}.txt", b"%d owls" % n) for n in range(3)]})
+    batch = IngestBatch.objects.get()
+    assert f"attempts/{batch.pk}/" in plain.content.decode()
+
+    def state(name: str = "nature") -> Any:
+        part = {"HX-Request": "true", "HX-Target": "upload-state"}
+        return visitor.get(f"/collections/{name}/upload/?batch={batch.pk}", headers=part)
+
+    def figures() -> tuple[int, int, int, bool]:
+        progress = state().context["progress"]
+        return progress.ready, progress.errors, progress.total, progress.is_active
+
+    assert figures() == (0, 0, 3, True)
+    assert "/chat/?collection=" not in state().content.decode()
+    first, second, third = IngestJob.objects.order_by("doc_id")
+    run_job(first.pk)
+    assert figures() == (1, 0, 3, True)
+    assert "/chat/?collection=nature" in state().content.decode()
+    IngestJob.objects.filter(pk=second.pk).update(state="failed")
+    IngestJob.objects.filter(pk=third.pk).update(state="quarantined")
+    assert figures() == (1, 2, 3, False)
+    assert "hx-trigger" not in state().content.decode().split("components")[0]
+    visitor.post(HERE, {"uploads": [SimpleUploadedFile("0.txt", b"0 owls")]})
+    batch = IngestBatch.objects.latest("created_at")
+    assert figures() == (1, 0, 1, False)  # it is stored like that
+
+    fill(name="secret", documents=0)
+    assert state("secret").status_code == 404  # an upload is shown in its own collection alone
+    assert visitor.get(f"{HERE}?batch=none").status_code == 404

@@ -86,6 +86,16 @@ class BatchProgress:
         return self.queued + self.running
 
     @property
+    def ready(self) -> int:
+        """Files whose text can be asked: they succeeded, or were stored like that before."""
+        return self.succeeded + self.batch.unchanged
+
+    @property
+    def left_out(self) -> int:
+        """Files that were cancelled or skipped."""
+        return self.cancelled + self.batch.skipped
+
+    @property
     def passed_over(self) -> int:
         """Cancelled, or needed no job because they were stored like that or were to be skipped."""
         return self.cancelled + self.batch.skipped + self.batch.unchanged
