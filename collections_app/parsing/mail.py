@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Iterator
 from email import message_from_bytes
 from email.errors import HeaderParseError
-from email.header import decode_header
 from email.message import Message
 from email.policy import compat32
 from email.utils import parsedate_to_datetime
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.charsets import decode
+from collections_app.parsing.text.charsets import WIDE, decode
 from collections_app.parsing.text.html import render_page
 from collections_app.parsing.text.markup import squeeze
+from collections_app.parsing.text.plain import take_text
 from collections_app.parsing.types import ParseError, Source
 
 SHOWN_HEADERS = ("From", "To", "Cc", "Bcc", "Date")
 ADDRESSES_CHARS = 1000
 PART_LIMIT = 1000
 PLAIN_SHARE = 0.3
-BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]*[ \t]*(?:\r?\n|\Z)")
+ENCODED_WORD = re.compile(r"=\?([^?*\s]*)(?:\*[^?\s]*)?\?([bq])\?(.*?)\?=", re.IGNORECASE)
+NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
+STRAY_CHARS_SHARE = 0.05  # of a line of base64 that a program on the way has touched
+QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 MBOX_FROM = re.compile(rb"^From \S.*?\d\d:\d\d.*$", re.MULTILINE)
 # They prove who sent the message and say nothing.
 SIGNATURE_TYPES = frozenset(
@@ -54,7 +58,50 @@ def read(source: Source, assembly: Assembly) -> None:
 
 
 def parse_message(data: bytes) -> Message:
-    return message_from_bytes(data.lstrip(b"\r\n\t "), policy=compat32)
+    """The message. Headers in raw bytes become text, by the charset that the message names or shows."""
+    message = message_from_bytes(data.lstrip(b"\r\n\t \x00"), policy=compat32)
+    parts = [part for part in message.walk() if not all(_is_plain(value) for _, value in part.raw_items())]
+    if parts:
+        charset = _header_charset(message, parts)
+        for part in parts:
+            _decode_headers(part, charset)
+    return message
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and value.isascii() and "\x1b" not in value
+
+
+def _raw(value: object) -> bytes:
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+def _header_charset(message: Message, parts: list[Message]) -> str:
+    """The charset of headers in raw bytes: with them the body is looked at, if it is not UTF-8 by itself."""
+    sample = [_raw(value) for part in parts for _, value in part.raw_items() if not _is_plain(value)]
+    body = message.get_payload(decode=True)
+    if isinstance(body, bytes) and message.get_content_maintype() == "text" and not _is_utf8(body):
+        sample.append(body)
+    declared = next((charset for part in message.walk() if (charset := part.get_content_charset())), "")
+    return decode(b"\n".join(sample), declared).charset
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode_headers(part: Message, charset: str) -> None:
+    headers = list(part.raw_items())
+    for name in {name for name, _ in headers}:
+        del part[name]
+    for name, value in headers:
+        data = _raw(value)
+        text = data.decode("utf-8" if _is_utf8(data) and b"\x1b" not in data else charset, "replace")
+        part.set_raw(name, text)
 
 
 def message_text(subject: str, headers: list[tuple[str, str]], body: str, level: int) -> str:
@@ -65,25 +112,36 @@ def message_text(subject: str, headers: list[tuple[str, str]], body: str, level:
 
 
 def header_text(message: Message, name: str) -> str:
-    """A header with its encoded words decoded; "" when it is missing. Damaged ones come as they are."""
-    value = message.get(name)
-    if value is None:
-        return ""
-    raw = str(value).encode("ascii", "surrogateescape")
-    plain = raw.decode("ascii") if raw.isascii() else decode(raw).text
-    try:
-        pieces = decode_header(re.sub(r"\r?\n(?=[ \t])", "", plain))
-    except (HeaderParseError, ValueError):
-        return squeeze(plain)
-    return squeeze("".join(_header_piece(content, charset) for content, charset in pieces))
+    """A header with its encoded words decoded; "" when it is missing."""
+    value = str(message.get(name, ""))
+    return squeeze(decode_words(re.sub(r"\r?\n(?=[ \t])", "", value)))
 
 
-def _header_piece(content: str | bytes, charset: str | None) -> str:
-    if isinstance(content, str):
-        return content
-    if charset in (None, "unknown-8bit"):
-        return content.decode("utf-8", "replace")
-    return decode(content, charset or "").text
+def decode_words(text: str) -> str:
+    """The text with encoded words (RFC 2047) decoded. Words of one charset may part a character between them."""
+    result: list[str] = []
+    pending: tuple[str, bytes] | None = None
+    end = 0
+    for match in ENCODED_WORD.finditer(text):
+        charset, encoding, content = match.groups()
+        between = text[end : match.start()]
+        end = match.end()
+        data = decode_base64(content) if encoding in "bB" else _decode_q(content)
+        if pending and not between.strip() and pending[0] == charset.lower():
+            pending = charset.lower(), pending[1] + data
+            continue
+        if pending:
+            result.append(decode(pending[1], pending[0]).text)
+        if between.strip() or not pending:
+            result.append(between)
+        pending = charset.lower(), data
+    if pending:
+        result.append(decode(pending[1], pending[0]).text)
+    return "".join([*result, text[end:]])
+
+
+def _decode_q(content: str) -> bytes:
+    return binascii.a2b_qp(content.encode("utf-8", "replace"), header=True)
 
 
 def iso_date(message: Message) -> str:
@@ -100,14 +158,15 @@ def _shown_headers(message: Message) -> list[tuple[str, str]]:
 
 def _single_bytes(data: bytes) -> bytes:
     """Mail saved as UTF-16 becomes UTF-8; all other mail stays as it is, for its parts name their own charsets."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:64].count(0) > 8:
-        return decode(data).text.encode("utf-8", "replace")
-    return data.removeprefix(b"\xef\xbb\xbf")
+    decoded = decode(data) if data[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in data[:64] else None
+    if decoded is not None and decoded.charset.startswith(WIDE):
+        return decoded.text.encode("utf-8", "replace")
+    return data.lstrip(b"\x00").removeprefix(b"\xef\xbb\xbf")
 
 
 def _read_mailbox(data: bytes, assembly: Assembly) -> None:
     for number, content in enumerate(split_mailbox(data), 1):
-        message = parse_message(content)
+        message = parse_message(QUOTED_FROM.sub(rb"\1", content))
         body = MessageBody(assembly)
         text = body.text(message)
         if body.encrypted and not text.strip():
@@ -141,18 +200,47 @@ def _is_base64(message: Message) -> bool:
 
 
 def _split_base64(payload: str) -> tuple[bytes, str]:
-    """The bytes of a base64 payload, and the plain text behind it, such as the lines that a mailing list appends."""
-    end = 0
-    for match in BASE64_LINE.finditer(payload):
-        if match.start() != end:
-            break
-        end = match.end()
-    return decode_base64(payload[:end]), payload[end:].strip()
+    """The bytes of a base64 payload, and the plain text around it, such as the lines that a mailing list appends."""
+    packed: list[str] = []
+    plain: list[str] = []
+    for line in payload.splitlines():
+        # Padding, and a line shorter than the one before it, end what was packed.
+        is_ended = bool(plain) or "=" in "".join(packed[-1:]) or len("".join(packed[-1:])) < len("".join(packed[-2:-1]))
+        if _is_base64_line(line.strip(), is_ended):
+            packed.append(re.sub(r"[^A-Za-z0-9+/=]", "", line))
+        elif line.strip() or plain:
+            plain.append(line)
+    return b"".join(map(decode_base64, _packed_runs(packed))), "\n".join(plain).strip()
+
+
+def _is_base64_line(line: str, is_ended: bool) -> bool:
+    """Whether a line is packed. is_ended: after the end only what gives text is, for words look like base64 too."""
+    letters = line.rstrip("=")
+    strays = len(NOT_BASE64.findall(letters))
+    if not is_ended:
+        return bool(letters) and not re.search(r"\s", line) and strays <= max(1, STRAY_CHARS_SHARE * len(letters))
+    if strays or not letters or len(line) % 4:
+        return False
+    content = decode_base64(line).decode("utf-8", "replace")
+    return all(character.isprintable() or character in "\r\n\t" for character in content if character != "\ufffd") and (
+        3 * content.count("\ufffd") < len(content)
+    )
+
+
+def _packed_runs(lines: list[str]) -> Iterator[str]:
+    """Lines joined up to each that ends in padding."""
+    run: list[str] = []
+    for line in lines:
+        run.append(line)
+        if line.endswith("="):
+            yield "".join(run)
+            run = []
+    yield "".join(run)
 
 
 def decode_base64(text: str) -> bytes:
     """The bytes, as far as the text goes; what is missing at the end is made up for."""
-    packed = re.sub(r"[^A-Za-z0-9+/]", "", text)
+    packed = NOT_BASE64.sub("", text)
     return base64.b64decode(packed[: len(packed) - (len(packed) % 4 == 1)] + "=" * (-len(packed) % 4))
 
 
@@ -210,16 +298,14 @@ class MessageBody:
         data = content if isinstance(content, bytes) else b""
         name = self._file_name(message)
         is_file = message.get_content_disposition() == "attachment" or (bool(name) and kind != "text/plain")
-        if kind == "text/html" and not is_file:
-            return render_page(decode(data, message.get_content_charset() or "").text).text
         if kind.startswith("text/") and not is_file:
             appended = ""
             if _is_base64(message):
                 data, appended = _split_base64(str(message.get_payload()))
-            decoded = decode(data, message.get_content_charset() or "")
-            if decoded.warning:
-                self._assembly.warn(decoded.warning)
-            return f"{decoded.text}\n\n{appended}" if appended else decoded.text
+            text = take_text(decode(data, message.get_content_charset() or ""), self._assembly)
+            if kind == "text/html":
+                text = render_page(text).text
+            return f"{text}\n\n{appended}" if appended else text
         if data and kind not in SIGNATURE_TYPES:
             self._assembly.attach(name or kind.replace("/", "."), data, kind)
         return ""
@@ -229,6 +315,4 @@ class MessageBody:
             name = message.get_filename() or ""
         except (ValueError, TypeError, LookupError, HeaderParseError):
             return ""
-        probe = Message()
-        probe["name"] = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return header_text(probe, "name") if "=?" in name else name.encode("utf-8", "replace").decode()
+        return squeeze(decode_words(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")))

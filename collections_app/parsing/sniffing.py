@@ -319,6 +319,7 @@ def _sniff_json(start: str, chosen: str) -> str:
 
 
 def _looks_binary(head: str) -> bool:
+    head = head.strip("\x00")  # what pads a block
     return len(CONTROLS.findall(head)) > CONTROLS_ACCEPTED * len(head) + CONTROLS_ALWAYS_ACCEPTED
 
 

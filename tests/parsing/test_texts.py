@@ -309,8 +309,8 @@ def test_a_mailbox_maps_its_messages() -> None:
     one = "From a@b.c Mon Jan  1 10:00:00 2024\nFrom: a@b.c\nSubject: {0}\n\nBody {0}\n>From the start\n\n"
     document = parse((one.format(1) + one.format(2)).encode(), "a.mbox")
     assert [(label, document.text[start:end]) for start, end, label in document.page_map] == [
-        ("message 1", "## 1\n\nFrom: a@b.c\n\nBody 1\n>From the start"),
-        ("message 2", "## 2\n\nFrom: a@b.c\n\nBody 2\n>From the start"),
+        ("message 1", "## 1\n\nFrom: a@b.c\n\nBody 1\nFrom the start"),
+        ("message 2", "## 2\n\nFrom: a@b.c\n\nBody 2\nFrom the start"),
     ]
 
 

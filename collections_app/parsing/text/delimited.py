@@ -21,9 +21,6 @@ LINES_PER_PIECE = 5000
 def read(source: Source, assembly: Assembly) -> None:
     """Add the rows as a Markdown table whose first row is the header; one column becomes plain lines."""
     text = decode_into(source.data, assembly)
-    if "\x00" in text:
-        assembly.count_lost(text)
-        text = text.replace("\x00", "")
     delimiter = "\t" if source.media_type == types.TSV and "\t" in text else find_delimiter(text)
     assembly.describe(delimiter=delimiter)
     csv.field_size_limit(FIELD_CHARS)

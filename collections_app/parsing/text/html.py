@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.text.plain import decode_into
 from collections_app.parsing.types import Source
 
 DROPPED = words(
@@ -50,15 +50,10 @@ class Page:
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add the page. Its charset is found as for all text."""
-    decoded = decode(source.data)
-    if decoded.warning:
-        assembly.warn(decoded.warning)
-    page = render_page(decoded.text)
-    if "\x00" in decoded.text:  # the parser drops it
-        assembly.count_lost(decoded.text)
+    page = render_page(decode_into(source.data, assembly))
     if page.warning:
         assembly.warn(page.warning)
-    assembly.describe(charset=decoded.charset, description=page.description, language=page.language, author=page.author)
+    assembly.describe(description=page.description, language=page.language, author=page.author)
     if not assembly.add(page.text):
         # A page that scripts would fill still says what it is about.
         assembly.add("\n\n".join(part for part in (page.title, page.description) if part))

@@ -6,7 +6,7 @@ import re
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.charsets import decode
+from collections_app.parsing.text.charsets import Decoded, decode
 from collections_app.parsing.types import ParseError, Source
 
 HEAD_CHARS = 20_000
@@ -21,19 +21,26 @@ MARKS = re.compile(r"[*_`]|\[([^\]]*)\]\([^)]*\)")
 def read(source: Source, assembly: Assembly) -> None:
     """Add the text as it is. Raises ParseError "unsupported" for what is not text after all."""
     text = decode_into(source.data, assembly)
-    if text.count("\x00") > len(text) // 3:
-        raise ParseError("unsupported", "The file is mostly zero bytes and not text in any charset known here.")
     assembly.add(text)
     assembly.entitle(find_title(text[:HEAD_CHARS], source.media_type))
 
 
 def decode_into(data: bytes, assembly: Assembly) -> str:
-    """The text; its charset goes into the metadata and a guess into the warnings."""
+    """The text of a file; its charset goes into the metadata. Raises ParseError "unsupported" for zero bytes."""
     decoded = decode(data)
+    assembly.describe(charset=decoded.charset)
+    text = decoded.text.strip("\x00")
+    if 3 * text.count("\x00") > len(text):
+        raise ParseError("unsupported", "The file is mostly zero bytes and not text in any charset known here.")
+    return take_text(decoded, assembly)
+
+
+def take_text(decoded: Decoded, assembly: Assembly) -> str:
+    """The text without its NUL characters, which are counted; a guess of the charset goes into the warnings."""
     if decoded.warning:
         assembly.warn(decoded.warning)
-    assembly.describe(charset=decoded.charset)
-    return decoded.text
+    assembly.count_lost(decoded.text)
+    return decoded.text.replace("\x00", "")
 
 
 def find_title(text: str, media_type: str) -> str:

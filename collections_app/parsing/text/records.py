@@ -63,7 +63,7 @@ def _read_lines(text: str, assembly: Assembly, *, strict: bool = False) -> bool:
 
 def _load(text: str) -> Any:
     """JSON with numbers as they are written: no rounding, no limit on digits."""
-    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str, strict=False)
 
 
 def check_depth(text: str) -> None:

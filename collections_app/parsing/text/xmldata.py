@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.markup import squeeze
+from collections_app.parsing.text.plain import decode_into
 from collections_app.parsing.text.xmlstream import Attributes, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
+UNPRINTABLE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # which XML does not allow
 DEPTH_LIMIT = 500
 TITLE_DEPTH = 3
 DATA_VALUE_CHARS = 200
@@ -19,14 +21,11 @@ LINES_PER_PIECE = 5000
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add the text of all elements. Raises ParseError "bomb" for entities; text that is not XML stays as is."""
-    decoded = decode(source.data)
-    if decoded.warning:
-        assembly.warn(decoded.warning)
-    assembly.describe(charset=decoded.charset)
+    text = UNPRINTABLE.sub("", decode_into(source.data, assembly))
     reading = _Reading(assembly)
     try:
         stream_xml(
-            decoded.text.encode("utf-8", "replace"),
+            text.encode("utf-8", "replace"),
             reading.start,
             reading.end,
             reading.text,
@@ -39,7 +38,7 @@ def read(source: Source, assembly: Assembly) -> None:
         assembly.leave_out(f"{error.message} What was read up to there was kept.")
         reading.flush()
         if not assembly.length:
-            assembly.add(decoded.text)
+            assembly.add(text)
         return
     reading.flush()
 
