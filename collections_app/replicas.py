@@ -19,13 +19,12 @@ from django.db import (
     OperationalError,
     ProgrammingError,
     connections,
-    transaction,
 )
 from psycopg.errors import UndefinedTable
 
 import ragd
 from collections_app.models import Collection
-from collections_app.stores import open_store
+from collections_app.stores import open_store, reading
 from ragd.errors import GenerationChanged, UnknownCollection
 
 log = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ def _read(collection: Collection, read: Callable[[ragd.Store], Found], alias: st
 
 
 def _read_once(collection: Collection, read: Callable[[ragd.Store], Found], alias: str) -> Found:
-    with transaction.atomic(using=alias):
+    with reading(alias):
         return read(open_store(collection, using=alias))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import connections, transaction
+from psycopg import IsolationLevel
 
 import ragd
 from collections_app.model_endpoints.endpoints import ModelEndpoint, embedding_endpoint, rerank_endpoints
@@ -49,6 +51,25 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
     )
     store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
     return store
+
+
+@contextmanager
+def reading(using: str = "default") -> Iterator[None]:
+    """A transaction whose statements all see one state of the database, so that a search reads the rows that it ranked.
+
+    Inside another transaction it is a part of that one, and each statement sees what is committed by then.
+    """
+    database = connections[using]
+    database.ensure_connection()
+    driver = None if database.in_atomic_block else database.connection
+    if driver is not None:
+        driver.isolation_level = IsolationLevel.REPEATABLE_READ
+    try:
+        with transaction.atomic(using=using):
+            yield
+    finally:
+        if driver is not None and not driver.closed:
+            driver.isolation_level = None
 
 
 def embedder_for(model: str, dims: int) -> Embedder:

@@ -27,7 +27,7 @@ from evaluation_app.measures.statistics import auroc
 from evaluation_app.models import GoldenSet
 from ragd import telemetry
 from ragd.errors import InvalidInput
-from ragd.search.retrieval import retrieve_detailed
+from ragd.search.retrieval import retrieve_detailed, with_rows
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.confidence.evaluator import ACTIONS, FEATURES, Action, Measured, Row, Rule, Weights
@@ -256,7 +256,7 @@ def label_questions(questions: Sequence[Golden], plan: RetrievePlan, store: Stor
     wide = replace(plan, candidate_pool=max(plan.pool, POOL), compress=None, token_budget=None)
     lists = []
     for golden in questions:
-        pool = retrieve_detailed(golden.question, wide, store).reranked
+        pool = with_rows(retrieve_detailed(golden.question, wide, store), store).reranked
         expected = set(golden.relevant_docs)
         result = pool[: plan.k]
         without = [item for item in pool if item.doc_id not in expected][: plan.k]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import psycopg
@@ -117,6 +118,10 @@ class RankedKeys(Sequence[Candidate]):
     def keys(self) -> list[tuple[str, int]]:
         return [row[1:3] for row in self._rows]
 
+    def without(self, gone: Collection[tuple[str, int]]) -> RankedKeys:
+        kept = [row for row in self._rows if row[1:3] not in gone]
+        return RankedKeys(kept, self._name, self._kind, self._highest)
+
 
 def keys_of(candidates: Sequence[Candidate]) -> list[tuple[str, int]]:
     """(doc_id, chunk_index) of each, in order."""
@@ -161,23 +166,27 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
     return candidates
 
 
-def fill(candidates: Sequence[Candidate], k: int, store: Store) -> list[Candidate]:
-    """The first k candidates of lists of KEYS with all that their rows hold; one whose row is gone meanwhile is left
-    out, and the next takes its place."""
-    filled: list[Candidate] = []
-    for first in range(0, len(candidates), max(1, k)):
-        some = candidates[first : first + k]
-        params = {"collection_id": store.collection.id, "ids": [candidate.chunk_id for candidate in some]}
-        rows = fetch_rows(store.connection, ROWS_BY_ID.format(chunks=store.collection.partition), params)
-        whole = {candidate.chunk_id: candidate for candidate in ranked(rows, "", "", 1.0)}
-        filled += [
-            with_score(whole[each.chunk_id], each.score, each.score_kind, each.unit_score, each.ranks)
-            for each in some
-            if each.chunk_id in whole
-        ]
-        if len(filled) >= k:
-            break
-    return filled[:k]
+def fill(candidates: Sequence[Candidate], store: Store) -> list[Candidate]:
+    """The candidates of lists of KEYS, in order, with all that their rows hold; one whose row is gone is left out."""
+    params = {"collection_id": store.collection.id, "ids": [candidate.chunk_id for candidate in candidates]}
+    rows = fetch_rows(store.connection, ROWS_BY_ID.format(chunks=store.collection.partition), params)
+    whole = {candidate.chunk_id: candidate for candidate in ranked(rows, "", "", 1.0)}
+    return [with_text(whole[each.chunk_id], each) for each in candidates if each.chunk_id in whole]
+
+
+def with_text(row: Candidate, listed: Candidate) -> Candidate:
+    """What stands in a row, with the score and the ranks of a candidate of a list."""
+    return with_score(row, listed.score, listed.score_kind, listed.unit_score, listed.ranks)
+
+
+def without(gone: Collection[tuple[str, int]], candidates: Sequence[Candidate], name: str) -> Sequence[Candidate]:
+    """A list of that name without some keys; those behind them move up."""
+    if isinstance(candidates, RankedKeys):
+        return candidates.without(gone)
+    kept = [candidate for candidate in candidates if candidate.key not in gone]
+    return [
+        replace(each, ranks={**each.ranks, name: ListRank(rank, each.score)}) for rank, each in enumerate(kept, start=1)
+    ]
 
 
 def fetch_rows(

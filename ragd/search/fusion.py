@@ -25,10 +25,8 @@ def fuse(
     candidate_sets: Mapping[str, Sequence[Candidate]] | Sequence[Sequence[Candidate]],
     method: str = "rrf",
     params: Mapping[str, Any] | None = None,
-    *,
-    limit: int | None = None,
 ) -> list[Candidate]:
-    """One list, best first, of every candidate that any of the ranked lists holds, or of the best `limit` of them.
+    """One list, best first, of every candidate that any of the ranked lists holds.
 
     A mapping gives the lists their names; a sequence of lists is named "0", "1", ... No list or empty lists: [].
     params: rrf_k (60) and weights, list name -> weight (default 1; see `read_weights`).
@@ -55,7 +53,7 @@ def fuse(
         (order_key(math.fsum([share for *_, share in places]), *key), places) for key, places in found.items()
     )
     fused = []
-    for rank, ((negative, *_), places) in enumerate(ordered[:limit], start=1):
+    for rank, ((negative, *_), places) in enumerate(ordered, start=1):
         score, ranks = -negative, dict[str, ListRank]()
         candidates = [lists[name][its_rank - 1] for name, its_rank, _ in places]
         for (name, its_rank, _), candidate in zip(places, candidates, strict=True):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragd import telemetry
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
-from ragd.search.candidates import fill, keys_of, narrows
+from ragd.search.candidates import fill, narrows, with_text, without
 from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
@@ -47,10 +47,11 @@ class Retrieval:
     """What one retrieval made: the final candidates (at most k), the pool of each list, times in ms.
 
     fused holds the whole fused pool, reranked the same pool in the reranker's order (equal to fused without one);
-    candidates are the first k of reranked. spans is what compress() made of candidates, [] when the plan asks for none;
-    tokens_before and tokens_after count the words of the candidates and of their spans, None without compress.
-    exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the query (words when
-    nothing was embedded). links: of the chunks that a hop found, by their key, how.
+    candidates are the first k of reranked. Of the lists, and of the pool behind the first k, only keys, scores and
+    ranks are sure to be there; `with_rows` reads the rest. spans is what compress() made of candidates, [] when the
+    plan asks for none; tokens_before and tokens_after count the words of the candidates and of their spans, None
+    without compress. exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the
+    query (words when nothing was embedded). links: of the chunks that a hop found, by their key, how.
     """
 
     candidates: list[Candidate]
@@ -81,29 +82,22 @@ class _Clock:
 
 
 def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
-    """The plan's best k candidates for the query, best first, ties by (doc_id, chunk_index).
-
-    Must run inside a transaction (index settings are local to it). A filter that matches nothing gives []. An empty
-    collection gives []. Raises InvalidInput for an empty query, a reranker that the store does not have, or a store
-    without embedder in a mode that needs one, LexicalDisabled for hybrid and lexical mode on a collection without
-    lexical index, EmbedderError, RerankerError.
-    """
-    return _retrieve(query, plan, store, whole_pool=False, whole_rows=False).candidates
+    """The plan's best k candidates for the query, best first, ties by (doc_id, chunk_index): those of
+    retrieve_detailed(), which says what it needs and raises."""
+    return retrieve_detailed(query, plan, store).candidates
 
 
 def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
-    """retrieve() with everything that explains the ranking."""
-    return _retrieve(query, plan, store, whole_pool=True, whole_rows=True)
+    """Everything that one retrieval made; its candidates are what a search gives.
 
+    Must run inside a transaction (index settings are local to it). At REPEATABLE READ its statements see one state of
+    the store. At READ COMMITTED a writer may remove a chunk between two of them: a candidate whose row is gone when its
+    text is read is no result, and the lists are fused again as if it had never stood in them.
 
-def retrieve_listed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
-    """retrieve_detailed() where of the lists, and of the pool behind the first k, only keys, scores and ranks are sure
-    to be there: it need not read the rest of those rows."""
-    return _retrieve(query, plan, store, whole_pool=True, whole_rows=False)
-
-
-def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool, whole_rows: bool) -> Retrieval:
-    """Not the whole pool: what is behind the first k need not be there. Not whole rows: see retrieve_listed()."""
+    A filter that matches nothing gives no candidates, and so does an empty collection. Raises InvalidInput for an empty
+    query, a reranker that the store does not have, or a store without embedder in a mode that needs one,
+    LexicalDisabled for hybrid and lexical mode on a collection without lexical index, EmbedderError, RerankerError.
+    """
     text = normalize(query).strip()
     if not text:
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
@@ -113,8 +107,8 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
     state = read_state(plan, store, text)
     lists: dict[str, Sequence[Candidate]] = {}
     exact: bool | None = None
-    # the rows behind the first k need not be read, unless something is looked for in them
-    fills = not whole_rows and plan.mode == "hybrid" and plan.hops == 1 and reranker is None and not codes_of(text)
+    # Lists of keys are narrow and quick. Hops and codes read the texts of a list, and one list alone is the result.
+    keys_only = plan.mode == "hybrid" and plan.hops == 1 and not codes_of(text)
     vector, query_tokens = _embed_query(text, plan, store, clock)
     with telemetry.retrieve_span(
         query=text,
@@ -125,16 +119,15 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
         metadata=_facts(plan, store),
     ) as span:
         if vector is not None:
-            needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid" or plan.hops > 1
             with clock.time("vector"), telemetry.vector_span(pool=plan.pool) as listed:
-                lists["vector"], exact = vector_list(vector, plan, store, state, whole_pool=needs_pool, keys_only=fills)
+                lists["vector"], exact = vector_list(vector, plan, store, state, keys_only=keys_only)
                 telemetry.record_counts(listed, exact=exact)
         if plan.mode != "vector":
             with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
-                lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=fills)
+                lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=keys_only)
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
-            fused = _fuse(lists, plan, limit=plan.k if fills and not whole_pool else None)
+            fused = _fuse(lists, plan)
         hops = Hops()
         if plan.hops > 1:
             with clock.time("hops"):
@@ -142,18 +135,11 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
                 if hops.lists:
                     lists |= hops.lists
                     fused = _fuse(lists, plan)
-        pool_count = len(fused)
-        if fills:
-            pool_count = len({key for each in lists.values() for key in keys_of(each)})
-            first = fill(fused[: plan.k], plan.k, store)
-            if len(first) < min(plan.k, pool_count):  # rows are gone meanwhile: the next take their places
-                fused = _fuse(lists, plan)
-                first = fill(fused, plan.k, store)
-            known = {candidate.key for candidate in first}
-            fused = first + [candidate for candidate in fused if candidate.key not in known] if whole_pool else first
+        if keys_only:
+            lists, fused = _read_rows(lists, fused, plan, store, count=plan.k if reranker is None else len(fused))
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
-        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=pool_count)
+        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
     reranked = _rerank(text, fused, plan, reranker, clock)
     candidates = reranked[: plan.k]
     spans = _compress(text, candidates, plan, clock)
@@ -170,6 +156,39 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool,
         exact=exact,
         query_tokens=query_tokens,
         links=hops.links,
+    )
+
+
+def _read_rows(
+    lists: dict[str, Sequence[Candidate]], fused: list[Candidate], plan: RetrievePlan, store: Store, *, count: int
+) -> tuple[dict[str, Sequence[Candidate]], list[Candidate]]:
+    """The lists and the fused pool, whose first `count` have all that their rows hold.
+
+    Where rows of these are gone, their keys are taken out of the lists, and what remains is fused.
+    """
+    while True:
+        first = fill(fused[:count], store)
+        if len(first) == min(count, len(fused)):
+            return lists, first + fused[count:]
+        gone = {candidate.key for candidate in fused[:count]} - {candidate.key for candidate in first}
+        lists = {name: without(gone, each, name) for name, each in lists.items()}
+        fused = _fuse(lists, plan)
+
+
+def with_rows(retrieval: Retrieval, store: Store) -> Retrieval:
+    """The same retrieval with the rows of its lists and of its whole pool; what is gone meanwhile is left out of
+    both."""
+    every = {each.key: each for column in (*retrieval.lists.values(), retrieval.fused) for each in column}
+    rows = {each.key: each for each in fill(list(every.values()), store)}
+
+    def read(column: Sequence[Candidate]) -> list[Candidate]:
+        return [with_text(rows[each.key], each) for each in column if each.key in rows]
+
+    return replace(
+        retrieval,
+        lists={name: read(column) for name, column in retrieval.lists.items()},
+        fused=read(retrieval.fused),
+        reranked=read(retrieval.reranked),
     )
 
 
@@ -218,12 +237,12 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
         return embedder.embed_query(text), embedder.count_tokens(text)
 
 
-def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan, *, limit: int | None = None) -> list[Candidate]:
-    """One list keeps its own scores; several are fused by reciprocal rank, the best `limit` of them."""
+def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+    """One list keeps its own scores; several are fused by reciprocal rank."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))
     with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
-        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)}, limit=limit)
+        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
 
 
 def _rerank(

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, fetch_rows, listed, narrows, passing, ranked, reads_most, scope
+from ragd.search.candidates import COLUMNS, fetch_rows, listed, passing, ranked, reads_most, scope
 from ragd.store.placement import set_everywhere
 from ragd.store.state import StoreState
 from ragd.store.store import Store, binds_on_server, execute, fetch_all
@@ -20,8 +20,6 @@ from ragd.types import Candidate, RetrievePlan
 
 SCAN_TUPLES_MAX = 100_000
 EF_SEARCH_MAX = 1000
-SURE_INDEX_BYTES = 5_000_000  # of rows: so many are never scanned and sorted instead of asking the index
-ROW_BYTES = 500  # of a row at least, beside its vector
 COMPACT_MIN = 1_000  # chunks from which on the compact index is asked
 COMPACT_MORE = 50  # rows beyond those that are wanted
 # How far a distance in half precision can be off: two vectors of length 1, each component rounded by at most 2^-11 of
@@ -207,45 +205,33 @@ def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
     return int(matching)
 
 
-def rows_needed(plan: RetrievePlan, store: Store, state: StoreState, exact: bool) -> int:
-    """How many rows to ask for when only the first k count: k where that cannot change them, else the pool.
-
-    Through the index a smaller limit could make the database choose another plan, in a small table or under filters.
-    """
-    size = state.chunk_count * (4 * store.collection.embed_dims + ROW_BYTES)
-    return plan.k if exact or (not narrows(plan, store) and size >= SURE_INDEX_BYTES) else plan.pool
-
-
 def vector_list(
     vector: Sequence[float],
     plan: RetrievePlan,
     store: Store,
     state: StoreState,
     *,
-    whole_pool: bool,
     keys_only: bool = False,
 ) -> tuple[Sequence[Candidate], bool]:
     """The plan's vector list and whether it `is_exact`, reading the rows of a filter once. It needs what read_state()
-    set. Not the whole pool: the first k of it at least, where they are the same. keys_only: candidates without content
-    where that is faster, see `fill`."""
+    set. keys_only: candidates without content where that is faster, see `fill`."""
     exact = _known_exact(plan, store, state)
     if exact is None:
-        few = _exact_if_few(vector, plan, store, plan.pool if whole_pool else rows_needed(plan, store, state, True))
+        few = _exact_if_few(vector, plan, store)
         if few is not None:
             return few, True
         exact = False
-    rows = plan.pool if whole_pool else rows_needed(plan, store, state, exact)
     if exact and state.compact_index and state.chunk_count >= COMPACT_MIN:
-        nearest = _exact_by_compact(vector, plan, store, rows, keys_only=keys_only)
+        nearest = _exact_by_compact(vector, plan, store, keys_only=keys_only)
         if nearest is not None:
             return nearest, True
-    return vector_candidates(vector, plan, store, exact, rows=rows, keys_only=keys_only), exact
+    return vector_candidates(vector, plan, store, exact, keys_only=keys_only), exact
 
 
-def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int) -> list[Candidate] | None:
+def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store) -> list[Candidate] | None:
     """The nearest chunks by an exact scan; None where more than the threshold pass the filters."""
     sql = VECTOR_IF_FEW.format(
-        chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=rows
+        chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=plan.pool
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     found = fetch_rows(store.connection, sql, params)
@@ -255,17 +241,17 @@ def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, row
 
 
 def _exact_by_compact(
-    vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int, *, keys_only: bool
+    vector: Sequence[float], plan: RetrievePlan, store: Store, *, keys_only: bool
 ) -> Sequence[Candidate] | None:
     """The nearest chunks, as an exact scan gives them; None where so many are about as near as the last of them that
     half precision cannot tell which come first."""
-    most = rows + COMPACT_MORE
+    most = plan.pool + COMPACT_MORE
     sql = VECTOR_COMPACT.format(
         chunks=store.collection.partition,
         passing=passing(plan, store),
         dims=store.collection.embed_dims,
         most=most,
-        rows=rows,
+        rows=plan.pool,
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     found = fetch_rows(store.connection, sql, params, keys_only=keys_only)
@@ -282,11 +268,10 @@ def vector_candidates(
     store: Store,
     exact: bool,
     *,
-    rows: int | None = None,
     enabled: bool = True,
     keys_only: bool = False,
 ) -> Sequence[Candidate]:
-    """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or the first `rows` of it.
+    """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool.
 
     Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
     """
@@ -296,7 +281,7 @@ def vector_candidates(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,
         passing=passing(plan, store, enabled=enabled),
-        rows=rows or plan.pool,
+        rows=plan.pool,
     )
     found = fetch_rows(store.connection, sql, params, keys_only=keys_only)
     return listed(found, "vector", "cosine", 1.0, keys_only=keys_only)

@@ -275,7 +275,7 @@ class _Step:
         """(the other list's name, its first k); ("", []) for a collection that keeps no lexical index."""
         name, text = "vector" if self.plan.mode == "lexical" else "lexical", self.measured.query
         if name in retrieval.lists:
-            return name, fill(retrieval.lists[name][: self.plan.k], self.plan.k, self.store)
+            return name, fill(retrieval.lists[name][: self.plan.k], self.store)
         if name == "lexical":
             if not self.store.collection.hybrid_enabled:
                 return "", []
@@ -285,7 +285,7 @@ class _Step:
         plan = replace(self.plan, mode="vector", rerank=None, candidate_pool=1)
         state = read_state(plan, self.store, text)
         with telemetry.vector_span(pool=plan.pool) as span:
-            found, exact = vector_list(self.measured.vector.tolist(), plan, self.store, state, whole_pool=True)
+            found, exact = vector_list(self.measured.vector.tolist(), plan, self.store, state)
             telemetry.record_counts(span, exact=exact)
         return name, found
 

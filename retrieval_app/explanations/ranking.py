@@ -19,14 +19,14 @@ from collections_app.models import Collection, Document
 from collections_app.services.generations.versions import read_version
 from collections_app.services.governance.security_policy import policy_of
 from collections_app.services.history.past_indexes import read_as_of
-from collections_app.stores import open_store
+from collections_app.stores import open_store, reading
 from ragd import telemetry
 from ragd.insight.disabled_chunks import disabled_candidates
 from ragd.insight.ranking_comparison import overlap_at, recall_of
 from ragd.insight.score_parts import QueryWord, cosine_parts, find_words, query_words, word_shares, written_forms
 from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
-from ragd.search.retrieval import Retrieval, retrieve_detailed
+from ragd.search.retrieval import Retrieval, retrieve_detailed, with_rows
 from ragd.store.state import StoreState
 from ragd.store.store import Store
 from ragd.types import HOP_LISTS, POOL_MAX, Candidate, Filters, RetrievePlan, Vector
@@ -72,7 +72,7 @@ def explain(
             read_version(collection, index_version, partial(witness, normalize(query).strip(), plan))
             return hide_texts(witness.explain(analyze=analyze), collection)
         store = open_store(collection)
-        with transaction.atomic(using=alias_of(store.connection)):
+        with reading(alias_of(store.connection)):
             witness(normalize(query).strip(), plan, store)
     return hide_texts(witness.explain(analyze=analyze), collection)
 
@@ -113,11 +113,12 @@ class RetrievalRecorder:
         watched = copy.copy(store)
         watched.connection = self.recorder
         watched.embedder = self.embedder
-        self.retrieval = retrieve_detailed(query, plan, watched)
+        retrieval = retrieve_detailed(query, plan, watched)
         # what the explanation asks by itself is not recorded, and embeds nothing again
         self.store = copy.copy(watched)
         self.store.connection = store.connection
-        return self.retrieval
+        self.retrieval = with_rows(retrieval, self.store)
+        return retrieval
 
     def explain(self, *, analyze: bool = False) -> dict[str, Any]:
         """The explanation of the call, with all texts as they are stored: `hide_texts` before anybody sees it."""
@@ -222,7 +223,7 @@ class _Explanation:
         )
 
     def _retrieve(self, plan: RetrievePlan) -> Retrieval:
-        return retrieve_detailed(self.query, plan, self.store)
+        return with_rows(retrieve_detailed(self.query, plan, self.store), self.store)
 
     def _everything(self) -> list[Candidate]:
         """Every candidate of the retrieval, in its last form."""

@@ -29,7 +29,7 @@ from ragd import telemetry
 from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
-from ragd.search.retrieval import Retrieval, retrieve_listed
+from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
@@ -86,7 +86,7 @@ def search(
     conversation_id: str | None = None,
     as_of: datetime | None = None,
     index_version: int | None = None,
-    retrieve: Retrieve = retrieve_listed,
+    retrieve: Retrieve = retrieve_detailed,
     beside: Sequence[Beside] = (),
 ) -> QueryRun:
     """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
@@ -96,7 +96,7 @@ def search(
     conversation_id: the caller's name of the turns that it belongs to, for the run and its spans.
     as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
     index_version: by that one instead of the one that serves (see `versions.read_version` and what it raises).
-    retrieve: a `retrieve_listed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
+    retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
     beside: other collections to search too, their ranks fused (see `several`); then nothing is counted or corrected.
     A run that cannot be stored is logged, and the results are returned with `pk` None.
     """
@@ -147,7 +147,7 @@ def ask(
     run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
         corrector = open_corrector(
-            collection, retrieve=degrading(run, retrieve_listed), corrects=False if beside else corrective
+            collection, retrieve=degrading(run, retrieve_detailed), corrects=False if beside else corrective
         )
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         answerer = open_answerer(

@@ -16,7 +16,7 @@ from collections_app.models import Collection
 from collections_app.replicas import read_store
 from collections_app.services.governance.security_policy import policy_of
 from ragd.search.fusion import fuse
-from ragd.search.retrieval import Retrieval, retrieve_listed
+from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.models import QueryRun
@@ -69,7 +69,7 @@ def search_beside(run: QueryRun, own: Retrieval, beside: Sequence[Beside], span:
         by = replace(each.plan, compress=plan.compress, token_budget=plan.token_budget)
         result: Retrieval = read_store(
             each.collection,
-            lambda store, by=by: degrading(run, retrieve_listed)(run.query, by, store),  # type: ignore[misc]
+            lambda store, by=by: degrading(run, retrieve_detailed)(run.query, by, store),  # type: ignore[misc]
         )
         inspected = inspection.inspect_sources(run, each.collection, span, result)
         retrievals.append((each.collection.name, inspection.readable(each.collection, inspected)))

@@ -266,7 +266,7 @@ def check_whole(
     vector = store.embedder.embed_query(f"{chance.randrange(ASKED)}")
     with store.connection.transaction():
         exact = vector_candidates(vector, plan, store, True)
-        chosen, is_exact = vector_list(vector, plan, store, read_state(plan, store), whole_pool=True)
+        chosen, is_exact = vector_list(vector, plan, store, read_state(plan, store))
     mask = np.array([matches(condition, records[key]) for key in keys])
     best = np.sort((vectors @ np.asarray(vector))[mask])[::-1][:K]
     scores = [item.score for item in exact]

@@ -212,7 +212,7 @@ def test_a_question_that_kills_its_worker_is_left_out_in_the_end(golden_set):
 
 
 def test_a_failed_question_is_a_hole_and_is_retried_alone(golden_set, monkeypatch):
-    search = retrieval_services.retrieve_listed
+    search = retrieval_services.retrieve_detailed
 
     def fail_for_roses(query, plan, store):
         if "roses" in query:

@@ -43,7 +43,7 @@ def both(store: Store, plan: RetrievePlan, text: str) -> tuple[list[Candidate], 
     assert store.embedder is not None
     vector = store.embedder.embed_query(text)
     state = read_state(plan, store)
-    listed, exact = vector_list(vector, plan, store, state, whole_pool=True)
+    listed, exact = vector_list(vector, plan, store, state)
     assert exact is True
     return listed, vector_candidates(vector, plan, store, True)
 
@@ -118,13 +118,14 @@ def test_it_goes_where_the_hnsw_index_takes_its_place(make_store: Any, threshold
     assert (state.vector_index, state.compact_index) == (True, kept)
 
 
-def test_a_chunk_that_went_meanwhile_leaves_its_place_to_the_next(make_store: Any) -> None:
+def test_a_chunk_that_went_meanwhile_is_left_out(make_store: Any) -> None:
     store = filled(make_store(), 5)
     whole = retrieve_detailed("ant bee cat", RetrievePlan("hybrid", 5), store).candidates
     delete_document_chunks([whole[1].doc_id], store)
-    assert [each.key for each in fill(whole, 3, store)] == [whole[place].key for place in (0, 2, 3)]
-    assert [(each.content, each.score) for each in fill(whole, 1, store)] == [(whole[0].content, whole[0].score)]
-    assert fill([], 3, store) == []
+    rows = fill(whole, store)
+    assert [each.key for each in rows] == [each.key for each in whole if each is not whole[1]]
+    assert (rows[0].content, rows[0].score) == (whole[0].content, whole[0].score)
+    assert fill([], store) == []
 
 
 def test_a_binary_vector_reads_as_its_numbers() -> None:

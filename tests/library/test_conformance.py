@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from ragd.conformance import corpus, golden
 from ragd.conformance.bench import scratch
 from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.errors import InvalidInput
+from ragd.search import retrieval
 from ragd.store.store import fetch_all
 from ragd.types import Candidate, Filters, RetrievePlan
 
@@ -91,12 +92,10 @@ def test_a_list_that_leaves_ties_to_chance_is_found(
     connection: Any, monkeypatch: pytest.MonkeyPatch, sign: int
 ) -> None:
     """By age, oldest or newest first."""
-    from ragd.search import retrieval
-
     real = retrieval.lexical_candidates
 
-    def by_age(text: str, plan: RetrievePlan, *rest: Any) -> list[Candidate]:
-        found = real(text, replace(plan, candidate_pool=1000), *rest)
+    def by_age(text: str, plan: RetrievePlan, *rest: Any, **options: Any) -> list[Candidate]:
+        found = real(text, replace(plan, candidate_pool=1000), *rest, **options)
         return sorted(found, key=lambda item: (-item.score, sign * (item.chunk_id or 0)))[: plan.pool]
 
     monkeypatch.setattr(retrieval, "lexical_candidates", by_age)
@@ -126,12 +125,10 @@ def test_a_shifted_chunk_boundary_is_found(connection: Any, monkeypatch: pytest.
 
 @once
 def test_a_filter_that_is_ignored_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragd.search import retrieval
-
     real = retrieval.lexical_candidates
 
-    def unfiltered(text: str, plan: RetrievePlan, *rest: Any) -> list[Candidate]:
-        return real(text, replace(plan, filters=Filters()), *rest)
+    def unfiltered(text: str, plan: RetrievePlan, *rest: Any, **options: Any) -> Sequence[Candidate]:
+        return real(text, replace(plan, filters=Filters()), *rest, **options)
 
     monkeypatch.setattr(retrieval, "lexical_candidates", unfiltered)
     found = failures(connection, "1.2.3", "4.4")
@@ -271,6 +268,39 @@ def test_vectors_have_length_one_without_rounding() -> None:
     assert near > 0.5 > far
     assert embedder.embed_query("THE Kettle") == embedder.embed_query("the kettle")
     assert len(embedder.embed_query("")) == DIMS
+
+
+@pytest.mark.fault("F4")
+@once
+def test_results_without_their_text_are_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = retrieval.fill
+
+    def emptied(candidates: Sequence[Candidate], store: Any) -> list[Candidate]:
+        return [replace(item, content="") for item in real(candidates, store)]
+
+    monkeypatch.setattr(retrieval, "fill", emptied)
+    found = failures(connection, "6")
+    assert list(found) == [HOLDS_ROWS, MOVES_UP]
+    assert not [each.case for each in found[HOLDS_ROWS] if each.case.startswith(("vector:", "lexical:"))]
+
+
+@pytest.mark.fault("F1", "F4")
+@once
+def test_results_whose_rows_are_gone_are_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As search was once: what fill() did not find stood behind what it found."""
+    real = retrieval.fill
+
+    def kept(candidates: Sequence[Candidate], store: Any) -> list[Candidate]:
+        rows = real(candidates, store)
+        known = {item.key for item in rows}
+        return rows + [item for item in candidates if item.key not in known]
+
+    monkeypatch.setattr(retrieval, "fill", kept)
+    assert list(failures(connection, "6")) == [MOVES_UP]
+
+
+HOLDS_ROWS = "6 every result holds what its row holds, and its ranks are its places"
+MOVES_UP = "6 a chunk that goes while a search runs is no result, and the next moves up"
 
 
 Door = Callable[[str, RetrievePlan], list[dict[str, Any]]]

@@ -87,12 +87,6 @@ def test_one_list_keeps_its_order() -> None:
     assert ids(fuse({"vector": items})) == ["c", "a", "b"]
 
 
-def test_the_best_of_them_are_the_first_of_all() -> None:
-    lists = {"vector": [candidate(name) for name in "abcd"], "lexical": [candidate(name) for name in "dxa"]}
-    for limit in range(7):
-        assert fuse(lists, limit=limit) == fuse(lists)[:limit]
-
-
 def test_of_a_candidate_repeated_in_a_list_the_first_place_counts() -> None:
     a, again, b = candidate("a", 0.9), candidate("a", 0.1), candidate("b", 0.05)
     fused = fuse({"vector": [a, again, b]})

@@ -13,7 +13,7 @@ from ragd.search import retrieval, vector_search
 from ragd.search.candidates import RankedKeys, keys_of
 from ragd.search.fusion import fuse
 from ragd.search.lexical_search import read_query
-from ragd.search.retrieval import retrieve, retrieve_detailed, retrieve_listed
+from ragd.search.retrieval import retrieve, retrieve_detailed, with_rows
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Candidate, Filters, ListRank, RetrievePlan, sort_key
@@ -251,11 +251,18 @@ def test_the_index_gives_what_the_scan_gives_under_filters(make_store: Any, tag:
 
 
 @pytest.mark.parametrize("exact", ["always", "never"])
-@pytest.mark.parametrize("mode", ["vector", "hybrid"])
-def test_retrieve_gives_the_first_of_what_the_detailed_call_gives(make_store: Any, mode: str, exact: str) -> None:
-    store = filtered_store(make_store)
-    plan = RetrievePlan(mode=mode, k=5, exact=exact)
-    same_results("word3 word4", plan, store)
+@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
+@pytest.mark.parametrize("k", [1, 5, 60])
+def test_the_rows_that_are_read_later_belong_to_the_ranks(make_store: Any, mode: str, exact: str, k: int) -> None:
+    store, query, plan = filtered_store(make_store), "word3 word4", RetrievePlan(mode=mode, k=k, exact=exact)
+    found = retrieve_detailed(query, plan, store)
+    whole = with_rows(found, store)
+    assert retrieve(query, plan, store) == found.candidates == whole.candidates == whole.reranked[:k]
+    assert [places(each) for each in found.lists.values()] == [places(each) for each in whole.lists.values()]
+    assert places(found.fused) == places(whole.fused)
+    texts = {number: f"word{number} word{number % 7} word{number % 11}" for number in range(600)}
+    for column in (found.candidates, whole.fused, *whole.lists.values()):
+        assert all(each.content == texts[int(each.doc_id[1:])] for each in column)
 
 
 def test_keys_of_rows_are_candidates_without_content() -> None:
@@ -268,20 +275,6 @@ def test_keys_of_rows_are_candidates_without_content() -> None:
     with pytest.raises(IndexError):
         made[2]
     assert fuse({"lexical": made}) == fuse({"lexical": [first, second]})
-
-
-@pytest.mark.parametrize("k", [1, 2, 10])
-def test_so_it_does_where_the_pool_is_not_read(store: Store, k: int) -> None:
-    same_results("cat dog", RetrievePlan(mode="hybrid", k=k), store)
-
-
-def same_results(query: str, plan: RetrievePlan, store: Store) -> None:
-    detailed, listed = (call(query, plan, store) for call in (retrieve_detailed, retrieve_listed))
-    assert retrieve(query, plan, store) == listed.candidates == detailed.candidates
-    assert places(listed.fused) == places(detailed.fused)
-    assert listed.lists.keys() == detailed.lists.keys()
-    for name, each in listed.lists.items():
-        assert places(each) == places(detailed.lists[name])
 
 
 def places(candidates: list[Candidate]) -> list[tuple[Any, ...]]:

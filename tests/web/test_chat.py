@@ -456,7 +456,7 @@ def test_what_fails_before_there_are_results_is_told_once(
     def stands_still(*_: object, **__: object) -> None:
         raise ServiceError("the embedding endpoint stands still", type="embedder_failed_server", status=502)
 
-    monkeypatch.setattr("retrieval_app.runs.query_pipeline.retrieve_listed", stands_still)
+    monkeypatch.setattr("retrieval_app.runs.query_pipeline.retrieve_detailed", stands_still)
     monkeypatch.setattr("retrieval_app.runs.query_pipeline.read_store", stands_still)
     given = {"query": QUESTION, "collection": "nature"}
     response = visitor.post("/chat/stream/", given, headers={"HX-Request": "true", "HX-Target": "chat"})

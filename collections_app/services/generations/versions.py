@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
 from collections_app.services.generations.swap import spec_of
-from collections_app.stores import embedder_for, open_rerankers, open_store
+from collections_app.stores import embedder_for, open_rerankers, open_store, reading
 from ragd.store.generations import open_generation
 from ragd.store.store import Store
 
@@ -44,7 +44,7 @@ def read_version(collection: Collection, number: int, read: Callable[[Store], Fo
 
     Raises ServiceError 409 where it does not serve and is not complete, or is gone; and what `read` raises.
     """
-    with transaction.atomic():
+    with reading():
         if number == Collection.objects.get(pk=collection.pk).generation:
             return read(open_store(collection))
         found = {each.number: each for each in complete_versions(collection)}

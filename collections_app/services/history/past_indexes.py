@@ -29,7 +29,7 @@ from collections_app.services.governance.document_access import hidden_from
 from collections_app.services.history.past_chunks import BaseDocument, Unrestorable, past_chunks
 from collections_app.services.history.past_states import PastState, not_restorable, read_past_state
 from collections_app.services.indexing.embedding_checkpoints import EmbeddedChunks, KnownVectors
-from collections_app.stores import embedder_for, open_store
+from collections_app.stores import embedder_for, open_store, reading
 from ragd import telemetry
 from ragd.errors import GenerationChanged
 from ragd.store.generations import (
@@ -124,7 +124,7 @@ def read_state(collection: Collection, state: PastState, read: Callable[[Store],
     with system_access():
         is_now = is_present(collection, state)
     if is_now:
-        with transaction.atomic():
+        with reading():
             return AsOf(at, state.generation), read(open_store(collection))
     try:
         return _read(collection, state, read)
