@@ -15,7 +15,7 @@ from retrieval_app.citations.citations import CheckedAnswer
 from retrieval_app.citations.quotations import QuotedAnswer
 from retrieval_app.counting.questions import DOCUMENT_WORDS, CountQuestion, read_question
 from retrieval_app.counting.resolution import Match, Resolver
-from retrieval_app.counting.tables import Declined, Row, Table, documents_with, read_documents, read_tables
+from retrieval_app.counting.tables import Declined, Row, Table, documents_with, has_table, read_documents, read_tables
 from retrieval_app.llm.chat_completion import TokenUsage
 
 CITED_MAX = 1000
@@ -68,8 +68,7 @@ def declined_by(query: str, retrieval: Retrieval) -> Count | None:
     question = read_question(query)
     if question is None or not retrieval.candidates:
         return None
-    lines = retrieval.candidates[0].content.splitlines()
-    if 2 * sum(line.startswith("|") for line in lines) <= len(lines):
+    if not has_table(retrieval.candidates[0].content.splitlines()):
         return None
     return Count(question, declined="the best result is a table, and the question names no column or value of it")
 
@@ -80,7 +79,8 @@ def _resolve(question: CountQuestion, plan: RetrievePlan, store: Store) -> list[
         resolver = Resolver(question, documents, lambda phrase: documents_with(phrase, documents, plan, store))
         asks_more = resolver.reading.score > 1 or not resolver.reading.unknown
         return [resolver.resolve()] if asks_more else None
-    resolvers = [Resolver(question, table) for table in merge(read_tables(plan, store))]
+    tables = read_tables(plan, store)
+    resolvers = [Resolver(question, table) for table in merge([table for table in tables if table.rows])]
     about = [resolver for resolver in resolvers if resolver.is_about]
     if not about:
         return None
@@ -95,6 +95,8 @@ def _resolve(question: CountQuestion, plan: RetrievePlan, store: Store) -> list[
     if len(matches) > 1:
         names = ", ".join(f"“{match.table.name}”" for match in matches[:5])
         raise Declined(f"the question fits several tables with other columns: {names}; name the table, or its document")
+    if any(matches[0].table.goes_on_in(table) for table in tables):
+        raise Declined(f"the table “{matches[0].table.name}” seems to go on in rows without its header")
     return matches
 
 
@@ -103,10 +105,14 @@ def merge(tables: Sequence[Table]) -> list[Table]:
     merged: dict[tuple[str, ...], Table] = {}
     for table in tables:
         if (first := merged.get(table.header)) is None:
-            merged[table.header] = replace(table, rows=list(table.rows), words=set(table.words))
+            merged[table.header] = replace(
+                table, rows=list(table.rows), words=set(table.words), doc_ids=set(table.doc_ids)
+            )
         else:
             first.rows += table.rows
             first.words |= table.words
+            first.doc_ids |= table.doc_ids
+            first.doubt = first.doubt or table.doubt
             if table.name not in first.name.split(", "):
                 first.name += f", {table.name}"
     return list(merged.values())

@@ -48,6 +48,8 @@ TURNING_WORDS = words_of(
 TOTAL_WORDS = words_of(
     "total totals sum subtotal average summe gesamt gesamtsumme insgesamt zwischensumme durchschnitt"
 )
+# A whole value behind the first one that says the same; "average" may be a judgement there.
+GROUP_TOTALS = TOTAL_WORDS - words_of("average durchschnitt") | {"grand total", "sub total"}
 OR_WORDS = frozenset(("or", "oder"))
 CONTAIN_WORDS = words_of("contain contains containing mention mentions mentioning enthalten enthält erwähnen erwähnt")
 COMPARISONS: dict[str, str] = {

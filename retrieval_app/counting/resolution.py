@@ -6,7 +6,7 @@ One that does not, a value that stands in several columns, a column without a va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ from retrieval_app.counting.questions import (
     COMPARISONS,
     CONTAIN_WORDS,
     FILLERS,
+    GROUP_TOTALS,
     OR_WORDS,
     ROW_WORDS,
     TOTAL_WORDS,
@@ -70,10 +71,23 @@ class _Reading:
         return self.nearly + sum(named)
 
 
-def is_total(row: Row) -> bool:
-    """Whether the row sums up others: its first value is a word such as "Total"."""
-    first = next((value for values in row.cells for value in values), "")
-    return key_of(first).split(" ")[-1].rstrip(":") in TOTAL_WORDS
+def sums_up(row: Row, values: Mapping[str, Any]) -> bool:
+    """Whether a row sums up others, as "Total", "Total EU" with one of the table's values, or a total of a group."""
+    keys = [key_of(value).rstrip(":") for cell in row.cells for value in cell]
+    first, _, rest = keys[0].partition(" ") if keys else ("", "", "")
+    if first in TOTAL_WORDS and (not rest or rest in values or number_of(rest) is not None):
+        return True
+    return bool(keys) and (keys[0].split(" ")[-1] in TOTAL_WORDS or any(key in GROUP_TOTALS for key in keys[1:]))
+
+
+def is_between(row: Row) -> bool:
+    """Whether a row only divides others: one value in all of the columns, or alone in a table of three or more."""
+    filled = [value for cell in row.cells for value in cell]
+    if len(filled) == 1:
+        return len(row.cells) > 2
+    return (
+        len(filled) == len(row.cells) and len({key_of(value) for value in filled}) == 1 and number_of(filled[0]) is None
+    )
 
 
 class Resolver:
@@ -111,6 +125,8 @@ class Resolver:
             raise Declined(
                 f"“{reading.unknown[0]}” is no column, no value and no name of {self._where()}; {self._known()}"
             )
+        if self.table.doubt:
+            raise Declined(f"the rows of {self._where()} are not certain: {self.table.doubt}")
         if not self.table.has_clear_header:
             raise Declined(f"the first row of {self._where()} does not name its columns clearly")
         conditions, noun = self._conditions()
@@ -123,10 +139,7 @@ class Resolver:
                 rows = [passed[row.source.doc_id] for row in rows if row.source.doc_id in passed]
         if noun is not None:
             self._check_distinct(noun, rows)
-        if any(is_total(row) for row in rows):
-            raise Declined(
-                f"{self._where()} has a row of totals among what would be counted; ask by a column and value"
-            )
+        self._check_rows(rows)
         phrases = [f"text contains “{item.text}”" for item in reading.items if item.kind == "phrase"]
         return Match(self.table, tuple(rows), (*(text for text, _ in conditions), *phrases))
 
@@ -296,6 +309,17 @@ class Resolver:
         if sign == "eq" and not any(order(read(value), limit) for value in held):
             raise Declined(f"{name} has no value {values[0].text}; {self._some(column)}")
         return f"{name} {SIGNS[sign]} {limit}", lambda row: any(order(read(v), limit) for v in row.cells[column])
+
+    def _check_rows(self, rows: Sequence[Row]) -> None:
+        if self.table.is_documents:
+            return
+        if any(sums_up(row, self.values) for row in rows):
+            raise Declined(
+                f"{self._where()} has a row of totals among what would be counted; ask by a column and value"
+            )
+        if odd := next((row for row in rows if is_between(row)), None):
+            value = next(value for cell in odd.cells for value in cell)
+            raise Declined(f"{self._where()} has a row that holds only “{value}”, which may divide it; ask by a column")
 
     def _check_distinct(self, column: int, rows: Sequence[Row]) -> None:
         seen = [key_of(value) for row in rows for value in row.cells[column]]

@@ -47,9 +47,11 @@ SELECT doc_id, title, text FROM documents WHERE collection_id = %(collection_id)
 ORDER BY doc_id
 """
 
-RULE = re.compile(r"\|(?:\s*:?-{3,}:?\s*\|)+\s*\Z")
+RULE = re.compile(r" {0,3}(?=\S*\s*.*\|)\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*\Z")
 BAR = re.compile(r"(?<!\\)\|")
-FENCE = re.compile(r"\s*(?:```|~~~)")
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+# What ends a table without an empty line between: a heading, a quotation, a list, a line across.
+BLOCK = re.compile(r" {0,3}(?:#{1,6}\s|>|[-*+]\s|\d{1,9}[.)]\s|<)| {4}|\t")
 HEADING = re.compile(r"#{1,6}\s+(.*)")
 NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?\Z")
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -82,6 +84,8 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     words: set[str] = field(default_factory=set)
     is_documents: bool = False
+    doubt: str = ""  # why its rows are not known for certain
+    doc_ids: set[str] = field(default_factory=set)
 
     def values(self, column: int) -> dict[str, str]:
         """key -> a value as it is written, of every row."""
@@ -89,9 +93,23 @@ class Table:
 
     @property
     def has_clear_header(self) -> bool:
-        """Whether the first row names columns: each cell once, none empty, a number or a date."""
+        """Whether the first row names columns: each cell once, none empty, a number, a date or one of its values."""
         keys = [key_of(name) for name in self.header]
-        return len(set(keys)) == len(keys) and all(keys) and not any(number_of(key) or DAY.match(key) for key in keys)
+        if len(set(keys)) < len(keys) or not all(keys) or any(number_of(key) or DAY.match(key) for key in keys):
+            return False
+        return self.is_documents or not any(key in self.values(column) for column, key in enumerate(keys))
+
+    def goes_on_in(self, other: Table) -> bool:
+        """Return True where the header of another table reads like a row of this one: its part on the next page."""
+        if other is self or len(other.header) != len(self.header) or not self.doc_ids & other.doc_ids:
+            return False
+        if other.header == self.header:
+            return False
+        for column, key in enumerate(map(key_of, other.header)):
+            values = self.values(column)
+            if key in values or (number_of(key) is not None and any(number_of(each) is not None for each in values)):
+                return True
+        return False
 
 
 def number_of(text: str) -> Decimal | None:
@@ -101,7 +119,8 @@ def number_of(text: str) -> Decimal | None:
 def read_tables(plan: RetrievePlan, store: Store) -> list[Table]:
     """Every table of the documents, with the rows that stand in chunks which the plan's filters let through.
 
-    In the order of documents and text. Raises Declined where the documents are too large, or a table was edited.
+    In the order of documents and text; a row that stands alone is the header of a table without rows. Raises Declined
+    where the documents are too large, or a table was edited.
     """
     by_document: dict[str, list[Candidate]] = defaultdict(list)
     for chunk in _chunks(TABLE_CHUNKS, plan, store):
@@ -115,8 +134,8 @@ def read_tables(plan: RetrievePlan, store: Store) -> list[Table]:
         )
     tables: list[Table] = []
     for doc_id, title, text in fetch_all(store.connection, TEXTS, names):
-        found = [table for table in _tables_of(doc_id, title, text, by_document[doc_id]) if table.rows]
-        if found and any(is_written(chunk.metadata) for chunk in by_document[doc_id]):
+        found = _tables_of(doc_id, title, text, by_document[doc_id])
+        if any(table.rows for table in found) and any(is_written(chunk.metadata) for chunk in by_document[doc_id]):
             raise Declined(f"a chunk of {doc_id} was edited by hand, so its rows cannot be counted from its text")
         tables += found
     return tables
@@ -130,29 +149,62 @@ def _chunks(sql: str, plan: RetrievePlan, store: Store, **more: Any) -> list[Can
 def _tables_of(doc_id: str, title: str, text: str, chunks: Sequence[Candidate]) -> list[Table]:
     tables: list[Table] = []
     table: Table | None = None
-    heading, before, is_code = "", "", False
+    heading, before, fence = "", "", ""
     position = 0
     for line in text.splitlines(keepends=True):
         start, position = position, position + len(line)
         content = line.rstrip()
-        if FENCE.match(content):
-            is_code, table = not is_code, None
-        elif is_code:
-            continue
-        elif not content.startswith("|"):
+        if found := FENCE.match(content):
             table = None
-            if found := HEADING.match(content):
+            if not fence:
+                fence = found[1]
+            elif found[1].startswith(fence) and not content.strip(f" {fence[0]}"):
+                fence = ""
+        elif fence:
+            pass
+        elif table is None and _is_rule(content, before):
+            if not before.startswith("|"):
+                tables.append(_new_table(doc_id, title, heading, before))
+            table = tables[-1]
+        elif table is not None and content and (BAR.search(content) or not BLOCK.match(content)):
+            _add_line(table, content, start, chunks)
+        else:
+            table = None
+            if content.startswith("|"):
+                tables.append(_new_table(doc_id, title, heading, content))
+            elif found := HEADING.match(content):
                 heading = found[1]
-        elif RULE.match(content) and before.startswith("|") and table is None:
-            table = Table(heading or title or doc_id, tuple(cells_of(before)))
-            stem = re.sub(r"\.\w+\Z", "", doc_id.rsplit("/", 1)[-1])
-            named = re.findall(r"[^\W\d_]+", f"{title} {stem} {heading}".casefold())
-            table.words = {stem_of(word) for word in named if word not in TURNING_WORDS | FILLERS}
-            tables.append(table)
-        elif table is not None and (row := _row(content, start, len(table.header), chunks)):
-            table.rows.append(row)
         before = content
     return tables
+
+
+def _is_rule(line: str, before: str) -> bool:
+    """Return True for the line of dashes below the header of a Markdown table; before: the line above it."""
+    if not RULE.match(line) or not BAR.search(before) or (BLOCK.match(before) and not before.lstrip().startswith("|")):
+        return False
+    return len(cells_of(line)) == len(cells_of(before))
+
+
+def _new_table(doc_id: str, title: str, heading: str, header: str) -> Table:
+    stem = re.sub(r"\.\w+\Z", "", doc_id.rsplit("/", 1)[-1])
+    named = re.findall(r"[^\W\d_]+", f"{title} {stem} {heading}".casefold())
+    words = {stem_of(word) for word in named if word not in TURNING_WORDS | FILLERS}
+    return Table(heading or title or doc_id, tuple(cells_of(header)), words=words, doc_ids={doc_id})
+
+
+def _add_line(table: Table, content: str, start: int, chunks: Sequence[Candidate]) -> None:
+    """A row of the table. Lines without a value, and a header that is repeated, are none."""
+    cells = cells_of(content)
+    if not BAR.search(content) or (BLOCK.match(content) and not content.lstrip().startswith("|")):
+        table.doubt = f"“{content.strip()[:80]}” stands directly below its rows and may be one of them"
+    elif any(cells) and tuple(cells) != table.header and not _is_rule(content, content):
+        if row := _row(content, start, len(table.header), chunks):
+            table.rows.append(row)
+
+
+def has_table(lines: Sequence[str]) -> bool:
+    """Return True for lines most of which are rows of a table."""
+    return 2 * sum(bool(BAR.search(line)) for line in lines) > len(lines)
 
 
 def cells_of(line: str) -> list[str]:

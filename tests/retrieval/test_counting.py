@@ -193,3 +193,59 @@ def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> N
 def test_only_questions_for_a_number_or_all_are_counted(question: str, asks: str | None) -> None:
     found = read_question(question)
     assert (found.asks if found else None) == asks
+
+
+def count_in(text: str, question: str, doc_id: str = "t.md") -> Count | None:
+    collection = make_collection("tables")
+    ingest_text(collection, doc_id, text)
+    return counted(question, collection)
+
+
+@pytest.mark.fault("N-25")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# T\n\n| name | qty |\n|:--|--:|\n| item 1 | 1 |\n| item 2 | 2 |\n",
+        "name | qty\n--- | ---\nitem 1 | 1\nitem 2 | 2\n",
+        "Some words\nname | qty\n:-: | -\nitem 1 | 1\nitem 2 | 2\n\nmore words",
+        "  | name | qty |\n  | --- | --- |\n  | item 1 | 1 |\n  | item 2 | 2\n",
+        "| name | qty |\n| --- | --- |\n| item 1 | 1 |\n|  |  |\n| name | qty |\n| item 2 | 2 |\n# Next\n",
+        "```text\n~~~\nname | qty\n--- | ---\nitem 9 | 9\n```\n\nname | qty\n--- | ---\nitem 1 | 1\nitem 2 | 2\n",
+    ],
+)
+def test_every_form_of_a_markdown_table_is_counted(text: str) -> None:
+    result = count_in(text, "How many rows are there?")
+    assert result is not None and not result.declined, result
+    assert [row.cells for row in result.rows] == [(("item 1",), ("1",)), (("item 2",), ("2",))]
+
+
+@pytest.mark.parametrize(
+    ("rows", "question"),
+    [
+        ("| EU | Cable | 12 |\n| EU | Hub | 7 |\n| Total EU |  | 19 |", "How many rows are there?"),
+        ("| EU | Cable | 12 |\n| EU | Total | 12 |\n| US | Hub | 7 |", "How many rows have Region EU?"),
+        ("| Europe | Europe | Europe |\n| EU | Cable | 12 |", "How many rows are there?"),
+        ("| Europe |  |  |\n| EU | Cable | 12 |", "How many rows are there?"),
+        ("| EU | Cable | 12 |\nEU and more", "How many rows have Region EU?"),
+        (
+            "| EU | Cable | 12 |\n\n| EU | Hub | 7 |\n| --- | --- | --- |\n| EU | Cord | 3 |",
+            "How many rows have Region EU?",
+        ),
+        ("| EU | Cable | 12 |\n\nPage 2\n\n| EU | Hub | 7 |", "How many rows have Region EU?"),
+    ],
+)  # fmt: skip
+def test_rows_that_may_be_none_or_may_be_missing_are_declined(rows: str, question: str) -> None:
+    result = count_in(f"| Region | Product | Units |\n| --- | --- | --- |\n{rows}\n", question)
+    assert result is not None and result.declined and not result.matches
+
+
+@pytest.mark.parametrize("header", ["| A | A | B |", "| A |  | B |", "| x | A | B |"])
+def test_a_header_that_names_no_columns_is_declined(header: str) -> None:
+    result = count_in(f"{header}\n| --- | --- | --- |\n| x | 2 | 3 |\n| y | 4 | 5 |\n", "How many rows are there?")
+    assert result is not None and result.declined
+
+
+def test_a_row_that_sums_up_does_not_stand_in_the_way_of_others() -> None:
+    text = "| Region | Product | Units |\n| --- | --- | --- |\n| EU | Hub | 7 |\n| US | Hub | 3 |\n| Total |  | 10 |\n"
+    result = count_in(text, "How many rows have Region EU?")
+    assert result is not None and not result.declined and len(result.rows) == 1

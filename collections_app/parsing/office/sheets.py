@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from typing import Any
@@ -14,31 +14,30 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
-from collections_app.parsing.office.grids import lay_grid
-from collections_app.parsing.office.ooxml import Parts, main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.grids import is_value, lay_grid
+from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
+from collections_app.parsing.office.sheetparts import Cell, SheetFacts, percent_styles, read_facts
 from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import heading, squeeze
-from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
+from collections_app.parsing.text.xmlstream import collect_text, elements
 from collections_app.parsing.types import ParseError, SheetLines, Source
 
 MAIN = "xl/workbook.xml"
 # Beyond it a floating-point number no longer holds every whole number.
 WHOLE_LIMIT = 2**53
 NEARLY_SECOND_US = 998_000
+# How many rows, and how many cells, formulas without a value may add to a sheet's values.
+CELLS_MAX = 1_000_000
 ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
-BUILT_IN_PERCENT = frozenset({"9", "10"})
-COLUMN_LIMIT = 16_384
-
-Cell = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a sheet's cells do not tell: its comments and text boxes, and which cells show percentages."""
+    """What a sheet's cells do not tell: its comments and text boxes, and what its XML says of the cells."""
 
     lines: list[str] = field(default_factory=list)
-    percents: frozenset[Cell] = frozenset()
+    facts: SheetFacts = field(default_factory=SheetFacts)
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -64,6 +63,11 @@ def read(source: Source, assembly: Assembly) -> None:
             assembly.add("\n".join([heading(metadata.name, 2), *beside_sheet.lines]), f"sheet {metadata.name}")
             continue
         _add_sheet(workbook, metadata.name, beside_sheet, assembly)
+    hidden = [
+        each.name for each in workbook.sheets_metadata if each.visible != python_calamine.SheetVisibleEnum.Visible
+    ]
+    if hidden:
+        assembly.warn(f"{len(hidden)} sheets are hidden and are read: {', '.join(map(repr, hidden[:5]))}.")
     workbook.close()
     if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
         tika.add_extract(tika.extract(source.data, source.limits), assembly)
@@ -95,17 +99,67 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
     try:
         sheet = workbook.get_sheet_by_name(name)
         rows = sheet.to_python(skip_empty_area=True)
+        merges = sheet.merged_cell_ranges or []
     except BaseException as error:
         failure = _unreadable(error)
         if not isinstance(failure, ParseError):
             raise failure from error
         assembly.leave_out(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
         return
-    if sheet.start is not None:
-        _show_percents(rows, sheet.start, beside.percents)
-    lines, places = lay_grid(rows, name, show, sheet.start or (0, 0))
-    if lines or beside.lines:
-        add_sheet(assembly, name, lines, places, beside.lines)
+    start, facts = sheet.start or (0, 0), beside.facts
+    _show_percents(rows, start, facts.percents)
+    rows, start = _show_formulas(rows, start, facts.formulas)
+    lines, places = lay_grid(rows, name, show, start, merges)
+    further = [*beside.lines, *_link_lines(rows, start, facts.links)]
+    if lines or further:
+        add_sheet(assembly, name, lines, places, further)
+    _tell_of_sheet(name, facts, assembly)
+
+
+def _show_formulas(rows: list[list[Any]], start: Cell, formulas: Mapping[Cell, str]) -> tuple[list[list[Any]], Cell]:
+    """The rows with the formulas that have no value, and their first cell, which may be another one then."""
+    if not formulas:
+        return rows, start
+    if not rows:
+        start = (min(row for row, _ in formulas), min(column for _, column in formulas))
+    top, left = (min(start[axis], *(cell[axis] for cell in formulas)) for axis in (0, 1))
+    room = CELLS_MAX - (start[1] - left) * len(rows)
+    if start[0] - top > CELLS_MAX or room < 0:
+        return rows, start
+    rows = [[] for _ in range(start[0] - top)] + [[""] * (start[1] - left) + row for row in rows]
+    for (row, column), formula in sorted(formulas.items()):
+        rows += ([] for _ in range(min(CELLS_MAX, row - top + 1) - len(rows)))
+        values = rows[row - top] if row - top < len(rows) else []
+        missing = max(0, column - left + 1 - len(values))
+        if (room := room - missing) < 0:
+            break
+        values += [""] * missing
+        if not is_value(values[column - left]):
+            values[column - left] = formula
+    return rows, (top, left)
+
+
+def _link_lines(rows: Sequence[Sequence[Any]], start: Cell, links: Mapping[Cell, str]) -> list[str]:
+    """The address of each link behind what its cell shows, where that is not the address itself."""
+    lines = []
+    for (row, column), link in sorted(links.items()):
+        at, index = row - start[0], column - start[1]
+        text = squeeze(show(rows[at][index])) if 0 <= at < len(rows) and 0 <= index < len(rows[at]) else ""
+        if link.removeprefix("mailto:").rstrip("/") not in text:
+            lines.append(f"Link: {text} {link}" if text else f"Link: {link}")
+    return list(dict.fromkeys(lines))
+
+
+def _tell_of_sheet(name: str, facts: SheetFacts, assembly: Assembly) -> None:
+    if count := len(facts.formulas):
+        assembly.warn(
+            f"Sheet {name!r} has {count:,} formulas without a stored value; they show as formulas or stay empty. Open"
+            " the workbook in its own program, save it, and upload it again."
+        )
+    if facts.hidden_rows or facts.hidden_columns:
+        assembly.warn(
+            f"Sheet {name!r} hides {facts.hidden_rows:,} rows and {facts.hidden_columns:,} columns; they are read."
+        )
 
 
 def add_sheet(
@@ -118,7 +172,7 @@ def add_sheet(
     assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}", rows=rows)
 
 
-def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]) -> None:
+def _show_percents(rows: list[list[Any]], start: Cell, percents: Iterable[Cell]) -> None:
     """Write the numbers in the cells that show percentages as such. start: the cell that the rows begin with."""
     for row, column in percents:
         at, position = row - start[0], column - start[1]
@@ -161,7 +215,7 @@ def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
     try:
         styles = percent_styles(package, main_part(package, MAIN))
         for name, part in _sheet_parts(package).items():
-            result[name] = Beside(_beside_sheet(package, part), percent_cells(package, part, styles))
+            result[name] = Beside(_beside_sheet(package, part), read_facts(package, part, styles))
     except ParseError as error:
         if error.kind in ("bomb", "encrypted"):
             raise
@@ -196,55 +250,3 @@ def _drawing_lines(package: Package, drawing: str) -> list[str]:
         for name in related(package, drawing, kind):
             lines.extend(drawn_lines(package.read(name)))
     return [squeeze(line) for line in lines]
-
-
-def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
-    """The numbers of the cell styles whose format shows a percent sign."""
-    result: set[str] = set()
-    for part in related(package, workbook, "styles"):
-        formats = set(BUILT_IN_PERCENT)
-        count = 0
-        inside = False
-
-        def start(name: str, attributes: Attributes, formats: set[str] = formats) -> None:
-            nonlocal count, inside
-            if name == "numFmt" and "%" in attributes.get("formatCode", ""):
-                formats.add(attributes.get("numFmtId", ""))
-            elif name == "cellXfs":
-                inside = True
-            elif name == "xf" and inside:
-                if attributes.get("numFmtId") in formats:
-                    result.add(str(count))
-                count += 1
-
-        def end(name: str) -> None:
-            nonlocal inside
-            inside = inside and name != "cellXfs"
-
-        stream_xml(package.read(part), start, end)
-    return frozenset(result)
-
-
-def percent_cells(package: Parts, sheet: str, styles: frozenset[str]) -> frozenset[Cell]:
-    """(row, column), from 0, of the sheet's cells with one of the styles."""
-    cells: set[Cell] = set()
-
-    def start(name: str, attributes: Attributes) -> None:  # of many, so none is gathered but these
-        if name == "c" and attributes.get("s") in styles and (position := position_of(attributes.get("r", ""))):
-            cells.add(position)
-
-    if styles:
-        stream_xml(package.read(sheet), start)
-    return frozenset(cells)
-
-
-def position_of(reference: str) -> Cell | None:
-    """(row, column) of a reference such as "AB12"; None for anything else."""
-    letters = reference.rstrip("0123456789")
-    digits = reference[len(letters) :]
-    if not digits or len(digits) > 7 or not letters.isascii() or not letters.isalpha() or len(letters) > 3:
-        return None
-    column = 0
-    for letter in letters.upper():
-        column = 26 * column + ord(letter) - ord("A") + 1
-    return (int(digits) - 1, column - 1) if column <= COLUMN_LIMIT else None

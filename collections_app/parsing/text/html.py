@@ -9,15 +9,18 @@ from html.parser import HTMLParser
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.text.hidden import hidden_parts
+from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, words
 from collections_app.parsing.text.plain import decode_into
+from collections_app.parsing.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from collections_app.parsing.types import Source
 
 DROPPED = words(
     "script style template noscript nav svg iframe object embed canvas select datalist math audio video head map"
     " dialog menu frameset rp"
 )
-HIDDEN = "[hidden], [role=navigation], [aria-hidden=true]"
+NAVIGATION = "[role=navigation]"
+WORDS = re.compile(r"\w")
 BLOCKS = words(
     "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form"
     " header hgroup hr html legend main p section summary option"
@@ -69,16 +72,28 @@ def render_page(markup: str) -> Page:
     root = tree.body or tree.root
     if root is None:
         return Page("")
-    for node in root.css(HIDDEN):
+    for node in root.css(NAVIGATION):
         if node.tag not in ("body", "html"):
             node.decompose()
+    hidden = _take_hidden(tree, root)
     return Page(
         text=_main_text(root),
         title=squeeze(title.text(strip=True)) if title is not None and not _in_drawing(title) else "",
         description=_meta(tree, "description")[:DESCRIPTION_CHARS],
         author=_meta(tree, "author")[:200],
         language=_language(tree),
+        warning=f"The page hides a part of its text ({hidden:,} characters), which was left out." if hidden else "",
     )
+
+
+def _take_hidden(tree: LexborHTMLParser, root: LexborNode) -> int:
+    """Take out what the page hides; returns its characters, of parts with a word."""
+    count = 0
+    for node in hidden_parts(tree, root):
+        text = squeeze(" ".join(Walk(node).blocks())) if node.tag not in DROPPED else ""
+        count += len(text) if WORDS.search(text) else 0
+        node.decompose()
+    return count
 
 
 def _main_text(root: LexborNode) -> str:
@@ -147,7 +162,10 @@ class Flow:
 
     blocks: list[str] = field(default_factory=list)
     inline: list[str] = field(default_factory=list)
-    rows: list[list[list[str]]] = field(default_factory=list)
+    rows: list[TableRow] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)
+    group: int = 0
+    in_head: bool = False
 
 
 @dataclass(slots=True)
@@ -181,7 +199,7 @@ class Walk:
             elif not node.is_element_node or node.tag in DROPPED:
                 node = node.next
             else:
-                self._enter(node.tag or "")
+                self._enter(node)
                 open_nodes.append(node)
                 node = node.first_child
         self._flush()
@@ -190,7 +208,8 @@ class Walk:
     def _add_text(self, text: str) -> None:
         self._flows[-1].inline.append(text if self._pre_depth else WHITE.sub(" ", text))
 
-    def _enter(self, tag: str) -> None:
+    def _enter(self, node: LexborNode) -> None:
+        tag = node.tag or ""
         if tag == "br":
             self._flows[-1].inline.append("\n")
         elif tag == "rt":  # how the word before is spoken
@@ -214,10 +233,18 @@ class Walk:
         elif tag == "table":
             self._flush()
             self._flows.append(Flow())
+        elif tag in ("thead", "tbody", "tfoot"):
+            self._flows[-1].group += 1
+            self._flows[-1].in_head = tag == "thead"
         elif tag == "tr":
             self._flush()
-            self._flows[-1].rows.append([])
-        elif tag in ("td", "th", "caption"):
+            flow = self._flows[-1]
+            flow.rows.append(TableRow(group=flow.group, is_header=True))
+        elif tag in ("td", "th"):
+            self._flush()
+            self._add_cell(node, tag)
+            self._flows.append(Flow())
+        elif tag == "caption":
             self._flush()
             self._flows.append(Flow())
 
@@ -285,14 +312,25 @@ class Walk:
             fence = "```" if "```" not in text else "````"
             flow.blocks.append(f"{fence}\n{text}\n{fence}" if is_code else text)
 
+    def _add_cell(self, node: LexborNode, tag: str) -> None:
+        flow = self._flows[-1]
+        if not flow.rows:
+            return
+        attributes = node.attributes if node.attrs else {}
+        columns = read_span(attributes.get("colspan"), COLUMNS_MAX)
+        rows = read_span(attributes.get("rowspan"), ROWS_MAX, 0)
+        flow.rows[-1].cells.append(SpanningCell("", columns, rows))
+        flow.rows[-1].is_header &= flow.in_head or tag == "th"
+
     def _end_cell(self) -> None:
         self._flush()
         flow = self._flows.pop()
-        rows = self._flows[-1].rows
-        if rows:
-            rows[-1].append(flow.blocks)
+        outer = self._flows[-1]
+        if outer.rows:
+            outer.rows[-1].cells[-1].text = cell(" ".join(flow.blocks))
+            outer.cells.append(flow.blocks)
         else:
-            self._flows[-1].blocks.extend(flow.blocks)
+            outer.blocks.extend(flow.blocks)
 
     def _end_table(self) -> None:
         """A table of data becomes rows; one that only places things on the page becomes its cells' blocks in order."""
@@ -300,12 +338,11 @@ class Walk:
         flow = self._flows.pop()
         outer = self._flows[-1].blocks
         outer.extend(flow.blocks)
-        cells = [blocks for row in flow.rows for blocks in row]
-        if any(_is_layout(blocks) for blocks in cells):
-            for blocks in cells:
+        if any(_is_layout(blocks) for blocks in flow.cells):
+            for blocks in flow.cells:
                 outer.extend(blocks)
-        elif block := table([[cell(" ".join(blocks)).replace("\\|", "|") for blocks in row] for row in flow.rows]):
-            outer.append(block)
+        else:
+            outer.extend(spanned_blocks(flow.rows))
 
 
 def _is_layout(blocks: list[str]) -> bool:

@@ -1,0 +1,101 @@
+"""Tables whose cells span rows and columns, and the parts of a page that it hides."""
+
+from __future__ import annotations
+
+import pytest
+
+from collections_app.parsing.text.html import render_page
+from collections_app.parsing.text.spans import SpanningCell, TableRow, spanned_blocks
+
+
+def rows_of(markup: str) -> list[str]:
+    return [line for line in render_page(markup).text.split("\n") if line and "---" not in line]
+
+
+@pytest.mark.fault("N-08")
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [
+        (
+            "<tr><th>Region<th>Product<th>Units<tr><td rowspan=2>EU<td>Cable<td>12"
+            "<tr><td>Hub<td>7<tr><td>US<td>Cable<td>3",
+            ["| Region | Product | Units |", "| EU | Cable | 12 |", "| EU | Hub | 7 |", "| US | Cable | 3 |"],
+        ),
+        ("<tr><th colspan=2>A<th>B<tr><td>1<td>2<td>3", ["| A | A | B |", "| 1 | 2 | 3 |"]),
+        (
+            "<tr><td>a<td>b<td>c<tr><td>1<td rowspan=2 colspan=2>x<tr><td>2<tr><td>3<td>y<td>z",
+            ["| a | b | c |", "| 1 | x | x |", "| 2 | x | x |", "| 3 | y | z |"],
+        ),
+        (
+            "<thead><tr><th rowspan=2>R<th colspan=2>Sales<tr><th>2023<th>2024<tbody><tr><td rowspan=0>EU<td>1<td>2"
+            "<tr><td>3<td>4<tbody><tr><td>US<td>5<td rowspan=99>6",
+            ["| R | Sales 2023 | Sales 2024 |", "| EU | 1 | 2 |", "| EU | 3 | 4 |", "| US | 5 | 6 |"],
+        ),
+        (
+            "<tr><td rowspan=2>R<td colspan=2>Sales<tr><td>2023<td>2024<tr><td>EU<td>1<td>2",
+            ["| R | Sales 2023 | Sales 2024 |", "| EU | 1 | 2 |"],
+        ),
+        ("<tr><td colspan=3>Title<tr><td>a<td>b<td>c<tr><td>1<td>2<td>3", ["Title", "| a | b | c |", "| 1 | 2 | 3 |"]),
+        ("<tr><td>Title<tr><td>a<td>b<td>c<tr><td>1<td>2<td>3", ["Title", "| a | b | c |", "| 1 | 2 | 3 |"]),
+        ("<tr><td>Name:<td><tr><td>a<td>b<tr><td>c<td>d", ["| Name: |  |", "| a | b |", "| c | d |"]),
+        ("<tr><td colspan=9>a<td colspan=x>b<tr><td colspan=9>1<td>2", ["| a | b |", "| 1 | 2 |"]),
+        (
+            "<tr><td><table><tr><td rowspan=2>i<td>j<tr><td>k</table><td colspan=900 rowspan=900>outer",
+            ["| i | j |", "| i | k |", "outer"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_value_stands_in_every_place_that_its_cell_covers(table: str, rows: list[str]) -> None:
+    assert rows_of(f"<table>{table}</table>") == rows
+
+
+def test_repeated_values_are_bounded() -> None:
+    count = 1500
+    wide = [TableRow([SpanningCell("v" * 50, 1000, 65_534) for _ in range(count)])]
+    deep = [TableRow([SpanningCell("w")]) for _ in range(count)]
+    [text] = spanned_blocks(wide + deep)
+    assert len(text) < 20 * 52 * count + 200_000
+    assert text.count("w") == count
+
+
+@pytest.mark.fault("N-09")
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<p>shown<div style='display:none'><p>secret</div>",
+        "<p>shown<div style='DISPLAY : None !important'><p>secret</div>",
+        "<style>/* a */ .x{color:red;display:none}</style><p>shown<p class='y x'>secret",
+        "<style>@media screen { .x{visibility:hidden} }</style><p>shown<p class=x>secret",
+        "<style>div > p, #x{font-size:0px}</style><p>shown<p id=x>secret",
+        "<style>.t:not(.on){display:none}</style><p class='t on'>shown<p class=t>secret",
+        "<style>.t{display:none}.t.on{display:block}</style><p class='t on'>shown<p class=t>secret",
+        "<p>shown<p hidden>secret",
+        "<p>shown<p aria-hidden=true>secret",
+        "<p>shown<p style='position:absolute; left:-9999px'>secret",
+        "<div style='display:none'><ix:header>secret</ix:header></div><p>shown",
+        "<ix:header><ix:hidden>secret</ix:hidden></ix:header><p>shown",
+        "<p>shown<div hidden>sec<b style='display:none'>ret</b></div>",
+    ],
+)
+def test_what_a_page_hides_is_left_out_and_told(page: str) -> None:
+    rendered = render_page(f"<html><body>{page}</body></html>")
+    assert rendered.text == "shown"
+    assert f"({len('secret')} characters)" in rendered.warning
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<style>@media print{.x{display:none}} @media (max-width:9px){.x{display:none}}</style><p class=x>shown",
+        "<style>.x{display:none}</style><p class=x style='display:block'>shown",
+        "<style>#x{display:block} .x{display:none}</style><p class=x id=x>shown",
+        "<style>.x:hover{display:none} .x::before{display:none} .x{{</style><p class=x>shown",
+        "<style>.x{font-size:0} .x p{font-size:14px}</style><div class=x><p>shown</div>",
+        "<div style='visibility:hidden'><p style='visibility:visible'>shown</div>",
+        "<p style='font-size:0.8em; margin-left:-10px'>shown",
+        "<p>shown<span hidden> \u00d7 </span>",
+    ],
+)
+def test_what_a_page_shows_is_kept(page: str) -> None:
+    rendered = render_page(f"<html><body style='visibility:hidden'>{page}</body></html>")
+    assert (rendered.text, rendered.warning) == ("shown", "")
