@@ -268,10 +268,11 @@ def vector_candidates(
     store: Store,
     exact: bool,
     *,
+    rows: int | None = None,
     enabled: bool = True,
     keys_only: bool = False,
 ) -> Sequence[Candidate]:
-    """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool.
+    """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or so many rows.
 
     Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
     """
@@ -281,7 +282,7 @@ def vector_candidates(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,
         passing=passing(plan, store, enabled=enabled),
-        rows=plan.pool,
+        rows=rows or plan.pool,
     )
     found = fetch_rows(store.connection, sql, params, keys_only=keys_only)
     return listed(found, "vector", "cosine", 1.0, keys_only=keys_only)
