@@ -250,6 +250,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "collections_app.http.middleware.ApiErrorMiddleware",
+    "collections_app.http.middleware.NormalFormMiddleware",
     "ragd_site.access.back_pressure.BackPressureMiddleware",
     "ragd_site.sign_on.proxies.TrustedProxyMiddleware",
     "ragd_site.body_limits.BodyLimitMiddleware",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -168,7 +169,7 @@ def list_jobs(
     if state is not None:
         rows = rows.filter(state=state)
     if doc_id is not None:
-        rows = rows.filter(doc_id=doc_id.replace("\x00", ""))
+        rows = rows.filter(doc_id=unicodedata.normalize("NFC", doc_id.replace("\x00", "")))
     return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 

@@ -51,7 +51,8 @@ def check_collection_name(name: str) -> str:
 
 
 def check_doc_id(doc_id: str) -> str:
-    """The id unchanged, or InvalidInput. Slashes are fine: an id may be a path. It is compared exactly."""
+    """The id in NFC, or InvalidInput. Slashes are fine: an id may be a path. Else it is compared exactly."""
+    doc_id = unicodedata.normalize("NFC", doc_id)
     if not doc_id or len(doc_id) > DOC_ID_MAX_CHARS:
         raise InvalidInput(
             f"doc_id must have 1 to {DOC_ID_MAX_CHARS} characters; this one has {len(doc_id)}", field="doc_id"
@@ -64,6 +65,14 @@ def check_doc_id(doc_id: str) -> str:
             "doc_id must not hold . or .. between slashes: clients would resolve them away", field="doc_id"
         )
     return doc_id
+
+
+def doc_id_from_key(key: str) -> str:
+    """A doc_id for an item of a source: its key with all of its slashes, cleaned as a name only where it must be."""
+    try:
+        return check_doc_id(key)
+    except InvalidInput:
+        return doc_id_from_name(key)
 
 
 def doc_id_from_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Callable
 
 from django.db import OperationalError
@@ -43,6 +44,17 @@ class ApiErrorMiddleware:
         if "json" in response.headers.get("Content-Type", ""):
             return response
         return _translate(request, response)
+
+
+class NormalFormMiddleware:
+    """Names in an address find what is stored under them in NFC, however a client composes their accents."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request.path_info = unicodedata.normalize("NFC", request.path_info)
+        return self.get_response(request)
 
 
 class NodeAwayMiddleware:

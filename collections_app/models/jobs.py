@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 import uuid
 
 from django.contrib.postgres.fields import ArrayField
@@ -123,7 +124,7 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
 
     def matching(self, words: str) -> IngestJobQuerySet:
         """Whose document ID or file name contains the words; blank words match all."""
-        requested = words.replace("\x00", "").strip()
+        requested = unicodedata.normalize("NFC", words.replace("\x00", "").strip())
         folded = self.alias(folded_id=Collate("doc_id", "default"))
         return folded.filter(Q(folded_id__icontains=requested) | Q(source__icontains=requested)) if requested else self
 

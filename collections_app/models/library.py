@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -157,7 +158,7 @@ class DocumentQuerySet(QuerySet["Document"]):
 
     def matching(self, words: str) -> DocumentQuerySet:
         """Whose id, title or source contains the words; blank words match all."""
-        requested = words.replace("\x00", "").strip()
+        requested = unicodedata.normalize("NFC", words.replace("\x00", "").strip())
         if not requested:
             return self
         # doc_id is collated "C", whose upper() knows ASCII only

@@ -7,7 +7,7 @@ here imports Django.
 from __future__ import annotations
 
 from collections_app.parsing.process.process import parse, stop_server
-from collections_app.parsing.sniffing import archive_type, sniff
+from collections_app.parsing.sniffing import archive_type, is_pointer, sniff
 from collections_app.parsing.types import (
     ERROR_KINDS,
     Attachment,
@@ -32,6 +32,7 @@ __all__ = [
     "Word",
     "archive_type",
     "is_image",
+    "is_pointer",
     "is_readable",
     "iter_members",
     "list_members",

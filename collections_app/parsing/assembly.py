@@ -19,6 +19,7 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.layout import clean_piece, place_words
 from collections_app.parsing.sniffing import ARCHIVE_TYPES, COMPRESSED_TYPES, mismatch, sniff
 from collections_app.parsing.text.charsets import detect
+from collections_app.parsing.text.packed import drop_packed
 from collections_app.parsing.types import (
     MEBIBYTE,
     Attachment,
@@ -76,6 +77,7 @@ class Assembly:
         self._attachment_names: set[str] = set()
         self._zeros = 0
         self._surrogates = 0
+        self._packed = 0
 
     @property
     def length(self) -> int:
@@ -97,6 +99,8 @@ class Assembly:
         if len(text) > 2 * self.limits.max_chars:
             raise self._too_long(len(text))
         self.count_lost(text)
+        if page is None:
+            text = self._without_packed(text, keeps_lines=bool(rows))
         piece = clean_piece(text)
         if not piece.strip().strip(INVISIBLE):
             return False
@@ -115,6 +119,12 @@ class Assembly:
         if rows:
             self._map_rows(piece, start, rows)
         return True
+
+    def _without_packed(self, text: str, *, keeps_lines: bool) -> str:
+        """The text without base64. keeps_lines: no line goes, for they show the rows of a spreadsheet."""
+        pieces = [drop_packed(piece) for piece in (text.split("\n") if keeps_lines else [text])]
+        self._packed += sum(count for _, count in pieces)
+        return "\n".join(piece for piece, _ in pieces)
 
     def _map_rows(self, piece: str, start: int, rows: Sequence[SheetLines]) -> None:
         ends = list(accumulate((len(line) + 1 for line in piece.split("\n")), initial=start))
@@ -209,6 +219,8 @@ class Assembly:
             self.warn(
                 f"The text held halves of characters (lone surrogates, {self._surrogates:,}), which show as \ufffd."
             )
+        if self._packed:
+            self.warn(f"Packed data (base64, {self._packed:,} characters), such as pictures, was left out of the text.")
 
     def finish(self, media_type: str) -> ParsedDocument:
         """The document. Raises ParseError "empty" when it has no text, unless attachments were to be kept."""
@@ -244,6 +256,8 @@ class Assembly:
     def _empty(self, media_type: str) -> ParseError:
         names = ", ".join(item.name for item in self._attachments[:5])
         held = f", only files inside it ({names}). Upload those." if names else ". Upload a version that does."
+        if self._packed and not names:
+            held = ", only packed data (base64). Unpack it, and upload what comes out."
         return ParseError("empty", f"The document holds no text{held}", media_type=media_type)
 
     def _too_long(self, length: int) -> ParseError:
@@ -356,6 +370,8 @@ def refusal(source: Source) -> ParseError:
             " off or damaged. Upload a whole copy.",
             media_type=media_type,
         )
+    if media_type == types.GIT_POINTER:
+        return ParseError("unsupported", types.POINTER_ADVICE, media_type=media_type)
     if media_type in ARCHIVE_TYPES:
         return ParseError(
             "unsupported",

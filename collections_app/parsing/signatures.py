@@ -41,6 +41,7 @@ FLAT_OPC = "application/vnd.ms-office.flat-opc+xml"
 FLAT_ODF = "application/vnd.oasis.opendocument.flat+xml"
 PNG, JPEG, TIFF, WEBP = "image/png", "image/jpeg", "image/tiff", "image/webp"
 IMAGES = (PNG, JPEG, TIFF, WEBP)
+GIT_POINTER = "application/x-git-pointer"
 UNKNOWN = "application/octet-stream"
 EMPTY = "application/x-empty"
 
@@ -157,6 +158,7 @@ SPOKEN: dict[str, str] = {
     SHEETML: "an Excel 2003 XML workbook",
     FLAT_OPC: "an office document as flat XML",
     FLAT_ODF: "an OpenDocument file as flat XML",
+    GIT_POINTER: "a pointer of Git LFS or git-annex",
     UNKNOWN: "binary data of no known format",
     EMPTY: "an empty file",
     "application/x-7z-compressed": "a 7z archive",
@@ -178,6 +180,10 @@ SPOKEN: dict[str, str] = {
     "application/vnd.openxmlformats-package": "an Open Packaging container of an unknown kind",
 }
 
+POINTER_ADVICE = (
+    "This is a pointer of Git LFS or git-annex, a few lines that stand for a file kept elsewhere, and not the file."
+    " Fetch the file (git lfs pull, git annex get), and upload that."
+)
 READABLE = (
     "PDF, Word, PowerPoint, Excel, OpenDocument, RTF, HTML, EPUB, Markdown, reStructuredText, text, CSV, TSV, JSON,"
     " XML, e-mail, mailbox and subtitle files; images (PNG, JPEG, TIFF, WebP) with text recognition"

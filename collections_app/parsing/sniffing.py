@@ -108,6 +108,12 @@ ROOT_NAME = re.compile(r"<([A-Za-z_][\w.:-]*)")
 HTML_ROOTS = words("html head body title meta link script style div span p table h1 h2 h3 ul ol a font center br")
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 CONTROLS_ACCEPTED, CONTROLS_ALWAYS_ACCEPTED = 0.02, 3
+POINTER = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:version https://(?:git-lfs|hawser)\.github\.com/spec/\S+\s+(?:ext-\S+ \S+\s+)*"
+    rb"oid \w+:[0-9a-f]{32}"
+    rb"|(?:\.\./)*(?:\.git)?/annex/objects/\S+\s*\Z)"
+)
+POINTER_BYTES = 1024
 BLANKS = "\x00 \t\r\n\x0b\x0c\x85\xa0\u2028\u2029\u3000\ufeff\u200b\u2060"
 OFFICE_XML_ROOTS: tuple[tuple[str, str, str], ...] = (
     ("wordDocument", "schemas.microsoft.com/office/word/2003", types.WORDML),
@@ -126,6 +132,8 @@ def sniff(data: bytes, name: str) -> str:
         return types.EMPTY
     if b"%PDF-" in data[:PDF_WITHIN_BYTES] and not data.startswith(ZIP_START):  # its first member may be one
         return types.PDF
+    if is_pointer(data):
+        return types.GIT_POINTER
     stripped = data[:64].lstrip()
     if stripped.startswith(b"{\\rtf"):
         return types.RTF
@@ -133,6 +141,11 @@ def sniff(data: bytes, name: str) -> str:
         if data[offset : offset + len(magic)] == magic:
             return _inside(data, media_type, name)
     return _sniff_text(data, name)
+
+
+def is_pointer(data: bytes) -> bool:
+    """Whether the content is what Git LFS or git-annex keeps in a repository in place of a large file."""
+    return len(data) <= POINTER_BYTES and POINTER.match(data) is not None
 
 
 def suffix_of(name: str) -> str:

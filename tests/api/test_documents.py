@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.db import connection
@@ -39,6 +41,22 @@ def test_ingest_answers_what_was_written(api: Any, notes: Collection) -> None:
         {"x": 1},
         "Guide",
     )
+
+
+@pytest.mark.fault("ID-01")
+def test_a_decomposed_name_finds_the_composed_one(api: Any, notes: Collection) -> None:
+    name = "테스트 é.md"
+    decomposed = unicodedata.normalize("NFD", name)
+    at = f"/collections/notes/documents/{quote(decomposed)}"
+    for path in (at, f"/collections/notes/documents/{quote(name)}"):
+        assert api.put(path, {"content": "Four words of text."}).status_code == 200
+    assert [row.doc_id for row in Document.objects.all()] == [name]
+    assert api.get(at).json()["doc_id"] == name
+    listed = api.get(f"/collections/notes/documents?q={quote(decomposed)}").json()
+    assert [row["doc_id"] for row in listed["items"]] == [name]
+    assert api.get(f"/collections/notes/chunks?doc_id={quote(decomposed)}").json()["items"]
+    assert api.delete(at).status_code == 200
+    assert not Document.objects.exists()
 
 
 def test_the_same_again_does_nothing(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title, doc_id_from_name
+from collections_app.domain.identity import (
+    check_doc_id,
+    clean_metadata,
+    clean_tags,
+    clean_title,
+    doc_id_from_key,
+    doc_id_from_name,
+)
 from ragd.errors import InvalidInput
 from tests.refusals import refuses
 
@@ -20,6 +27,17 @@ from tests.refusals import refuses
 )  # fmt: skip
 def test_a_file_name_becomes_an_acceptable_id(name: str, doc_id: str) -> None:
     assert doc_id_from_name(name) == doc_id
+
+
+@pytest.mark.fault("ID-03")
+@pytest.mark.parametrize("key", ["p/d//e.md", "p/d/e.md", "p//d//e.md", "a\\b.md", "x +%2B::[?#'&.md", "/a.md"])
+def test_a_key_of_a_source_keeps_its_identity(key: str) -> None:
+    assert doc_id_from_key(key) == key
+
+
+@pytest.mark.fault("ID-01")
+def test_an_id_is_kept_in_one_form() -> None:
+    assert check_doc_id("Cafe\u0301.txt") == doc_id_from_key("Cafe\u0301.txt") == "Café.txt"
 
 
 @given(st.text())

@@ -87,6 +87,37 @@ def test_the_files_of_a_branch(connect: Connect, tmp_path: Path) -> None:
     repository.close()
 
 
+@pytest.mark.fault("SYN-06")
+def test_pointers_to_large_files_are_passed_over_with_a_reason(connect: Connect, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4d" * 32 + "\nsize 12345\n"
+    annexed = "/annex/objects/SHA256E-s5--" + "4d" * 32 + ".pdf\n"
+    files = {"report.pdf": pointer, "notes.md": pointer, "big.csv": annexed, "a.md": "# About Git LFS\n\n" + pointer}
+    repository = porcelain.init(str(tmp_path / "work"))
+    for name, text in files.items():
+        (tmp_path / "work" / name).write_text(text)
+    porcelain.add(repository, [str(tmp_path / "work" / name) for name in files])
+    porcelain.commit(repository, message=b"x", author=b"a <a@b.c>", committer=b"a <a@b.c>")
+    with serving(git_application(repository)) as at:
+        run = sync(connect("git", url=f"{at}/team.git", username="ada", secret="token"))
+    assert changes(run) == {"added": ["a.md"], "failed": ["big.csv", "notes.md", "report.pdf"]}
+    assert all(row.reason for row in run.changes.filter(kind="failed"))
+    assert [row.doc_id for row in Document.objects.all()] == ["a.md"]
+    repository.close()
+
+
+@pytest.mark.fault("ID-03")
+def test_two_keys_of_a_bucket_never_become_one_document(connect: Connect, s3_server: S3Server) -> None:
+    s3_server.put("docs", "p/d/e.md", b"One.")
+    keys = {"access_key": s3_server.access_key, "secret": s3_server.secret_key}
+    source = connect("s3", bucket="docs", prefix="p/", endpoint=s3_server.url, **keys)
+    assert changes(sync(source)) == {"added": ["p/d/e.md"]}
+    s3_server.put("docs", "p/d//e.md", b"Two.")
+    s3_server.put("docs", "p/d/ e.md ", b"Three.")
+    assert changes(sync(source))["added"] == ["p/d//e.md"]
+    texts = {row.doc_id: row.text for row in Document.objects.all()}
+    assert (texts["p/d/e.md"], texts["p/d//e.md"]) == ("One.", "Two.")
+
+
 def test_a_folder_of_a_webdav_server(connect: Connect, tmp_path: Path) -> None:
     share = tmp_path / "share"
     (share / "team" / "sub ä").mkdir(parents=True)

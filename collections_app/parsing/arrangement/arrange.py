@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collections_app.parsing.arrangement.aligned import find_tables
-from collections_app.parsing.arrangement.columns import divide, order_lines
+from collections_app.parsing.arrangement.aligned import NUMBER, find_tables
+from collections_app.parsing.arrangement.columns import Measures, divide, order_lines
 from collections_app.parsing.arrangement.ruled import find_ruled
 from collections_app.parsing.arrangement.segments import join_segments
 from collections_app.parsing.arrangement.shapes import Block, PlacedWord, Rule, Segment, Table, TextBlock
@@ -31,8 +31,11 @@ def arrange(words: Sequence[PlacedWord], rules: Sequence[Rule], width: float, he
     def chars(segment: Segment) -> int:
         return sum(len(words[number].text) + 1 for number in segment.words)
 
+    def is_number(segment: Segment) -> bool:
+        return NUMBER.fullmatch(" ".join(words[number].text for number in segment.words)) is not None
+
     blocks: list[Block] = []
-    for part in divide(segments, chars):
+    for part in divide(segments, Measures(chars, is_number)):
         found = find_tables(words, part)
         taken = {id(segment) for members, _ in found for segment in members}
         rest = [segment for segment in part if id(segment) not in taken]

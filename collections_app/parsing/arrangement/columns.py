@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from itertools import pairwise
+from typing import NamedTuple
 
 from collections_app.parsing.arrangement.segments import rows_of
 from collections_app.parsing.arrangement.shapes import Segment, bounds
@@ -23,27 +24,35 @@ CLOSER = 1.3
 UNBROKEN, UNBROKEN_SOLID, SOLID = 5, 8, 0.8  # lines without a gap between them; the share of full ones
 HEAD_LINES, HEAD_GAP = 2, 1.2  # lines of a head or foot; heights of a line between it and the columns
 LINES_IN_TURN = 6  # that columns of short lines have, which their source gave one after the other
+LEVEL_CELLS, NUMBERED = 0.9, 0.6  # of the lines of a table that came column by column: level; numbers in a column
 DEPTH = 6
 CHUNKS_MAX = 60
 COLUMNS_MAX = 6
 
 
-def divide(segments: Sequence[Segment], chars: Callable[[Segment], int], depth: int = DEPTH) -> list[list[Segment]]:
+class Measures(NamedTuple):
+    """What is asked of a segment's words. chars: how many characters they have; is_number: whether they are one."""
+
+    chars: Callable[[Segment], int]
+    is_number: Callable[[Segment], bool]
+
+
+def divide(segments: Sequence[Segment], measures: Measures, depth: int = DEPTH) -> list[list[Segment]]:
     """The parts of a page in reading order: what spans the columns above them, each column, what stands below.
 
-    chars: how many characters a segment holds. Segments keep the order they came in within a part.
+    Segments keep the order they came in within a part.
     """
-    if depth == DEPTH and (columns := _given_columns(segments)):
-        return [each for column in columns for each in divide(column, chars, depth - 1)]
+    if depth == DEPTH and (columns := _given_columns(segments, measures)):
+        return [each for column in columns for each in divide(column, measures, depth - 1)]
     if depth and len(segments) >= 2 * LINES_MIN:
         for gutter in _gutters(segments):
-            parts = _divide_at(gutter, segments, chars)
+            parts = _divide_at(gutter, segments, measures)
             if parts is not None:
-                return [each for part in parts for each in divide(part, chars, depth - 1)]
+                return [each for part in parts for each in divide(part, measures, depth - 1)]
     return [list(segments)] if segments else []
 
 
-def _given_columns(segments: Sequence[Segment]) -> list[list[Segment]]:
+def _given_columns(segments: Sequence[Segment], measures: Measures) -> list[list[Segment]]:
     """The columns of a page that its source gave one after the other, each down the page and right of the one before;
     they may reach into each other by the height of a line, so that no gutter is left. [] where it is not so."""
     runs: list[list[Segment]] = []
@@ -55,6 +64,8 @@ def _given_columns(segments: Sequence[Segment]) -> list[list[Segment]]:
     if not 2 <= len(runs) <= COLUMNS_MAX or any(len(rows_of(run)) < LINES_IN_TURN for run in runs):
         return []
     reach = max(run[0].y1 - run[0].y0 for run in runs)
+    if any(_is_table(one, other, measures) for one, other in pairwise([rows_of(run) for run in runs])):
+        return []
     is_right = all(bounds(after).x0 > bounds(before).x1 - reach for before, after in pairwise(runs))
     return runs if is_right else []
 
@@ -92,7 +103,7 @@ def _gutters(segments: Sequence[Segment]) -> list[float]:
     return result
 
 
-def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment], int]) -> list[list[Segment]] | None:
+def _divide_at(x: float, segments: Sequence[Segment], measures: Measures) -> list[list[Segment]] | None:
     """Parts in order where columns stand on both sides of x somewhere; None where none do."""
     crossing = sorted((each for each in segments if each.x0 < x < each.x1), key=lambda each: each.middle)
     levels = [each.middle for each in crossing]
@@ -104,7 +115,7 @@ def _divide_at(x: float, segments: Sequence[Segment], chars: Callable[[Segment],
     is_divided = False
     for index, band in enumerate(bands):
         left, right = [each for each in band if each.x1 <= x], [each for each in band if each.x0 >= x]
-        if _are_columns(left, right, chars):
+        if _are_columns(left, right, measures):
             above, below = _apart(left, right)
             parts[-1].extend(above)
             outside = {id(each) for each in (*above, *below)}
@@ -142,7 +153,14 @@ def _in_turn(left: list[Segment], right: list[Segment]) -> bool:
     return bool(first) and bool(then) and max(first) < min(then)
 
 
-def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Segment], int]) -> bool:
+def _is_table(one: list[list[Segment]], other: list[list[Segment]], measures: Measures) -> bool:
+    """Whether two columns that the source gave one after the other are those of a table: level, and one of numbers."""
+    if len(one) != len(other) or _level_share(one, other) < LEVEL_CELLS:
+        return False
+    return any(sum(all(map(measures.is_number, row)) for row in rows) >= NUMBERED * len(rows) for rows in (one, other))
+
+
+def _are_columns(left: list[Segment], right: list[Segment], measures: Measures) -> bool:
     """Running text on both sides, or on one where lines are not level; or what its source gave side after side."""
     if not left or not right:
         return False
@@ -154,8 +172,8 @@ def _are_columns(left: list[Segment], right: list[Segment], chars: Callable[[Seg
     if shared < 0.3 * min(above.y1 - above.y0, below.y1 - below.y0):
         return False
     if min(len(one), len(other)) >= LINES_IN_TURN and _in_turn(left, right):
-        return True
-    running = [each for each in (_running(one, chars), _running(other, chars)) if each is not None]
+        return not _is_table(one, other, measures)
+    running = [each for each in (_running(one, measures), _running(other, measures)) if each is not None]
     level = _level_share(one, other)
     if len(running) < 2:
         return len(running) == 1 and level < ALIGNED
@@ -170,19 +188,19 @@ class _Running:
     is_solid: bool
 
 
-def _running(rows: list[list[Segment]], chars: Callable[[Segment], int]) -> _Running | None:
+def _running(rows: list[list[Segment]], measures: Measures) -> _Running | None:
     """None where the lines are no running text: too short, or too few that are full."""
     if any(segment.table for row in rows for segment in row):
         rows = [row for row in rows if not any(segment.table for segment in row)]
         if len(rows) < LINES_MIN:
             return _Running(True, True)  # a table of its own is a column's content
-    pieced = [row for row in rows if len(row) > 1 and sum(map(chars, row)) < CHARS_PER_LINE * len(row)]
+    pieced = [row for row in rows if len(row) > 1 and sum(map(measures.chars, row)) < CHARS_PER_LINE * len(row)]
     if len(pieced) > PIECED * len(rows):
         return None
     spans = [(min(each.x0 for each in row), max(each.x1 for each in row)) for row in rows]
     width = max(end for _, end in spans) - min(start for start, _ in spans)
     full = sum(1 for start, end in spans if end - start >= FULL_LINE * width) / len(rows)
-    mean = sum(chars(segment) for row in rows for segment in row) / len(rows)
+    mean = sum(measures.chars(segment) for row in rows for segment in row) / len(rows)
     pitches = [after[0].middle - before[0].middle for before, after in pairwise(rows)]
     closest = min(pitches)
     longest = run = 1

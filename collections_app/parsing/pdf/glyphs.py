@@ -5,21 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from collections_app.parsing.arrangement.shapes import PlacedWord
+from collections_app.parsing.pdf.pieces import MARK, char_indexes, read_pieces
 
-# pdfium writes U+FFFE for the hyphen of a word that goes on in the next line, and for a glyph that stands for nothing.
-MARK = "\ufffe"
 HYPHENATED = re.compile("[\ufffe\x02](?:\r?\n)?")
 TRAILING = re.compile(r"(?<![ \t])[ \t]+(\r?\n)")
-LETTER = re.compile(r"[^\W\d_]")
-# Fonts written by macOS name the ligatures of old TeX fonts wrongly: U+21B5 is "ff", a glyph without a name "ffi".
-WRONG_FF = re.compile(r"(?<=[^\W\d_])\u21b5(?=[^\W\d_]|-)|(?<!\S)\u21b5(?=[a-z])")
 WORD = re.compile("[^\\s\ufffe\x02]+")
 # Signs of scripts that put no blanks between words: each stands by itself.
 UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
@@ -70,9 +65,9 @@ class Shown:
 def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     """The page's text and words. A word that pdfium gives no place stands at the end of the one before."""
     original: str = text_page.get_text_range()
-    pieces = name_glyphs(text_page, original)
-    skeleton = original if pieces is None else "".join(piece[-1] for piece in pieces)
-    char_at = _char_indexes(text_page, original)
+    pieces = read_pieces(text_page, original, is_upright=shown.is_upright)
+    skeleton = original if pieces is None else _skeleton(original, pieces)
+    char_at = char_indexes(text_page, original)
     box_of = _Boxes(text_page, shown)
     words: list[PlacedWord] = []
     starts: list[int] = []
@@ -84,7 +79,10 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     for match in WORD.finditer(skeleton):
         word = match.group()
         start, ended = match.span()
-        between = skeleton[before:start]
+        between = skeleton[before:start] if pieces is None else "".join(pieces[before:start])
+        if between == "-" and words:  # of a word that a line end divides
+            words[-1] = words[-1]._replace(text=f"{words[-1].text}-")
+            between = ""
         gap = gaps.get(between)
         if gap is None:
             gap = gaps[between] = clean_gap(between)
@@ -109,53 +107,14 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     return PageWords(clean(text), words, is_cut, _turned(text_page, words, starts, shown), shown.width, shown.height)
 
 
+def _skeleton(text: str, pieces: list[str]) -> str:
+    """A character for each piece, which parts words at line ends, at blanks, and at hyphens that divide them."""
+    both = zip(text, pieces, strict=True)
+    return "".join(MARK if sign == MARK and piece == "-" else piece[-1:] or " " for sign, piece in both)
+
+
 def _parts(word: str) -> list[str]:
     return [word] if word.isascii() else [part for part in UNSPACED.split(word) if part]
-
-
-def name_glyphs(text_page: pdfium.PdfTextPage, text: str) -> list[str] | None:
-    """What each character of the text reads as: U+FFFD for glyphs that stand for none, ligatures of a wrong name.
-
-    None where all of them are as they are.
-    """
-    has_wrong_names = WRONG_FF.search(text) is not None
-    pieces = list(text) if MARK in text or has_wrong_names else None
-    if pieces is None:
-        return None
-    char_at = _char_indexes(text_page, text) if MARK in text else None
-    for index, character in enumerate(text):
-        if character == MARK and not _is_hyphen(text_page, char_at(index) if char_at else index):
-            before, after = text[index - 1 : index], text[index + 1 : index + 2]
-            is_inside = LETTER.fullmatch(before) and LETTER.fullmatch(after)
-            pieces[index] = "ffi" if has_wrong_names and is_inside else "\ufffd"
-    if has_wrong_names:
-        for match in WRONG_FF.finditer("".join(piece[-1] for piece in pieces)):
-            pieces[match.start()] = "ff"
-    return pieces
-
-
-def _is_hyphen(text_page: pdfium.PdfTextPage, index: int) -> bool:
-    return bool(index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1)
-
-
-def _char_indexes(text_page: pdfium.PdfTextPage, text: str) -> Callable[[int], int] | None:
-    """From a position in the text to pdfium's number of the character; -1: it has none. None: they are the same."""
-    units: list[int] | None = None
-    count = len(text)
-    if not text.isascii() and max(text) > "\uffff":
-        units, count = [], 0
-        for character in text:
-            units.append(count)
-            count += 1 + (character > "\uffff")
-    is_same = count == raw.FPDFText_CountChars(text_page)
-    if is_same and units is None:
-        return None
-
-    def index(position: int) -> int:
-        unit = position if units is None else units[position]
-        return unit if is_same else int(raw.FPDFText_GetCharIndexFromTextIndex(text_page, unit))
-
-    return index
 
 
 class _Boxes:

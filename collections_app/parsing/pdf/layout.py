@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from collections_app.parsing.pdf.glyphs import PageWords, Shown, read_words
 from collections_app.parsing.pdf.rules import read_rules
 from collections_app.parsing.types import PageLayout, Word
 
-RIGHT_TO_LEFT = ("\u0590", "\u08ff")
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 FEW_WORDS = 3  # that make no table
 TURNED_SHARE = 0.5  # of the words: more of them turned, and the page is read as they stand
 
@@ -36,7 +37,7 @@ def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) ->
 def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
     words = found.words
     order = range(len(words))
-    blocks: list[Block] = [] if _is_right_to_left(words) else _blocks(found, rules)
+    blocks = _blocks(found, rules)
     if not is_whole(blocks, words):
         blocks = [TextBlock([list(order)])]
     is_plain = len(blocks) == 1 and isinstance(blocks[0], TextBlock) and list(blocks[0].words()) == list(order)
@@ -46,25 +47,52 @@ def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
 
 
 def _is_right_to_left(words: Sequence[PlacedWord]) -> bool:
-    first, last = RIGHT_TO_LEFT
-    turned = sum(1 for word in words if not word.text.isascii() and any(first <= sign <= last for sign in word.text))
-    return 3 * turned > len(words)
+    return 3 * sum(1 for word in words if not word.text.isascii() and RIGHT_TO_LEFT.search(word.text)) > len(words)
+
+
+def _mirror(words: Sequence[PlacedWord], width: float) -> list[PlacedWord]:
+    """Words of a page from right to left, placed as if it ran from left to right; so are those of other scripts."""
+    result = [word._replace(x0=width - word.x1, x1=width - word.x0) for word in words]
+    start = 0
+    for end in range(1, len(result) + 1):
+        if end < len(result) and _steps_back(result[end - 1], result[end]):
+            continue
+        left, right = result[end - 1].x0, result[start].x1
+        for number in range(start, end if end - start > 1 else start):
+            word = result[number]
+            result[number] = word._replace(x0=left + right - word.x1, x1=left + right - word.x0)
+        start = end
+    return result
+
+
+def _steps_back(before: PlacedWord, word: PlacedWord) -> bool:
+    """Whether a word goes on to the left of the one before it in a line, as words of another direction do."""
+    height = before.y1 - before.y0
+    is_line = word.gap is not None and "\n" not in word.gap and abs(word.y0 - before.y0) < height / 2
+    return is_line and word.x1 <= before.x0 + 1 and before.x0 - word.x1 < height
 
 
 def _blocks(found: PageWords, rules: Sequence[Rule]) -> list[Block]:
     """The blocks of what stands upright, then what does not; of a page that is turned, of what stands as most does."""
     words, turned = found.words, found.turned
     if not turned:
-        return arrange(words, rules, found.width, found.height)
+        return _arrange(words, rules, found.width, found.height)
     counts = [list(turned.values()).count(quarters) for quarters in (1, 2, 3)]
     quarters = counts.index(max(counts)) + 1 if len(turned) > TURNED_SHARE * len(words) else 0
     kept = [number for number in range(len(words)) if turned.get(number, 0) == quarters]
     rest = [number for number in range(len(words)) if turned.get(number, 0) != quarters]
     turn = _Turn(quarters, found.width, found.height)
     upright = [PlacedWord(words[n].text, *turn.box(words[n][1:5]), words[n].gap) for n in kept]
-    blocks = arrange(upright, [Rule(*turn.box(rule)) for rule in rules], turn.width, turn.height)
+    blocks = _arrange(upright, [Rule(*turn.box(rule)) for rule in rules], turn.width, turn.height)
     blocks = [turn.back(block, kept) for block in blocks]
     return [*blocks, TextBlock([rest])] if rest else blocks
+
+
+def _arrange(words: Sequence[PlacedWord], rules: Sequence[Rule], width: float, height: float) -> list[Block]:
+    if not _is_right_to_left(words):
+        return arrange(words, rules, width, height)
+    mirrored = [Rule(width - rule.x1, rule.y0, width - rule.x0, rule.y1) for rule in rules]
+    return arrange(_mirror(words, width), mirrored, width, height)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from collections_app.access_context import system_access
 from collections_app.connectors.protocol import BaseConnector, File, Item, SourceError
-from collections_app.domain.identity import DOC_ID_MAX_CHARS, TITLE_MAX_CHARS, clean_line, doc_id_from_name
+from collections_app.domain.identity import DOC_ID_MAX_CHARS, TITLE_MAX_CHARS, clean_line, doc_id_from_key
 from collections_app.errors import ServiceError
 from collections_app.models import (
     Collection,
@@ -31,7 +31,7 @@ from collections_app.models import (
 )
 from collections_app.models.jobs import TROUBLED_STATES
 from collections_app.models.library import name_actor
-from collections_app.parsing import archive_type
+from collections_app.parsing import archive_type, is_pointer
 from collections_app.services.connectors.records import make_reach, open_source
 from collections_app.services.connectors.runs import count_changes, fail_run
 from collections_app.services.documents.trash import trash_documents
@@ -120,6 +120,7 @@ class Sync:
         self.told = dict(self.run_row.changes.values_list("doc_id", "kind"))  # by an attempt that was interrupted
         self.seen: set[str] = set()
         self.known = self._load_known()
+        self.owners = {each.doc_id: item for item, each in self.known.items()}
         self.failed_before = self._load_failed()
         access = connector.access
         self.asked = RequestedMetadata.read(
@@ -169,11 +170,11 @@ class Sync:
 
     def _take(self, source: BaseConnector, item: Item) -> None:
         try:
-            doc_id = doc_id_from_name(self.connector.prefix + item.id)
+            doc_id = doc_id_from_key(self.connector.prefix + item.id)
         except InvalidInput as error:
             self._tell(self._shown_id(item), Kind.FAILED, error.message)
             return
-        if doc_id in self.seen:
+        if doc_id in self.seen or self.owners.get(doc_id, item.id) != item.id:
             self._tell(doc_id, Kind.FAILED, f"another item of the source is {doc_id!r} already")
             return
         self.seen.add(doc_id)
@@ -383,6 +384,8 @@ def _find_flaw(item: Item, file: File) -> str:
     """Why the file cannot be a document; "" when it can."""
     if not file.content:
         return f"{item.id} is empty"
+    if is_pointer(file.content):
+        return "it is a pointer of Git LFS or git-annex, which stands for a file that the repository does not hold"
     if archive_type(file.content):
         return "it is an archive; unpack it at the source, or upload it"
     return ""

@@ -88,8 +88,9 @@ def ingest_text(
     """
     if mode not in MODES:
         raise InvalidInput(f"ingest_mode must be replace or upsert, not {mode!r}", field="ingest_mode")
+    doc_id = check_doc_id(doc_id)
     draft = Draft(
-        doc_id=check_doc_id(doc_id),
+        doc_id=doc_id,
         content=_check_content(content),
         title=clean_title(title),
         tags=clean_tags(tags),

@@ -225,7 +225,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
     """
     require(Permission.WRITE, collection.pk)
 
-    check_doc_id(doc_id)
+    doc_id = check_doc_id(doc_id)
 
     def work() -> IngestOutcome:
         before = find_stored(collection, doc_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collections_app.domain.identity import doc_id_from_name
+from collections_app.domain.identity import doc_id_from_key
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError
 from collections_app.fetching.buckets import BucketObject
@@ -99,7 +99,7 @@ def _source(bucket_prefix: BucketPrefix, row: BucketObject) -> Source:
         "last_modified": row.last_modified,
     }
     try:
-        doc_id, refused = doc_id_from_name(f"{bucket_prefix.bucket}/{row.key}"), None
+        doc_id, refused = doc_id_from_key(f"{bucket_prefix.bucket}/{row.key}"), None
     except InvalidInput as error:
         doc_id, refused = f"{bucket_prefix.bucket}/{row.key}"[:512], ("invalid_input", error.message)
     return Source(doc_id, origin, etag=row.etag, size=row.size, refused=refused)
