@@ -81,6 +81,13 @@ class LateInteraction:
         self.threads = threads or available_cores()
         self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)
 
+    def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
+        """For each text, whether it is English, as the model is, or at least the query and the text are in its script.
+
+        See `ragd.models.legibility.find_readable`.
+        """
+        return minilm.open_model(self.folder).find_readable(query, texts)
+
     def score_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[float]:
         """One score per candidate, in their order; the candidates are given best first. [] for none."""
         read = candidates[: self.depth]

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.errors import EmbedderError
-from ragd.text.windows import FloatArray
+from ragd.models.legibility import find_readable
+from ragd.text.windows import LONE_SURROGATE, FloatArray
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -38,6 +39,7 @@ SPECIAL_TOKENS = 2
 CONTENT_TOKENS = WINDOW - SPECIAL_TOKENS
 FIRST_TOKEN, LAST_TOKEN = 101, 102
 WINDOWS_PER_RUN = 4  # as the graph is built
+BROKEN_MAX = 0.15  # of the letters of an English text in fragments (`ragd.models.legibility`)
 
 GRAPH_FILE = Path(__file__).parent.with_name("data") / "minilm.onnx"
 WEIGHTS_FILE = "model.safetensors"
@@ -88,6 +90,11 @@ class MiniLM:
         """Word-piece ids of the whole text, without [CLS] and [SEP], never truncated."""
         # Only the batch call lets other threads run while it works.
         return np.asarray(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids, dtype=np.int64)
+
+    def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
+        """For each text, whether the model can read it beside the query: what is in English."""
+        query, *texts = [LONE_SURROGATE.sub("\ufffd", text) for text in (query, *texts)]
+        return find_readable(self._tokenizer, query, texts, broken_max=BROKEN_MAX)
 
     def spell(self, ids: Sequence[int] | TokenIds) -> list[str]:
         """The word pieces of ids, as the vocabulary writes them."""

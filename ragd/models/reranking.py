@@ -34,6 +34,13 @@ class CandidateReranker(Protocol):
     def score_candidates(self, query: str, candidates: Sequence[Candidate]) -> Sequence[float]: ...
 
 
+@runtime_checkable
+class SelectiveReranker(Protocol):
+    """A reranker that knows which texts its model can read (see `ragd.models.legibility`)."""
+
+    def find_readable(self, query: str, texts: Sequence[str]) -> Sequence[bool]: ...
+
+
 AnyReranker = Reranker | CandidateReranker
 
 
@@ -44,19 +51,45 @@ def rerank(query: str, candidates: Sequence[Candidate], model: AnyReranker | Non
     candidate's context and content, as the embedder does. score becomes the model's (score_kind "rerank"), unit_score
     its logistic, or the score itself where it is a probability. ranks keeps the earlier places and adds "reranked".
     RerankerError when the model gives another number of scores, or one that is no finite number.
+
+    A candidate that a `SelectiveReranker` cannot read keeps its place, its score and its ranks, without "reranked"; the
+    others are ordered among the places that are left. So a list in a language of which the model knows nothing comes
+    back as it is, and one text in another language neither rises nor falls.
     """
     if model is None or not candidates:
         return list(candidates)
+    read = select_readable(query, candidates, model)
+    keys = {candidate.key for candidate in read}
+    ranked = iter(_score(query, read, model))
+    return [
+        _with_rank(next(ranked), rank) if candidate.key in keys else candidate
+        for rank, candidate in enumerate(candidates, start=1)
+    ]
+
+
+def select_readable(query: str, candidates: Sequence[Candidate], model: AnyReranker) -> list[Candidate]:
+    """The candidates that the model can read beside the query, in their order; all where the model cannot tell."""
+    if not isinstance(model, SelectiveReranker):
+        return list(candidates)
+    readable = model.find_readable(query, [candidate.text for candidate in candidates])
+    return [candidate for candidate, can_read in zip(candidates, readable, strict=True) if can_read]
+
+
+def _score(query: str, candidates: Sequence[Candidate], model: AnyReranker) -> list[Candidate]:
+    """The candidates with the model's scores, in their order."""
+    if not candidates:
+        return []
     scores = _checked(model, _ask(query, candidates, model), len(candidates))
     is_probability = bool(getattr(model, "scores_are_probabilities", False))
     scored = [
         replace(candidate, score=score, score_kind="rerank", unit_score=_unit(score, is_probability))
         for candidate, score in zip(candidates, scores, strict=True)
     ]
-    return [
-        replace(candidate, ranks={**candidate.ranks, "reranked": ListRank(rank, candidate.score)})
-        for rank, candidate in enumerate(sorted(scored, key=sort_key), start=1)
-    ]
+    return sorted(scored, key=sort_key)
+
+
+def _with_rank(candidate: Candidate, rank: int) -> Candidate:
+    return replace(candidate, ranks={**candidate.ranks, "reranked": ListRank(rank, candidate.score)})
 
 
 def _ask(query: str, candidates: Sequence[Candidate], model: AnyReranker) -> Sequence[float]:

@@ -190,7 +190,9 @@ class ShortResultOut(Schema):
 
 
 class DegradedOut(Schema):
-    step: Literal["embedder", "reranker", "model", "replica"] = Field(description="What did not answer")
+    step: Literal["embedder", "reranker", "model", "replica"] = Field(
+        description="What did not answer, or cannot read the texts"
+    )
     reason: str
 
 
@@ -215,7 +217,9 @@ class SearchResponse(Schema):
     cost_usd: Stored[float | None] = Field(
         description="Of all model calls, US dollars; null where none has a price, or one is not known"
     )
-    degraded: Stored[list[DegradedOut]] = Field(description="What did not answer and was done without")
+    degraded: Stored[list[DegradedOut]] = Field(
+        description="What did not answer and was done without; a reranker also where it cannot read the texts"
+    )
     explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
 
     @staticmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.insight.score_parts import CosineParts, WordShare
-from ragd.models.reranking import AnyReranker
+from ragd.models.reranking import AnyReranker, select_readable
 from ragd.search.codes import weights_of
 from ragd.search.retrieval import Retrieval
 from ragd.types import Candidate, RetrievePlan
@@ -53,12 +53,15 @@ def fused_terms(retrieval: Retrieval, plan: RetrievePlan) -> dict[tuple[str, int
 def ask_reranker(
     reranker: AnyReranker | None, query: str, fused: Sequence[Candidate]
 ) -> dict[tuple[str, int], Sequence[Mapping[str, Any]]]:
-    """key -> the parts of the score, from a reranker that has `explain_candidates`; {} from any other."""
+    """key -> the parts of the score, from a reranker that has `explain_candidates`; {} from any other.
+
+    Those that the reranker left unread have none.
+    """
     explain_candidates = getattr(reranker, "explain_candidates", None)
-    if explain_candidates is None:
+    if reranker is None or explain_candidates is None:
         return {}
-    details = explain_candidates(query, fused)
-    return {candidate.key: parts for candidate, parts in zip(fused, details, strict=True)}
+    read = select_readable(query, fused, reranker)
+    return {found.key: parts for found, parts in zip(read, explain_candidates(query, read), strict=True)}
 
 
 def row_arithmetic(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""What a run does without, and says so: keywords alone when the embedder is away, the fused order when the reranker is,
-quotations when the model is, the primary when the read replica is. Evaluation runs do without nothing: they fail."""
+"""What a run does without, and says so: keywords alone when the embedder is away, the fused order when the reranker is
+or cannot read the candidates, quotations when the model is away, the primary when the read replica is. Evaluation runs
+fail where a model is away."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def note_degraded(run: QueryRun, step: Step, reason: object) -> None:
 
 
 def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
-    """`retrieve`, which does without an embedder or a reranker that does not answer, and notes it on the run.
+    """`retrieve`, which does without an embedder or a reranker that does not answer, and notes it on the run. Notes too
+    which results the reranker left in their places (see `ragd.models.reranking.rerank`).
 
     Without its embedder a hybrid search is one by keywords. A vector search fails, and so does every search where the
     embedder or reranker answers that asking again would not help.
@@ -78,7 +80,7 @@ def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
         try:
             if embeds:
                 absences.check(model)
-            return retrieve(query, plan, store)
+            retrieval = retrieve(query, plan, store)
         except (EmbedderError, RerankerError) as error:
             fallback = _without(error, plan)
             if fallback is None or not error.retryable or not may_degrade(run):
@@ -87,8 +89,22 @@ def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
                 absences.note(model, error)
             note_degraded(run, "embedder" if isinstance(error, EmbedderError) else "reranker", error)
             return call(query, fallback, store)
+        _note_unread(run, plan, retrieval)
+        return retrieval
 
     return call
+
+
+def _note_unread(run: QueryRun, plan: RetrievePlan, retrieval: Retrieval) -> None:
+    unread = sum("reranked" not in found.ranks for found in retrieval.candidates)
+    if plan.rerank is not None and unread:
+        note_degraded(
+            run,
+            "reranker",
+            f"the reranker {plan.rerank!r} was expected to know the language of question and candidates; of"
+            f" {len(retrieval.candidates)} results it cannot read {unread}, which keep the places that the search gave"
+            " them; choose a reranker for this language, or none",
+        )
 
 
 def _without(error: RagdError, plan: RetrievePlan) -> RetrievePlan | None:

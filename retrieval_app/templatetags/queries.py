@@ -49,7 +49,7 @@ SCORES = {
 }
 DEGRADED = {
     "embedder": gettext_lazy("The embedding model does not answer: this was found by keywords alone."),
-    "reranker": gettext_lazy("The reranker does not answer: the results are in the order of the search."),
+    "reranker": gettext_lazy("The reranker was not used for all results: those keep the order of the search."),
     "model": gettext_lazy("The chat model does not answer: this answer is made of quotations."),
     "replica": gettext_lazy("The read replica does not answer: the primary was searched."),
 }

@@ -79,3 +79,28 @@ def test_extreme_logits_do_not_overflow() -> None:
 def test_unusable_scores_are_an_error(scores: Any) -> None:
     with pytest.raises(RerankerError, match="scripted"):
         rerank("q", [A, B], Scripted(scores))
+
+
+class Selective(Scripted):
+    """Reads the texts that hold no x."""
+
+    def find_readable(self, query: str, texts: Sequence[str]) -> Sequence[bool]:
+        return ["x" not in query + text for text in texts]
+
+
+@pytest.mark.fault("A3")
+def test_what_the_model_cannot_read_keeps_its_place_and_its_score() -> None:
+    x = Candidate("x", 0, "xi", 0.02, score_kind="rrf", ranks={"fused": ListRank(2, 0.02)})
+    model = Selective([1.0, 3.0, 2.0])
+    ranked = rerank("q", [A, x, B, B0], model)
+    assert model.asked == [("q", ["Title > A\nalpha", "beta", "beta too"])]
+    assert [item.key for item in ranked] == [("b", 1), ("x", 0), ("b", 0), ("a", 0)]
+    assert ranked[1] == x
+    assert [item.ranks["reranked"].rank for item in ranked if item != x] == [1, 3, 4]
+
+
+@pytest.mark.fault("A3")
+def test_beside_a_question_that_it_cannot_read_nothing_is_read() -> None:
+    model = Selective([])
+    assert rerank("xi", [B, A], model) == [B, A]
+    assert model.asked == []

@@ -11,6 +11,7 @@ from django.test import Client
 from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.governance.api_keys import create_key
 from evaluation_app.alerts.rules import KINDS, Reading
 from evaluation_app.models import AlertRule
 from ragd import telemetry
@@ -113,3 +114,30 @@ def test_pages_answer_by_quotations_without_the_model_and_every_place_says_so(
     assert [row.pk for row in admin_client.get("/runs/?degraded=yes").context["page"]] == [run.pk] != [plain.pk]
     rule = AlertRule.objects.get(kind="degraded")
     assert KINDS["degraded"].read(rule) == [Reading(0.5)]
+
+
+@pytest.mark.fault("A3")
+def test_a_reranker_that_cannot_read_the_texts_keeps_the_order_and_the_run_says_so(
+    openai_server: OpenAIServer, settings: Any, admin_client: Client
+) -> None:
+    settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = openai_server.base_url, openai_server.api_key
+    water = create_collection(name="water", embed_model="text-embedding-3-small", embed_dims=32)
+    for number, text in enumerate(("水在一百度时沸腾。", "河流流经三个城镇。", "烧水壶放在厨房里。")):
+        ingest_text(water, f"{number}.txt", text)
+    body, headers = {"query": "什么时候烧开水", "k": 3}, {"Authorization": f"Bearer {create_key('tests')[1]}"}
+    before, after = (
+        Client().post(
+            "/v1/collections/water/search",
+            body | {"rerank": name},
+            content_type="application/json",
+            headers=headers,
+        )
+        for name in ("none", "builtin")
+    )
+    assert [item["doc_id"] for item in after.json()["results"]] == [item["doc_id"] for item in before.json()["results"]]
+    assert before.json()["degraded"] == []
+    (told,) = after.json()["degraded"]
+    assert told["step"] == "reranker" and "3 results" in told["reason"]
+    run = QueryRun.objects.get(pk=after.json()["run_id"])
+    assert run.degraded == [told] and {item["score_kind"] for item in run.results} == {"rrf"}
+    assert has(admin_client.get(f"/runs/{run.pk}/"), "[data-degraded=reranker]")

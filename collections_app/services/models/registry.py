@@ -171,7 +171,8 @@ def _built_in() -> Iterable[ModelEntry]:
     )  # fmt: skip
     yield ModelEntry(
         f"builtin:{BUILTIN}", RERANK, IN_PROCESS, _("Built-in reranker"), BUILTIN, HERE, IN_PROCESS,
-        note=_("Compares the word vectors of all-MiniLM-L6-v2."),
+        note=_("Compares the word vectors of all-MiniLM-L6-v2. Texts that it cannot read keep their places."),
+        languages=ENGLISH,
     )  # fmt: skip
     yield ModelEntry(
         "builtin:extractive", CHAT, IN_PROCESS, _("Quotations"), "extractive", HERE, IN_PROCESS,
