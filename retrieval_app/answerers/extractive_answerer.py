@@ -23,6 +23,7 @@ from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
+from retrieval_app.answerers.refusals import NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.citations.answer_html import BAR
 from retrieval_app.citations.citations import CheckedAnswer
 from retrieval_app.citations.places import is_written
@@ -161,11 +162,8 @@ class ExtractiveAnswerer:
 
     def _refusal(self, ranked: Sequence[Sentence], evidence: float) -> str:
         if not ranked:
-            return "No answer: nothing was found that could be quoted."
-        return (
-            f"No answer: the best sentence found is too weak as evidence ({evidence:.2f}; at least "
-            f"{self.evidence_min:.2f} is needed). The passages that come nearest are listed as sources."
-        )
+            return NOTHING_FOUND
+        return WEAK_EVIDENCE.format(evidence=evidence, least=self.evidence_min)
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
