@@ -223,9 +223,11 @@ class Assembly:
             self.warn(f"Packed data (base64, {self._packed:,} characters), such as pictures, was left out of the text.")
 
     def finish(self, media_type: str) -> ParsedDocument:
-        """The document. Raises ParseError "empty" when it has no text, unless attachments were to be kept."""
+        """The document. Raises ParseError "empty" when it has no text; one with attachments to keep names them."""
+        if not self._length and self._attachments and self.limits.keep_attachments:
+            self.add("\n".join(["Files inside:", *(f"- {item.name}" for item in self._attachments)]))
         text = "".join(self._pieces)
-        if not text and not (self._attachments and self.limits.keep_attachments):
+        if not text:
             raise self._empty(media_type)
         if normalize(text) != text:
             raise AssertionError("the pieces of a document did not stay normalized when joined")

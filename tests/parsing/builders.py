@@ -28,6 +28,14 @@ def make_zip(members: Mapping[str, bytes | str], *, compression: int = zipfile.Z
     return buffer.getvalue()
 
 
+def with_member(archive: bytes, name: str, content: bytes) -> bytes:
+    """A ZIP archive with one more file in it."""
+    buffer = io.BytesIO(archive)
+    with zipfile.ZipFile(buffer, "a") as container:
+        container.writestr(name, content)
+    return buffer.getvalue()
+
+
 def make_docx() -> bytes:
     """A title, two headings, lists, a table, a header: made by python-docx."""
     document = docx.Document()

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from collections_app.parsing.assembly import read_document
+from collections_app.parsing.office.shapes import Box, reading_order
+from collections_app.parsing.office.wordbody import Body
+from collections_app.parsing.office.wordstyles import Numbering, Styles
 from collections_app.parsing.text.html import render_page
 from collections_app.parsing.text.spans import SpanningCell, TableRow, spanned_blocks
+from collections_app.parsing.text.xmlstream import stream_xml
+from collections_app.parsing.types import ParseLimits, Source
+from tests.parsing import builders
 
 
 def rows_of(markup: str) -> list[str]:
@@ -99,3 +106,86 @@ def test_what_a_page_hides_is_left_out_and_told(page: str) -> None:
 def test_what_a_page_shows_is_kept(page: str) -> None:
     rendered = render_page(f"<html><body style='visibility:hidden'>{page}</body></html>")
     assert (rendered.text, rendered.warning) == ("shown", "")
+
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def word_blocks(body: str) -> list[str]:
+    reading = Body(Styles(), Numbering())
+    stream_xml(f"<w:body {WORD}>{body}</w:body>".encode(), reading.start, reading.end, reading.text)
+    return reading.finish()
+
+
+def word_cell(text: str, properties: str = "") -> str:
+    return f"<w:tc><w:tcPr>{properties}</w:tcPr><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:tc>"
+
+
+@pytest.mark.fault("N-08")
+def test_merged_cells_of_word_carry_their_value() -> None:
+    wide, first, more = '<w:gridSpan w:val="2"/>', '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
+    rows = [
+        word_cell("Region", first) + word_cell("Units", wide),
+        word_cell("", more) + word_cell("2023") + word_cell("2024"),
+        word_cell("EU", first) + word_cell("1") + word_cell("2"),
+        word_cell("lost", more + '<w:tcPrChange><w:tcPr><w:gridSpan w:val="9"/></w:tcPr></w:tcPrChange>')
+        + word_cell("3") + word_cell("4"),
+        '<w:trPr><w:gridBefore w:val="1"/></w:trPr>' + word_cell("5", wide),
+    ]  # fmt: skip
+    assert word_blocks(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>") == [
+        "| Region | Units 2023 | Units 2024 |\n| --- | --- | --- |\n| EU | 1 | 2 |\n| EU | 3 | 4 |\n|  | 5 | 5 |"
+    ]
+
+
+@pytest.mark.fault("N-18")
+def test_form_fields_of_word_show_what_is_chosen() -> None:
+    def field(content: str) -> str:
+        begin = f'<w:r><w:fldChar w:fldCharType="begin"><w:ffData>{content}</w:ffData></w:fldChar></w:r>'
+        return f"<w:p><w:r><w:t>X: </w:t></w:r>{begin}<w:r><w:instrText>FORM</w:instrText></w:r></w:p>"
+
+    fields = [
+        "<w:checkBox><w:default w:val='0'/><w:checked/></w:checkBox>",
+        "<w:checkBox><w:default w:val='1'/></w:checkBox>",
+        "<w:checkBox><w:default w:val='1'/><w:checked w:val='0'/></w:checkBox>",
+        "<w:ddList><w:result w:val='1'/><w:listEntry w:val='Red'/><w:listEntry w:val='Blue'/></w:ddList>",
+        "<w:ddList><w:listEntry w:val='Red'/><w:listEntry w:val='Blue'/></w:ddList>",
+        "<w:textInput><w:default w:val='none'/></w:textInput>",
+    ]
+    assert word_blocks("".join(map(field, fields))) == [
+        "X: \u2612", "X: \u2612", "X: \u2610", "X: Blue", "X: Red", "X:"
+    ]  # fmt: skip
+
+
+@pytest.mark.fault("N-08")
+def test_merged_cells_of_opendocument_carry_their_value() -> None:
+    def cell(text: str, more: str = "") -> str:
+        return f"<table:table-cell {more}><text:p>{text}</text:p></table:table-cell>"
+
+    rows = [
+        cell("a") + cell("b") + cell("c"),
+        cell("x", 'table:number-columns-spanned="2" table:number-rows-spanned="2"')
+        + "<table:covered-table-cell/>" + cell("1"),
+        '<table:covered-table-cell table:number-columns-repeated="2"><text:p/></table:covered-table-cell>' + cell("2"),
+        '<table:table-cell table:number-columns-repeated="2"/>' + cell("3"),
+    ]  # fmt: skip
+    data = builders.make_odt(
+        f"<table:table>{''.join(f'<table:table-row>{row}</table:table-row>' for row in rows)}</table:table>"
+    )
+    assert read_document(Source(data, "a.odt", "", ParseLimits())).text == (
+        "| a | b | c |\n| --- | --- | --- |\n| x | x | 1 |\n| x | x | 2 |\n|  |  | 3 |"
+    )
+
+
+@pytest.mark.fault("N-16")
+def test_shapes_are_read_from_top_to_bottom_column_by_column() -> None:
+    def order(*boxes: tuple[float, float, float, float] | None) -> list[int]:
+        return reading_order([Box(*box) if box else None for box in boxes])
+
+    assert order((1, 40, 4, 5), (1, 30, 4, 5), (1, 20, 4, 5), (1, 10, 4, 5)) == [3, 2, 1, 0]
+    left, right = [(0, 10, 4, 2), (0, 13, 4, 9)], [(6, 10, 4, 2), (6, 13, 4, 9)]
+    assert order(right[1], left[1], (0, 0, 10, 3), right[0], left[0]) == [2, 4, 1, 3, 0]
+    assert order(left[0], right[0], left[1], right[1]) == [0, 1, 2, 3]
+    assert order(left[0], left[1], right[0], right[1]) == [0, 1, 2, 3]
+    assert order((6, 10, 4, 5), (0, 10, 4, 5), (0, 0, 10, 3)) == [2, 1, 0]
+    assert order(None, (0, 9, 1, 1), None, (0, 1, 1, 1)) == [0, 3, 1, 2]
+    assert order() == [] and order(None, None) == [0, 1]

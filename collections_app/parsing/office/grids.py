@@ -145,7 +145,8 @@ def _read_rows(rows: Sequence[Sequence[Any]], start: Corner, merges: dict[Corner
     if merges:
         room = REPEATED_CHARS + REPEATED_TIMES * sum(map(len, used))
         width = max(map(len, rows), default=0)
-        rows = [list(values) for values in rows]
+        filled = [list(values) for values in rows]
+        rows = filled
         for (top, left), (bottom, right) in sorted(merges.items()):
             at, column = top - start[0], left - start[1]
             if not (0 <= at < len(rows) and 0 <= column < len(rows[at]) and is_value(rows[at][column])):
@@ -155,8 +156,8 @@ def _read_rows(rows: Sequence[Sequence[Any]], start: Corner, merges: dict[Corner
             if room < 0:
                 break
             for index in range(at, stop):
-                rows[index] += [""] * (end - len(rows[index]))
-                rows[index][column:end] = [rows[at][column]] * (end - column)
+                filled[index] += [""] * (end - len(filled[index]))
+                filled[index][column:end] = [filled[at][column]] * (end - column)
                 covered.setdefault(index, set()).update(range(column + (index == at), end))
     none: frozenset[int] = frozenset()
     return [

@@ -71,13 +71,6 @@ def related(package: Parts, part: str, kind: str) -> list[str]:
     return list(dict.fromkeys(targets))
 
 
-def attach_embedded(package: Parts, part: str, assembly: Assembly) -> None:
-    """Name the files that a part embeds."""
-    for kind in ("package", "oleObject"):
-        for name in related(package, part, kind):
-            assembly.attach(name.rpartition("/")[2], package.read(name))
-
-
 def main_part(package: Parts, usual: str) -> str:
     """The name of the main part. ParseError "broken" when the package has none."""
     result = related(package, "", "officeDocument")

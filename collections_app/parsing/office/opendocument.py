@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.ooxml import leaf_texts
 from collections_app.parsing.office.wordstyles import number, show_number
-from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, words
+from collections_app.parsing.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from collections_app.parsing.text.xmlstream import Attributes, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
@@ -122,7 +123,8 @@ class Flow:
     kind: str
     blocks: list[str] = field(default_factory=list)
     paragraphs: list[list[str]] = field(default_factory=list)
-    tables: list[list[list[str]]] = field(default_factory=list)
+    tables: list[list[TableRow]] = field(default_factory=list)
+    repeated: int = 1  # how many columns a cell fills with its value
     after: list[str] = field(default_factory=list)
 
 
@@ -146,7 +148,6 @@ class Content:
         self._item_is_new = False
         self._outline = 0
         self._note_number = 0
-        self._repeat = 1
         self._names: list[str] = []
 
     def sections(self) -> list[tuple[int, list[str]]]:
@@ -179,11 +180,16 @@ class Content:
         elif name == "table":
             flow.tables.append([])
         elif name == "table-row" and flow.tables:
-            flow.tables[-1].append([])
-        elif name in ("table-cell", "covered-table-cell"):
-            repeated = attributes.get("number-columns-repeated", "1")
-            self._repeat = min(REPEAT_LIMIT, int(repeated)) if repeated.isdigit() else 1
-            self._flows.append(Flow("cell"))
+            flow.tables[-1].append(TableRow(is_header="table-header-rows" in self._names))
+        elif name == "covered-table-cell":  # a cell that spans more columns or rows is here
+            self._flows.append(Flow("covered"))
+        elif name == "table-cell":
+            columns = read_span(attributes.get("number-columns-spanned"), COLUMNS_MAX)
+            rows = read_span(attributes.get("number-rows-spanned"), ROWS_MAX)
+            if flow.tables and flow.tables[-1]:
+                flow.tables[-1][-1].cells.append(SpanningCell("", columns, rows))
+            repeated = read_span(attributes.get("number-columns-repeated"), REPEAT_LIMIT)
+            self._flows.append(Flow("cell", repeated=repeated))
         elif name in ("note", "annotation", "notes", "text-box"):
             self._flows.append(Flow(name))
         else:
@@ -202,8 +208,10 @@ class Content:
             self._lists.pop()
         elif name == "table":
             self._end_table()
-        elif name in ("table-cell", "covered-table-cell"):
+        elif name == "table-cell":
             self._end_cell()
+        elif name == "covered-table-cell":
+            self._flows.pop()
         elif name in ("note", "annotation", "notes", "text-box"):
             self._end_inset(name)
 
@@ -257,19 +265,18 @@ class Content:
 
     def _end_cell(self) -> None:
         flow = self._flows.pop()
-        value = cell(" ".join([*flow.blocks, *flow.after]))
         outer = self._flows[-1]
-        if outer.tables and outer.tables[-1]:
-            outer.tables[-1][-1].extend([value] * (self._repeat if value else 1))
-        self._repeat = 1
+        if outer.tables and outer.tables[-1] and outer.tables[-1][-1].cells:
+            cells = outer.tables[-1][-1].cells
+            cells[-1].text = cell(" ".join([*flow.blocks, *flow.after]))
+            cells += [replace(cells[-1]) for _ in range(flow.repeated - 1)]
 
     def _end_table(self) -> None:
         flow = self._flows[-1]
         if flow.tables and any(each.kind == "cell" for each in self._flows):
-            flow.blocks.extend(" ".join(row) for row in flow.tables.pop())
+            flow.blocks.extend(" ".join(each.text for each in row.cells) for row in flow.tables.pop())
         elif flow.tables:
-            block = table([value.replace("\\|", "|") for value in row] for row in flow.tables.pop())
-            flow.blocks.extend([block] if block else [])
+            flow.blocks.extend(spanned_blocks(flow.tables.pop()))
 
     def _end_inset(self, name: str) -> None:
         """A note or comment follows the paragraph it belongs to; speaker notes end the slide."""

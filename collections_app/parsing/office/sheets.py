@@ -14,6 +14,7 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
+from collections_app.parsing.office.embedded import attach_embedded, attach_ole_storages
 from collections_app.parsing.office.grids import is_value, lay_grid
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
@@ -69,6 +70,10 @@ def read(source: Source, assembly: Assembly) -> None:
     if hidden:
         assembly.warn(f"{len(hidden)} sheets are hidden and are read: {', '.join(map(repr, hidden[:5]))}.")
     workbook.close()
+    if source.media_type == types.XLS:
+        attach_ole_storages(source.data, assembly)
+    elif package is not None and source.media_type != types.ODS:
+        attach_embedded(package, assembly)
     if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
         tika.add_extract(tika.extract(source.data, source.limits), assembly)
 

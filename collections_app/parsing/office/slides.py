@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.charts import chart_blocks
+from collections_app.parsing.office.embedded import attach_embedded
 from collections_app.parsing.office.ooxml import (
-    attach_embedded,
     main_part,
     read_core_properties,
     related,
     relationships,
 )
+from collections_app.parsing.office.shapes import Box, Frame, reading_order
 from collections_app.parsing.office.word import drawn_lines
-from collections_app.parsing.text.markup import heading, join_blocks, list_item, squeeze, table
+from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze
+from collections_app.parsing.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
@@ -26,6 +28,11 @@ FOOTERS = frozenset({"ftr", "hdr"})
 LISTED_PLACEHOLDERS = frozenset({"body", "obj", ""})
 COMMENT_TEXT = frozenset({"text", "t"})
 LEVEL_LIMIT = 8
+PLACING = frozenset({"grpSp", "grpSpPr", "xfrm", "off", "ext", "chOff", "chExt"})
+GROUP_CORNERS = ("off", "ext", "chOff", "chExt")
+NO_FRAME = Frame(Box(0, 0, 1, 1), Box(0, 0, 1, 1))
+KINDS = {"ctrTitle": "title", "": "body", "obj": "body", "subTitle": "body"}
+HIDDEN = "The presentation has hidden slides, which are read."
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -35,10 +42,11 @@ def read(source: Source, assembly: Assembly) -> None:
     read_core_properties(package, assembly)
     unread = 0
     footers: dict[str, None] = {}
+    fixed: dict[str, Slide] = {}
     slides = _slide_parts(package, part)
     for number, name in enumerate(slides, 1):
         try:
-            blocks = _slide_blocks(package, name, assembly, footers)
+            blocks = _slide_blocks(package, name, assembly, footers, fixed)
         except ParseError as error:
             if error.kind != "broken":
                 raise
@@ -46,7 +54,7 @@ def read(source: Source, assembly: Assembly) -> None:
             assembly.leave_out(f"Slide {number} could not be read: {error.message}")
             continue
         assembly.add(join_blocks(blocks), f"slide {number}")
-        attach_embedded(package, name, assembly)
+    attach_embedded(package, assembly)
     for text in footers:
         assembly.add(f"Footer: {text}")
     for text in _fixed_texts(package, slides):
@@ -63,10 +71,22 @@ def _slide_parts(package: Package, part: str) -> list[str]:
     return [name for name in targets if name in package]
 
 
-def _slide_blocks(package: Package, part: str, assembly: Assembly, footers: dict[str, None]) -> list[str]:
-    """The slide's own blocks, then those of its parts. footers: gets the slide's, which most slides share."""
-    slide = Slide()
-    stream_xml(package.read(part), slide.start, slide.end, slide.text)
+def _slide_blocks(
+    package: Package, part: str, assembly: Assembly, footers: dict[str, None], fixed: dict[str, Slide]
+) -> list[str]:
+    """The slide's own blocks, then those of its parts.
+
+    footers: gets the slide's, which most slides share. fixed: gets the layouts and masters.
+    """
+    slide = _read_slide(package, part)
+    layouts = related(package, part, "slideLayout")
+    masters = [name for layout in layouts for name in related(package, layout, "slideMaster")]
+    for name in [*layouts[:1], *masters[:1]]:
+        if name not in fixed:
+            fixed[name] = _read_slide(package, name)
+    slide.order(*(fixed[name] for name in [*layouts[:1], *masters[:1]]))
+    if slide.is_hidden:
+        assembly.warn(HIDDEN)
     blocks = slide.blocks()
     footers.update(dict.fromkeys(slide.footers()))
     if slide.title:
@@ -79,8 +99,7 @@ def _slide_blocks(package: Package, part: str, assembly: Assembly, footers: dict
         lines = collect_text(package.read(name), COMMENT_TEXT, frozenset({"cm", "p"}))
         blocks.extend(f"Comment: {squeeze(line)}" for line in lines)
     for name in related(package, part, "notesSlide"):
-        notes = Slide()
-        stream_xml(package.read(name), notes.start, notes.end, notes.text)
+        notes = _read_slide(package, name)
         if text := join_blocks(notes.blocks(listed=False)):
             blocks.append(f"Notes: {text}")
     return blocks
@@ -92,10 +111,14 @@ def _fixed_texts(package: Package, slides: list[str]) -> list[str]:
     masters = dict.fromkeys(name for layout in layouts for name in related(package, layout, "slideMaster"))
     texts: list[str] = []
     for name in [*layouts, *masters]:
-        fixed = Slide()
-        stream_xml(package.read(name), fixed.start, fixed.end, fixed.text)
-        texts.extend(squeeze(text) for text in fixed.fixed_texts())
+        texts.extend(squeeze(text) for text in _read_slide(package, name).fixed_texts())
     return list(dict.fromkeys(texts))
+
+
+def _read_slide(package: Package, part: str) -> Slide:
+    slide = Slide()
+    stream_xml(package.read(part), slide.start, slide.end, slide.text)
+    return slide
 
 
 @dataclass(slots=True)
@@ -103,18 +126,21 @@ class Shape:
     """A shape with its paragraphs as (level, text)."""
 
     placeholder: str | None = None
+    number: str = ""  # of the placeholder
+    box: Box | None = None
     paragraphs: list[tuple[int, str]] = field(default_factory=list)
-    rows: list[list[str]] | None = None
+    rows: list[TableRow] | None = None
 
 
 class Slide:
-    """Handlers for stream_xml over one slide. Groups need no care: their shapes come one after the other.
+    """Handlers for stream_xml over one slide. The shapes of groups are placed as those beside them.
 
     Numbers of slides in fields are left out.
     """
 
     def __init__(self) -> None:
         self.title = ""
+        self.is_hidden = False
         self._in_dropped = False
         self._shapes: list[Shape] = []
         self._pieces: list[str] = []
@@ -124,14 +150,22 @@ class Slide:
         self._in_cell = False
         self._cell: list[str] = []
         self._fallback_depth = 0
+        self._groups: list[Frame] = []
+        self._corner: dict[str, tuple[float, float]] = {}
+        self._in_group_properties = False
 
     def start(self, name: str, attributes: Attributes) -> None:
         if self._fallback_depth or name == "Fallback":
             self._fallback_depth += 1
         elif name in ("sp", "graphicFrame", "cxnSp", "pic"):
             self._shapes.append(Shape())
+        elif name == "sld":
+            self.is_hidden = attributes.get("show") in ("0", "false")
         elif name == "ph" and self._shapes:
             self._shapes[-1].placeholder = attributes.get("type", "")
+            self._shapes[-1].number = attributes.get("idx", "")
+        elif name in PLACING:
+            self._place(name, attributes)
         elif name == "p":
             self._pieces.clear()
             self._level, self._in_paragraph = 0, True
@@ -147,10 +181,11 @@ class Slide:
         elif name == "tbl" and self._shapes:
             self._shapes[-1].rows = []
         elif name == "tr" and self._shapes and self._shapes[-1].rows is not None:
-            self._shapes[-1].rows.append([])
+            self._shapes[-1].rows.append(TableRow())
         elif name == "tc":
             self._in_cell = True
             self._cell = []
+            self._add_cell(attributes)
 
     def end(self, name: str) -> None:
         if self._fallback_depth:
@@ -164,8 +199,56 @@ class Slide:
         elif name == "tc":
             self._in_cell = False
             rows = self._shapes[-1].rows if self._shapes else None
-            if rows:
-                rows[-1].append(" ".join(self._cell))
+            if rows and rows[-1].cells and self._cell:
+                rows[-1].cells[-1].text = cell(" ".join(self._cell))
+        elif name == "grpSpPr":
+            self._in_group_properties = False
+            if self._groups and len(self._corner) == len(GROUP_CORNERS):
+                (x, y), (w, h), (cx, cy), (cw, ch) = (self._corner[each] for each in GROUP_CORNERS)
+                self._groups[-1] = Frame(Box(cx, cy, cw, ch), Box(x, y, w, h))
+        elif name == "grpSp" and self._groups:
+            self._groups.pop()
+
+    def _place(self, name: str, attributes: Attributes) -> None:
+        """Note where a shape or a group stands."""
+        if name in ("grpSp", "grpSpPr", "xfrm"):
+            if name == "grpSp":
+                self._groups.append(NO_FRAME)
+            self._corner = {}
+            self._in_group_properties |= name == "grpSpPr"
+            return
+        pair = [attributes.get(key, "") for key in (("cx", "cy") if name in ("ext", "chExt") else ("x", "y"))]
+        if not all(value.lstrip("-").isdecimal() and len(value) < 16 for value in pair):
+            return
+        self._corner[name] = (float(pair[0]), float(pair[1]))
+        if name == "ext" and "off" in self._corner and not self._in_group_properties and self._shapes:
+            box = Box(*self._corner["off"], *self._corner["ext"])
+            for frame in reversed(self._groups):
+                box = frame.place(box) if frame is not NO_FRAME else box
+            self._shapes[-1].box = self._shapes[-1].box or box
+
+    def _add_cell(self, attributes: Attributes) -> None:
+        """Open a cell of a table, but for one that a merged cell covers."""
+        rows = self._shapes[-1].rows if self._shapes else None
+        if rows and not any(attributes.get(name) in ("1", "true") for name in ("hMerge", "vMerge")):
+            columns = read_span(attributes.get("gridSpan"), COLUMNS_MAX)
+            rows[-1].cells.append(SpanningCell("", columns, read_span(attributes.get("rowSpan"), ROWS_MAX)))
+
+    def order(self, *parts: Slide) -> None:
+        """Bring the shapes into reading order. parts: layout and master, which place what the slide does not."""
+        for shape in self._shapes:
+            if shape.placeholder is not None and shape.box is None:
+                shape.box = next(filter(None, (part.box_of(shape) for part in parts)), None)
+        shapes = [shape for shape in self._shapes if shape.paragraphs or shape.rows]
+        self._shapes = [shapes[number] for number in reading_order([shape.box for shape in shapes])]
+
+    def box_of(self, placeholder: Shape) -> Box | None:
+        """Where this layout or master has a placeholder: the one of its number, else of its kind."""
+        known = [shape for shape in self._shapes if shape.placeholder is not None and shape.box is not None]
+        numbered = (shape.box for shape in known if shape.number and shape.number == placeholder.number)
+        kind = KINDS.get(placeholder.placeholder or "", placeholder.placeholder)
+        of_kind = (shape.box for shape in known if KINDS.get(shape.placeholder or "", shape.placeholder) == kind)
+        return next(numbered, None) or next(of_kind, None)
 
     def text(self, piece: str) -> None:
         if self._text_depth and not self._fallback_depth and not self._in_dropped:
@@ -185,7 +268,7 @@ class Slide:
             for level, text in shape.paragraphs:
                 blocks.append(list_item(text, level) if as_list else text)
             if shape.rows:
-                blocks.append(table(shape.rows))
+                blocks.extend(spanned_blocks(shape.rows))
         return blocks
 
     def footers(self) -> list[str]:

@@ -9,9 +9,9 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly, read_into
 from collections_app.parsing.office.charts import chart_blocks
+from collections_app.parsing.office.embedded import attach_embedded
 from collections_app.parsing.office.ooxml import (
     Parts,
-    attach_embedded,
     leaf_texts,
     main_part,
     read_core_properties,
@@ -51,7 +51,9 @@ def read(source: Source, assembly: Assembly) -> None:
     _add_notes(package, part, body, assembly)
     _add_headers(package, part, assembly)
     assembly.entitle(body.first_title)
-    attach_embedded(package, part, assembly)
+    if body.hidden_chars:
+        assembly.warn(f"The document holds hidden text ({body.hidden_chars:,} characters), which is read.")
+    attach_embedded(package, assembly)
 
 
 class FlatPackage:

@@ -6,21 +6,26 @@ import re
 from dataclasses import dataclass, field
 
 from collections_app.parsing.office.wordstyles import Numbering, Styles, number
-from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, words
+from collections_app.parsing.text.spans import COLUMNS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from collections_app.parsing.text.xmlstream import Attributes
 
 # Property and deleted content, and the second version of a drawing for old readers.
 SKIPPED = words(
-    "Fallback moveFrom instrText delText delInstrText fldData pPrChange rPrChange sectPr tblPr tcPr trPr tblGrid"
+    "Fallback moveFrom instrText delText delInstrText fldData pPrChange rPrChange sectPr tblPr tcPrChange trPrChange"
+    " tblGrid"
     " binData docProps docOleData fonts lists styles shapeDefaults docPr hpr"
 )
 CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "", "cr": "\n", "ptab": "\t", "separator": ""}
+CELL_PROPERTIES = words("gridSpan vMerge vmerge gridBefore tblHeader")
 LEVEL_LIMIT = 8
 HEADING_CHARS = 500
 # The parts of a formula that change their meaning when they simply stand side by side: what is written before each.
 PARTS = {"num": "", "den": "/", "sup": "^", "sub": "_", "lim": "_", "deg": "", "e": ""}
 ATOM = re.compile(r"[\w.,]+|\W", re.DOTALL)
 ROOT, OPEN, CLOSE = "√", "(", ")"
+CHECKED, UNCHECKED = "\u2612", "\u2610"
+FORM_FIELD = words("checkBox ddList default checked result listEntry")
 
 
 @dataclass(slots=True)
@@ -39,7 +44,7 @@ class Flow:
     kind: str
     blocks: list[str] = field(default_factory=list)
     paragraphs: list[Paragraph] = field(default_factory=list)
-    tables: list[list[list[str]]] = field(default_factory=list)
+    tables: list[list[TableRow]] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
 
 
@@ -99,6 +104,34 @@ class Formula:
             pieces.append(PARTS[name] + text)
 
 
+@dataclass(slots=True)
+class FormField:
+    """A form field of Word before 2007: a check box, or a list with its entries."""
+
+    kind: str = ""
+    is_checked: bool = False
+    result: int = 0
+    entries: list[str] = field(default_factory=list)
+
+    def read(self, name: str, attributes: Attributes) -> None:
+        value = attributes.get("val", "")
+        if name in ("checkBox", "ddList"):
+            self.kind = name
+        elif (name == "default" and self.kind == "checkBox") or name == "checked":
+            self.is_checked = value not in ("0", "false", "off")
+        elif name in ("default", "result"):
+            self.result = number(value)
+        elif name == "listEntry":
+            self.entries.append(value)
+
+    @property
+    def shown(self) -> str:
+        """The box, checked or not, or the entry that is selected; "" for a field of text, whose text follows it."""
+        if self.kind == "checkBox":
+            return CHECKED if self.is_checked else UNCHECKED
+        return self.entries[self.result] if self.kind and self.result < len(self.entries) else ""
+
+
 class Body:
     """Handlers for stream_xml. finish() gives the blocks.
 
@@ -125,6 +158,9 @@ class Body:
         self._in_properties = 0
         self._run_depth = 0
         self._formula = Formula()
+        self._form = FormField()
+        self._run_is_hidden = False
+        self.hidden_chars = 0
 
     def finish(self) -> list[str]:
         while len(self._flows) > 1:
@@ -145,12 +181,21 @@ class Body:
             self._text_depth += 1
         elif name == "r":
             self._run_depth += 1
+            self._run_is_hidden = False
+        elif name == "vanish" and self._run_depth:
+            self._run_is_hidden = attributes.get("val") not in ("0", "false", "off")
         elif name == "p":
             self._flows[-1].paragraphs.append(Paragraph())
         elif name == "pPr":
             self._in_properties += 1
         elif self._in_properties:
             self._note_property(name, attributes)
+        elif name == "ffData":
+            self._form = FormField()
+        elif name in FORM_FIELD:
+            self._form.read(name, attributes)
+        elif name in CELL_PROPERTIES:
+            self._note_cell(name, attributes.get("val", ""))
         elif name in ("tbl", "tr", "tc", "txbxContent"):
             self._open(name)
         elif name == self._collect:
@@ -171,6 +216,9 @@ class Body:
             self._text_depth -= 1
         elif name == "r":
             self._run_depth -= 1
+            self._run_is_hidden = False
+        elif name == "ffData":
+            self._append(self._form.shown)
         elif name == "pPr":
             self._in_properties -= 1
         elif name == "p":
@@ -191,6 +239,7 @@ class Body:
 
     def text(self, piece: str) -> None:
         if self._text_depth and not self._skip_depth and self._in_root:
+            self.hidden_chars += len(piece) * self._run_is_hidden
             self._append(piece)
 
     def _open(self, name: str) -> None:
@@ -198,9 +247,27 @@ class Body:
         if name == "tbl":
             flow.tables.append([])
         elif name == "tr" and flow.tables:
-            flow.tables[-1].append([])
+            flow.tables[-1].append(TableRow())
         elif name in ("tc", "txbxContent"):
+            if name == "tc" and flow.tables and flow.tables[-1]:
+                flow.tables[-1][-1].cells.append(SpanningCell())
             self._flows.append(Flow(name))
+
+    def _note_cell(self, name: str, value: str) -> None:
+        """A property of the open row or cell. A table in a cell has rows of its own."""
+        is_cell = self._flows[-1].kind == "tc" and not self._flows[-1].tables
+        outer = self._flows[-2] if is_cell else self._flows[-1]
+        if not outer.tables or not outer.tables[-1]:
+            return
+        row = outer.tables[-1][-1]
+        if name == "gridBefore":
+            row.cells.append(SpanningCell(columns=read_span(value, COLUMNS_MAX)))
+        elif name == "tblHeader":
+            row.is_header = value not in ("0", "false", "off")
+        elif row.cells and name == "gridSpan":
+            row.cells[-1].columns = read_span(value, COLUMNS_MAX)
+        elif row.cells and name in ("vMerge", "vmerge"):
+            row.cells[-1].continues = value != "restart"
 
     def _note_property(self, name: str, attributes: Attributes) -> None:
         paragraphs = self._flows[-1].paragraphs
@@ -275,8 +342,8 @@ class Body:
         outer = self._flows[-1]
         blocks = [*flow.blocks, *flow.after]
         if flow.kind == "tc":
-            if outer.tables and outer.tables[-1]:
-                outer.tables[-1][-1].append(cell(" ".join(blocks)))
+            if outer.tables and outer.tables[-1] and outer.tables[-1][-1].cells:
+                outer.tables[-1][-1].cells[-1].text = cell(" ".join(blocks))
         elif flow.kind == "note":
             noted = self._noted
             text = join_blocks(blocks)
@@ -289,8 +356,6 @@ class Body:
     def _end_table(self) -> None:
         flow = self._flows[-1]
         if flow.tables and any(each.kind == "tc" for each in self._flows):
-            flow.blocks.extend(" ".join(row) for row in flow.tables.pop())
+            flow.blocks.extend(" ".join(cell.text for cell in row.cells) for row in flow.tables.pop())
         elif flow.tables:
-            block = table([value.replace("\\|", "|") for value in row] for row in flow.tables.pop())
-            if block:
-                flow.blocks.append(block)
+            flow.blocks.extend(spanned_blocks(flow.tables.pop()))

@@ -51,6 +51,7 @@ class _Placed:
     rows: int
     is_first: bool = True  # the cell begins in this row
     columns: int = 1  # of those that hold a value of their own
+    begun: _Placed | None = None  # the cell above that this one goes on with
 
 
 def read_span(value: str | None, most: int, least: int = 1) -> int:
@@ -122,7 +123,9 @@ def _place(rows: Sequence[TableRow], room: int) -> list[list[_Placed]]:
             stop = column + cell.columns
             over = next((each for each in above if each.start == column), None) if cell.continues else None
             if over is not None:
-                line.append(_Placed(over.text, column, over.stop, 1, False))
+                begun = over.begun or over
+                begun.rows += 1
+                line.append(_Placed(over.text, column, over.stop, 1, False, begun=begun))
             else:
                 line.append(_Placed(cell.text, column, stop, cell.rows or ROWS_MAX))
             column = stop

@@ -1,4 +1,4 @@
-"""Files that a mail carries, as documents of their own: "<mail>/<name>" with the mail's id in their metadata."""
+"""Files that a document carries, as documents of their own: "<document>/<name>" with its id in their metadata."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from collections_app.models import Collection, IngestJob
 from collections_app.parsing import Attachment, archive_type, is_image, is_readable
+from collections_app.parsing import signatures as types
 from collections_app.services.documents.document_tree import PARENT, attachments_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance.document_access import lists_of
@@ -15,11 +16,15 @@ from collections_app.services.indexing.ingestion import CommitHook
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, enqueue_files
 
-MAIL_TYPES = ("message/rfc822", "application/mbox", "application/vnd.ms-outlook")
+# Formats of documents that can carry files.
+CARRIER_TYPES = frozenset({
+    types.EML, types.MBOX, types.MSG, types.PDF, types.DOCX, types.PPTX, types.XLSX, types.XLSB, types.XLS
+})  # fmt: skip
+LEVELS_MAX = 10  # of documents inside documents
 
 
 def attach(collection: Collection, job: IngestJob, attachments: Sequence[Attachment]) -> CommitHook:
-    """A hook that stores the attachments of a mail with the mail itself.
+    """A hook that stores the attachments of a document with the document itself.
 
     Let it come before what holds the job's row: whoever submits the same names waits for that row while holding them.
     """
@@ -27,14 +32,16 @@ def attach(collection: Collection, job: IngestJob, attachments: Sequence[Attachm
 
 
 def take_attachments(collection: Collection, job: IngestJob, attachments: Iterable[Attachment]) -> None:
-    """Make the documents under a mail those that it carries now. The caller holds the transaction and the mail's lock.
+    """Make the documents under a document those that it carries now. The caller holds the transaction and its lock.
 
-    What no reader takes, such as pictures, is passed over. Each one comes with the mail's tags, metadata,
-    stated language and access list, and in its batch. Documents of earlier attachments that are not there any more go.
+    What no reader takes, such as pictures, is passed over, and so is what lies deeper than LEVELS_MAX documents. Each
+    one comes with the document's tags, metadata, stated language and access list, and in its batch. Documents of
+    earlier attachments that are not there any more go.
     """
     parent = job.doc_id
-    selected = [each for each in attachments if each.data and _is_taken(each)]
-    offered = [_offer(parent, each) for each in selected]
+    level = int(job.origin.get("level", 0)) + 1
+    selected = [each for each in attachments if each.data and _is_taken(each)] if level <= LEVELS_MAX else []
+    offered = [_offer(parent, each, level) for each in selected]
     present = {each.doc_id for each in offered}
     folders = tuple(f"{each.doc_id}/" for each in offered if "prefix" in each.origin)
     before = attachments_of(collection, [parent])
@@ -58,9 +65,9 @@ def _is_taken(attachment: Attachment) -> bool:
     return is_readable(attachment.media_type) or bool(archive_type(attachment.data, attachment.name))
 
 
-def _offer(parent: str, attachment: Attachment) -> UploadItem:
+def _offer(parent: str, attachment: Attachment, level: int) -> UploadItem:
     doc_id = f"{parent}/{attachment.name}"
-    origin: dict[str, Any] = {"type": "attachment", "of": parent}
+    origin: dict[str, Any] = {"type": "attachment", "of": parent, "level": level}
     if archive_type(attachment.data, attachment.name):
         origin["prefix"] = f"{doc_id}/"
     return UploadItem(HeldFile(attachment.name, attachment.data), doc_id, origin=origin)

@@ -57,7 +57,7 @@ from collections_app.services.jobs.cancellation import settle_generations
 from collections_app.services.jobs.queue import require_collection
 from collections_app.services.sources.fetch_stage import fetch_source, remember_source
 from collections_app.services.uploads.archives import unpack_archive
-from collections_app.services.uploads.attachments import MAIL_TYPES, attach
+from collections_app.services.uploads.attachments import CARRIER_TYPES, attach
 from collections_app.work.leases import LeaseLostError, worker_name
 from ragd import telemetry
 from ragd.errors import RagdError
@@ -101,7 +101,7 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
     if draft is None:
         parsed = _parse(job, upload, progress, keep_attachments=True)
         draft = _draft(job, upload, parsed, is_new=before is None)
-        if parsed.media_type in MAIL_TYPES:
+        if parsed.media_type in CARRIER_TYPES:
             on_commit.insert(0, attach(collection, job, parsed.attachments))
     job.title, job.warnings = draft.title, list(draft.warnings)
     ingest(
