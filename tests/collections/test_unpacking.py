@@ -27,6 +27,7 @@ from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
+from tests.parsing.builders import make_docx, make_zip, with_member
 
 
 def pack(members: dict[str, bytes]) -> bytes:
@@ -257,6 +258,26 @@ def test_attachments_become_documents_that_name_their_mail(notes: Collection) ->
     job = IngestJob.objects.get(doc_id="mail.eml/plan.txt")
     assert (job.origin, job.batch) == ({"type": "attachment", "of": "mail.eml"}, outcome.batch)
     assert attachments_of(notes, ["mail.eml"]) == ["mail.eml/plan.txt"]
+
+
+@pytest.mark.fault("N-19")
+def test_files_inside_office_documents_become_documents_under_their_list(notes: Collection) -> None:
+    inner = with_member(make_docx(), "word/embeddings/deep.txt", b"Words further in.")
+    outer = with_member(make_docx(), "word/embeddings/letter.docx", inner)
+    empty = make_zip({
+        "[Content_Types].xml": "<Types/>", "word/document.xml": "<w:document xmlns:w='w'/>",
+        "word/embeddings/letter.docx": make_docx(),
+    })  # fmt: skip
+    send(notes, "outer.docx", outer)
+    send(notes, "empty.docx", empty)
+    assert run_all() == ["succeeded"] * 5
+    assert attachments_of(notes, ["outer.docx"]) == ["outer.docx/letter.docx"]
+    assert texts()["outer.docx/letter.docx/deep.txt"] == "Words further in."
+    assert texts()["empty.docx"] == "Files inside:\n- letter.docx"
+    assert "Clean the blade" in texts()["empty.docx/letter.docx"]
+    send(notes, "outer.docx", make_docx())
+    run_all()
+    assert attachments_of(notes, ["outer.docx"]) == []
 
 
 def test_a_mail_that_is_replaced_takes_the_attachments_along_that_it_has_no_more(notes: Collection) -> None:

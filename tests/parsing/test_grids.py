@@ -10,7 +10,7 @@ import xlsxwriter
 
 from collections_app.parsing.assembly import read_document
 from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
-from tests.parsing.builders import make_zip
+from tests.parsing.builders import make_odt, make_zip
 
 
 def shown(parsed: ParsedDocument) -> list[tuple[str, str, str, str]]:
@@ -222,3 +222,39 @@ def test_links_of_a_sheet_and_what_it_hides_are_told() -> None:
     assert "hidden words" in parsed.text
     assert [warning for warning in parsed.warnings if "1 rows" in warning and "2 columns" in warning]
     assert [warning for warning in parsed.warnings if "'T'" in warning]
+
+
+@pytest.mark.fault("N-08")
+def test_merged_cells_of_ods_and_of_excel_2003_carry_their_value() -> None:
+    def cell(text: str, more: str = "") -> str:
+        return f'<table:table-cell office:value-type="string" {more}><text:p>{text}</text:p></table:table-cell>'
+
+    rows = [
+        cell("a") + cell("b") + cell("c"),
+        cell("x", 'table:number-columns-spanned="2" table:number-rows-spanned="2"')
+        + "<table:covered-table-cell/>" + cell("1"),
+        '<table:covered-table-cell table:number-columns-repeated="2"/>' + cell("2"),
+        cell("p") + cell('<text:a xlink:href="https://example.org/q" xmlns:xlink="x">q</text:a>') + cell("3"),
+    ]  # fmt: skip
+    body = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    ods = make_odt(
+        f'<office:spreadsheet><table:table table:name="S">{body}</table:table></office:spreadsheet>',
+        mimetype="application/vnd.oasis.opendocument.spreadsheet",
+    )
+    text = "| a | b | c |\n| --- | --- | --- |\n| x | x | 1 |\n| x | x | 2 |\n| p | q | 3 |"
+    assert read(ods, "a.ods").text == f"## S\n\n{text}\n\nLink: q https://example.org/q"
+
+    def data(value: str, more: str = "") -> str:
+        return f'<Cell {more}><Data ss:Type="String">{value}</Data></Cell>'
+
+    lines = [
+        data("a") + data("b") + data("c"), data("x", 'ss:MergeAcross="1" ss:MergeDown="1"') + data("1"),
+        data("2", 'ss:Index="3"'), data("p") + data("q") + data("3"),
+    ]  # fmt: skip
+    book = (
+        '<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><Workbook'
+        ' xmlns="urn:schemas-microsoft-com:office:spreadsheet" xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet">'
+        f'<Worksheet ss:Name="S"><Table>{"".join(f"<Row>{line}</Row>" for line in lines)}</Table></Worksheet>'
+        "</Workbook>"
+    )
+    assert read(book.encode(), "a.xml").text == f"## S\n\n{text}"

@@ -367,3 +367,12 @@ def test_text_beyond_the_limit_is_too_large() -> None:
         parse(b"word " * 1000, "a.txt", limits=ParseLimits(max_chars=1000))
     assert caught.value.kind == "too_large"
     assert "RAGD_PARSE_MAX_CHARS" in caught.value.message
+
+
+def test_the_style_sheet_and_pictures_of_a_fictionbook_are_no_text() -> None:
+    book = (
+        '<?xml version="1.0"?><FictionBook><stylesheet type="text/css">p {color: red}</stylesheet>'
+        '<body><section><p>Once upon a time.</p></section></body><binary id="a">aGVsbG8gd29ybGQ=</binary></FictionBook>'
+    )
+    text = parse(book.encode(), "a.fb2").text
+    assert "Once upon a time." in text and "color" not in text and "aGVs" not in text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.office.grids import lay_grid
+from collections_app.parsing.office.grids import Merge, lay_grid
 from collections_app.parsing.office.sheets import add_sheet
+from collections_app.parsing.text.spans import read_span
 from collections_app.parsing.text.xmlstream import Attributes, stream_xml
 from collections_app.parsing.types import Source
 
@@ -18,21 +19,28 @@ def read(source: Source, assembly: Assembly) -> None:
     rows: list[list[str]] = []
     pieces: list[str] = []
     in_data = False
+    merges: list[Merge] = []
+    place = reserved = 0  # the open cell's column, and how many behind it belong to it
 
     def start(element: str, attributes: Attributes) -> None:
-        nonlocal name, rows, in_data
+        nonlocal name, rows, in_data, place, reserved
         if element == "Worksheet":
             name, rows = attributes.get("Name", ""), []
+            merges.clear()
         elif element == "Row":
             index = attributes.get("Index", "")
             if index.isdigit():
                 rows.extend([] for _ in range(min(int(index), ROW_LIMIT) - 1 - len(rows)))
             rows.append([])
+            reserved = 0
         elif element == "Cell" and rows:
             index = attributes.get("Index", "")
-            if index.isdigit():
-                rows[-1].extend([""] * (min(int(index), COLUMN_LIMIT) - 1 - len(rows[-1])))
-            rows[-1].append("")
+            place = min(int(index), COLUMN_LIMIT) - 1 if index.isdigit() else len(rows[-1]) + reserved
+            rows[-1].extend([""] * (place + 1 - len(rows[-1])))
+            reserved = read_span(attributes.get("MergeAcross"), COLUMN_LIMIT) if "MergeAcross" in attributes else 0
+            down = read_span(attributes.get("MergeDown"), ROW_LIMIT) if "MergeDown" in attributes else 0
+            if reserved or down:
+                merges.append(((len(rows) - 1, place), (len(rows) - 1 + down, place + reserved)))
         elif element in ("Data", "Title"):
             in_data = True
             pieces.clear()
@@ -40,13 +48,13 @@ def read(source: Source, assembly: Assembly) -> None:
     def end(element: str) -> None:
         nonlocal in_data
         if element == "Data" and rows and rows[-1]:
-            rows[-1][-1] = "".join(pieces)
+            rows[-1][place] = "".join(pieces)
             in_data = False
         elif element == "Title":
             assembly.entitle("".join(pieces))
             in_data = False
         elif element == "Worksheet":
-            lines, places = lay_grid(rows, name, str)
+            lines, places = lay_grid(rows, name, str, merges=merges)
             if lines:
                 add_sheet(assembly, name, lines, places)
 

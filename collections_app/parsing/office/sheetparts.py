@@ -6,16 +6,18 @@ import re
 from dataclasses import dataclass, field
 
 from collections_app.parsing.office.ooxml import Parts, related, relationships
+from collections_app.parsing.text.spans import read_span
 from collections_app.parsing.text.xmlstream import Attributes, stream_xml
 
 BUILT_IN_PERCENT = frozenset({"9", "10"})
-COLUMN_LIMIT = 16_384
+ROW_LIMIT, COLUMN_LIMIT = 1_048_576, 16_384
 LINKS_MAX = 10_000
 # A formula whose cell ends without a value, a link, or a hidden row or column: else a sheet need not be read twice.
 TELLING = re.compile(
     rb"(?:</(?:\w+:)?f>|<(?:\w+:)?f\b[^<>]*/>)\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
     rb"|HYPERLINK|<(?:\w+:)?hyperlink\b|\bhidden="
 )
+TELLING_ODS = re.compile(rb"-spanned=|<text:a\b")
 LINK_FORMULA = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"', re.IGNORECASE)
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -26,12 +28,14 @@ Cell = tuple[int, int]
 class SheetFacts:
     """percents: cells that show percentages. formulas: of cells without a value, "" where another cell states it.
 
-    links: the address of a cell's link. hidden_rows, hidden_columns: how many, of rows those with a cell.
+    links: the address of a cell's link. merges: first and last cell of merged ones, of ODS. hidden_rows,
+    hidden_columns: how many, of rows those with a cell.
     """
 
     percents: set[Cell] = field(default_factory=set)
     formulas: dict[Cell, str] = field(default_factory=dict)
     links: dict[Cell, str] = field(default_factory=dict)
+    merges: list[tuple[Cell, Cell]] = field(default_factory=list)
     hidden_rows: int = 0
     hidden_columns: int = 0
 
@@ -98,6 +102,42 @@ class _Reading:
             self._formula = (self._formula or "") + piece
         elif self._inside in ("v", "t") and piece.strip():
             self._has_value = True
+
+
+def read_ods_facts(package: Parts) -> dict[str, SheetFacts]:
+    """Merged cells and links of an ODS file by the names of its sheets. Raises ParseError."""
+    data = package.read("content.xml") if "content.xml" in package else b""
+    reading = _OdsReading()
+    if TELLING_ODS.search(data):
+        stream_xml(data, reading.start, doctype_allowed=True)
+    return reading.sheets
+
+
+class _OdsReading:
+    """Handlers for stream_xml over content.xml; counts rows and columns as they repeat."""
+
+    def __init__(self) -> None:
+        self.sheets: dict[str, SheetFacts] = {}
+        self._facts = SheetFacts()
+        self._row = self._next_row = self._column = self._next_column = 0
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        if name == "table":
+            self._facts = self.sheets.setdefault(attributes.get("name", ""), SheetFacts())
+            self._next_row = 0
+        elif name == "table-row":
+            self._row, self._next_column = self._next_row, 0
+            self._next_row += read_span(attributes.get("number-rows-repeated"), ROW_LIMIT)
+        elif name in ("table-cell", "covered-table-cell"):
+            self._column = self._next_column
+            self._next_column += read_span(attributes.get("number-columns-repeated"), COLUMN_LIMIT)
+            columns = read_span(attributes.get("number-columns-spanned"), COLUMN_LIMIT)
+            rows = read_span(attributes.get("number-rows-spanned"), ROW_LIMIT)
+            if columns > 1 or rows > 1:
+                corner = (self._row, self._column)
+                self._facts.merges.append((corner, (corner[0] + rows - 1, corner[1] + columns - 1)))
+        elif name == "a" and len(self._facts.links) < LINKS_MAX and ADDRESS.match(link := attributes.get("href", "")):
+            self._facts.links[self._row, self._column] = link
 
 
 def percent_styles(package: Parts, workbook: str) -> frozenset[str]:

@@ -18,7 +18,7 @@ from collections_app.parsing.office.embedded import attach_embedded, attach_ole_
 from collections_app.parsing.office.grids import is_value, lay_grid
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
-from collections_app.parsing.office.sheetparts import Cell, SheetFacts, percent_styles, read_facts
+from collections_app.parsing.office.sheetparts import Cell, SheetFacts, percent_styles, read_facts, read_ods_facts
 from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import heading, squeeze
 from collections_app.parsing.text.xmlstream import collect_text, elements
@@ -44,10 +44,11 @@ class Beside:
 def read(source: Source, assembly: Assembly) -> None:
     """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
     package = Package(source.data, source.limits, source.media_type) if source.media_type in ZIPPED else None
+    beside: dict[str, Beside] = {}
     if package is not None and source.media_type == types.ODS:
         check_not_encrypted(package)
         read_properties(package, assembly)
-    beside: dict[str, Beside] = {}
+        beside = {name: Beside(facts=facts) for name, facts in read_ods_facts(package).items()}
     if package is not None and source.media_type == types.XLSX:
         read_core_properties(package, assembly)
         beside = _beside_sheets(package, assembly)
@@ -104,7 +105,7 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
     try:
         sheet = workbook.get_sheet_by_name(name)
         rows = sheet.to_python(skip_empty_area=True)
-        merges = sheet.merged_cell_ranges or []
+        merges = [*(sheet.merged_cell_ranges or ()), *beside.facts.merges]
     except BaseException as error:
         failure = _unreadable(error)
         if not isinstance(failure, ParseError):

@@ -17,6 +17,8 @@ TITLE_DEPTH = 3
 DATA_VALUE_CHARS = 200
 SILENT_ATTRIBUTES = frozenset({"schemaLocation", "noNamespaceSchemaLocation", "space", "style", "class"})
 LINES_PER_PIECE = 5000
+# FictionBook: what stands in the file beside the words.
+BOOK, BOOK_SKIPPED = "FictionBook", frozenset({"stylesheet", "binary"})
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -94,7 +96,7 @@ class _Reading:
         self._line(f"{element.name}: {squeeze(text)}" if is_data else text)
 
     def text(self, piece: str) -> None:
-        if self._open:
+        if self._open and not (self._open[-1].name in BOOK_SKIPPED and self._open[0].name == BOOK):
             self._open[-1].parts.append(piece)
 
     def flush(self) -> None:

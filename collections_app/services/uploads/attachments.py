@@ -67,7 +67,7 @@ def _is_taken(attachment: Attachment) -> bool:
 
 def _offer(parent: str, attachment: Attachment, level: int) -> UploadItem:
     doc_id = f"{parent}/{attachment.name}"
-    origin: dict[str, Any] = {"type": "attachment", "of": parent, "level": level}
+    origin: dict[str, Any] = {"type": "attachment", "of": parent} | ({"level": level} if level > 1 else {})
     if archive_type(attachment.data, attachment.name):
         origin["prefix"] = f"{doc_id}/"
     return UploadItem(HeldFile(attachment.name, attachment.data), doc_id, origin=origin)
