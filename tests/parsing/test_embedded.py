@@ -10,6 +10,7 @@ import pytest
 import xlsxwriter
 
 from collections_app.parsing.assembly import read_document
+from collections_app.parsing.office.embedded import chart_texts
 from collections_app.parsing.types import ParsedDocument, ParseError, ParseLimits, Source
 from tests.parsing import builders
 
@@ -106,3 +107,17 @@ def test_damaged_objects_cost_only_themselves() -> None:
     broken = builders.make_ole({"CONTENTS": PDF})[:600]
     parsed = read(word("words", {"oleObject1.bin": broken}), "a.docx")
     assert parsed.text == "words" and parsed.is_partial
+
+
+def test_the_words_of_charts_of_an_old_workbook_are_read() -> None:
+    def record(kind: int, content: bytes) -> bytes:
+        return struct.pack("<HH", kind, len(content)) + content
+
+    stream = (
+        record(0x0809, b"\0" * 16)
+        + record(0x100D, b"\0\0\x05\0Sales")
+        + record(0x100D, b"\0\0\x04\x01" + "Ümsa".encode("utf-16-le"))
+        + record(0x100D, b"\0\0\x05\0Sales")
+        + b"\x0d\x10\xff"
+    )
+    assert chart_texts(stream) == ["Sales", "Ümsa"]

@@ -13,10 +13,12 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import READER_MODULES, Assembly
 from collections_app.parsing.office.ooxml import Parts, related
 from collections_app.parsing.sniffing import ARCHIVE_TYPES, sniff
+from collections_app.parsing.text.markup import squeeze
 from collections_app.parsing.types import ParseError
 
 EMBEDDED = re.compile(r"(?:.*/)?embeddings/[^/]+")
 CHART = re.compile(r"(?:.*/)?charts/[^/]+\.xml")
+WORKBOOK, SERIES_TEXT = "Workbook", 0x100D
 NATIVE, EQUATION = "\x01Ole10Native", "Equation Native"
 WHOLE_FILES = ("Package", "CONTENTS", "EmbeddedOdf")
 OLE_FILES = frozenset({types.DOC, types.XLS, types.PPT, types.MSG})
@@ -55,10 +57,13 @@ def attach_object(name: str, data: bytes, assembly: Assembly) -> None:
     assembly.attach(name, data)
 
 
-def attach_ole_storages(data: bytes, assembly: Assembly) -> None:
-    """Attach the files that an old Excel workbook embeds, each in a storage of its own."""
+def read_beside_cells(data: bytes, assembly: Assembly) -> None:
+    """Add the words of an old Excel workbook's charts, and attach the files that it embeds, each in its storage."""
     try:
         with olefile.OleFileIO(io.BytesIO(data)) as container:
+            if container.exists(WORKBOOK):
+                with container.openstream(WORKBOOK) as stream:
+                    assembly.add("\n".join(f"Chart: {text}" for text in chart_texts(stream.read())))
             storages = sorted({path[0] for path in container.listdir() if len(path) > 1 and path[0].startswith("MBD")})
             for storage in storages:
                 held = _stored(container, f"{storage}/")
@@ -68,6 +73,21 @@ def attach_ole_storages(data: bytes, assembly: Assembly) -> None:
                     assembly.leave_out(f"An object inside ({storage}) was left out: save it as a file and upload that.")
     except OSError:
         return  # no compound file: Excel before 5
+
+
+def chart_texts(stream: bytes) -> list[str]:
+    """The titles, series and axes that the charts of an Excel 97 workbook name, each once."""
+    texts: dict[str, None] = {}
+    at = 0
+    while at + 4 <= len(stream):
+        kind, size = struct.unpack_from("<HH", stream, at)
+        record = stream[at + 4 : at + 4 + size]
+        at += 4 + size
+        if kind == SERIES_TEXT and len(record) > 4:
+            is_wide = record[3] & 1
+            raw = record[4 : 4 + record[2] * (2 if is_wide else 1)]
+            texts[squeeze(raw.decode("utf-16-le" if is_wide else "latin-1", "replace"))] = None
+    return [text for text in texts if text]
 
 
 def unpack_object(name: str, data: bytes) -> tuple[str, bytes] | None:

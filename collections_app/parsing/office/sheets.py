@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
@@ -14,7 +15,7 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
-from collections_app.parsing.office.embedded import attach_embedded, attach_ole_storages
+from collections_app.parsing.office.embedded import attach_embedded, read_beside_cells
 from collections_app.parsing.office.grids import is_value, lay_grid
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
@@ -25,6 +26,7 @@ from collections_app.parsing.text.xmlstream import collect_text, elements
 from collections_app.parsing.types import ParseError, SheetLines, Source
 
 MAIN = "xl/workbook.xml"
+DRAWING = re.compile(r"xl/drawings/drawing\d+\.xml")
 # Beyond it a floating-point number no longer holds every whole number.
 WHOLE_LIMIT = 2**53
 NEARLY_SECOND_US = 998_000
@@ -71,12 +73,14 @@ def read(source: Source, assembly: Assembly) -> None:
     if hidden:
         assembly.warn(f"{len(hidden)} sheets are hidden and are read: {', '.join(map(repr, hidden[:5]))}.")
     workbook.close()
-    if source.media_type == types.XLS:
-        attach_ole_storages(source.data, assembly)
-    elif package is not None and source.media_type != types.ODS:
+    if package is not None and source.media_type != types.ODS:
+        if source.media_type == types.XLSB:
+            _add_drawings(package, assembly)
         attach_embedded(package, assembly)
     if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
         tika.add_extract(tika.extract(source.data, source.limits), assembly)
+    if source.media_type == types.XLS:
+        read_beside_cells(source.data, assembly)
 
 
 def _open(source: Source) -> python_calamine.CalamineWorkbook:
@@ -248,6 +252,18 @@ def _beside_sheet(package: Package, part: str) -> list[str]:
     for drawing in related(package, part, "drawing"):
         lines.extend(_drawing_lines(package, drawing))
     return lines
+
+
+def _add_drawings(package: Package, assembly: Assembly) -> None:
+    """The words of the drawings of XLSB, whose sheets are no XML that names them."""
+    try:
+        drawings = [name for name in package.names if DRAWING.fullmatch(name)]
+        lines = [line for name in drawings for line in _drawing_lines(package, name)]
+        assembly.add("\n".join(dict.fromkeys(lines)))
+    except ParseError as error:
+        if error.kind in ("bomb", "encrypted"):
+            raise
+        assembly.leave_out(f"Text boxes, charts and diagrams were left out: {error.message}")
 
 
 def _drawing_lines(package: Package, drawing: str) -> list[str]:
