@@ -26,6 +26,7 @@ from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLim
 READ_BYTES = 256 * 1024
 RATIO_FREE_BYTES = 8 * MEBIBYTE
 NAME_CHARS = 1000
+DOS_LETTERS = frozenset(bytes([*range(0x80, 0x9B), *range(0xA0, 0xA6), 0xE1]).decode("cp437"))
 
 
 class Readable(Protocol):
@@ -235,7 +236,7 @@ class _Expansion:
 
 
 def member_name(entry: zipfile.ZipInfo) -> str:
-    """The name of a member. One that is not marked as UTF-8 is read as that, or as what it clearly shows, or cp437."""
+    """The name of a member. One that is not marked as UTF-8 is that, or of code page 437, or what it clearly shows."""
     if entry.flag_bits & 0x800 or entry.filename.isascii():
         return entry.filename
     try:
@@ -243,7 +244,14 @@ def member_name(entry: zipfile.ZipInfo) -> str:
     except UnicodeEncodeError:
         return entry.filename
     decoded = decode(raw)
-    return entry.filename if decoded.charset == "cp1252" else decoded.text
+    if decoded.charset == "utf-8":
+        return decoded.text
+    high = [sign for sign in entry.filename if not sign.isascii()]
+    is_dos = all(sign in DOS_LETTERS for sign in high)
+    # Bytes of Asian charsets are letters here too, but every other one at least.
+    letters = sum(sign.isascii() and sign.isalpha() for sign in entry.filename.rpartition(".")[0] or entry.filename)
+    is_latin = decoded.charset.startswith(("cp125", "iso8859"))
+    return entry.filename if is_dos and (is_latin or 2 * len(high) <= letters) else decoded.text
 
 
 def clean_path(name: str) -> str:

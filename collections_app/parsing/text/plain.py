@@ -7,6 +7,7 @@ import re
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.text.charsets import Decoded, decode
+from collections_app.parsing.text.folded import unfold
 from collections_app.parsing.types import ParseError, Source
 
 HEAD_CHARS = 20_000
@@ -19,8 +20,8 @@ MARKS = re.compile(r"[*_`]|\[([^\]]*)\]\([^)]*\)")
 
 
 def read(source: Source, assembly: Assembly) -> None:
-    """Add the text as it is. Raises ParseError "unsupported" for what is not text after all."""
-    text = decode_into(source.data, assembly)
+    """Add the text as it is, but for folded lines. Raises ParseError "unsupported" for what is not text after all."""
+    text = unfold(decode_into(source.data, assembly))
     assembly.add(text)
     assembly.entitle(find_title(text[:HEAD_CHARS], source.media_type))
 

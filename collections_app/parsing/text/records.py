@@ -61,9 +61,24 @@ def _read_lines(text: str, assembly: Assembly, *, strict: bool = False) -> bool:
     return True
 
 
+class Repeated(list[Any]):
+    """The values of a key that one object names several times."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        known = result.get(key)
+        if isinstance(known, Repeated):
+            known.append(value)
+        else:
+            result[key] = Repeated([known, value]) if key in result else value
+    return result
+
+
 def _load(text: str) -> Any:
-    """JSON with numbers as they are written: no rounding, no limit on digits."""
-    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str, strict=False)
+    """JSON with numbers as they are written and every value of a repeated key: no rounding, no limit on digits."""
+    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str, strict=False, object_pairs_hook=_object)
 
 
 def check_depth(text: str) -> None:
@@ -80,7 +95,8 @@ def lines_of(value: Any, indent: int = 0) -> Iterator[str]:
     pad = "  " * indent
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _entry_lines(f"{pad}{key}:", inner, indent)
+            for each in inner if isinstance(inner, Repeated) else (inner,):
+                yield from _entry_lines(f"{pad}{key}:", each, indent)
     elif isinstance(value, list):
         for inner in value:
             yield from _entry_lines(f"{pad}-", inner, indent)
