@@ -23,7 +23,9 @@ def read_marks(path: Path) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             marks: list[ast.AST] = list(node.decorator_list)
             name = f"{where}::{node.name}"
-        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets):
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "pytestmark" for t in node.targets
+        ):
             marks, name = [node.value], where
         else:
             continue

@@ -9,15 +9,16 @@ from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from ragd import telemetry
-from ragd.errors import InvalidInput
+from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
-from ragd.models.openai_client import OPENAI_URL, RetryPolicy
+from ragd.models.openai_client import OPENAI_URL, RetryPolicy, asked_once
 from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Vector, check_at_least
 
 OPENAI_WINDOW = 8191
+PROBE_TEXT = "a text"  # that every model embeds
 NATIVE_DIMS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 
 
@@ -226,6 +227,16 @@ class OpenAIEmbedder:
             call.queue_ms, call.inference_ms = answer.timings.queue_ms, answer.timings.inference_ms
             call.record_vectors(answer.vectors)
         return answer.vectors
+
+
+def answers(embedder: Embedder) -> bool:
+    """Return True if the embedder gives a vector for a harmless text; an endpoint is asked once."""
+    try:
+        with asked_once():
+            embedder.embed([PROBE_TEXT])
+    except (EmbedderError, DimensionMismatch):
+        return False
+    return True
 
 
 def available_cores() -> int:

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -36,6 +37,18 @@ RETRIED_STATUSES = frozenset({408, 409, 429})
 QUOTED_CHARS = 300
 NO_KEY, MASK = "none", "***"
 KEY_HEADERS = ("Authorization", "api-key")  # that presets put a key into
+
+_once = ContextVar("ragd_asked_once", default=False)
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Send each request of the block once, whatever the retry policy says."""
+    token = _once.set(True)
+    try:
+        yield
+    finally:
+        _once.reset(token)
 
 
 class EndpointError(Exception):
@@ -95,14 +108,14 @@ class RetryPolicy:
         """
         started = time.monotonic()
         ends = started + self.deadline_s if deadline is None else deadline
-        retries = 0
+        retries, max_retries = 0, 0 if _once.get() else self.max_retries
         while True:
             try:
                 return attempt(min(self.timeout_s, max(ends - time.monotonic(), 1e-3)))
             except EndpointError as error:
                 wait_s = self.wait_s(retries, error.retry_after_s)
                 error.attempts, error.elapsed_s = retries + 1, time.monotonic() - started
-                if not error.retryable or retries == self.max_retries or time.monotonic() + wait_s >= ends:
+                if not error.retryable or retries == max_retries or time.monotonic() + wait_s >= ends:
                     raise
             retries += 1
             time.sleep(wait_s)
@@ -219,7 +232,7 @@ def status_error(error: openai.APIStatusError) -> EndpointError:
         return EndpointError("auth", message, retryable=False, status=status)
     if status == 429 and error.code == "insufficient_quota":
         return EndpointError("quota", message, retryable=False, status=status)
-    if status in RETRIED_STATUSES or status >= 500:
+    if status in RETRIED_STATUSES - ({429} if "too large" in said.lower() else set()) or status >= 500:
         kind = "rate_limited" if status == 429 else "server"
         return EndpointError(kind, message, retry_after_s=retry_after_s, status=status)
     return EndpointError("rejected", message, retryable=False, status=status, body=body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from collections_app.services.worker.maintenance import sweep
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
 from tests.collections.test_jobs import reload, upload
-from tests.fakes.faults import failing, fewer_vectors, rate_limited, with_vectors
+from tests.fakes.faults import Fault, failing, fewer_vectors, rate_limited, with_vectors
 from tests.fakes.openai_server import BadRequest, OpenAIServer
 
 MODEL, DIMS = "text-embedding-3-small", 32
@@ -54,7 +55,7 @@ def test_an_endpoint_that_is_well_costs_one_query_and_no_row(
 
 def test_after_three_failures_nobody_asks_until_one_may_try(notes: Collection, once: OpenAIServer) -> None:
     embedder = ingest_embedder(MODEL, DIMS)
-    once.script(*[failing(500)] * 3)
+    once.script(*[failing(500)] * 6)  # a text and the harmless one, three times
     for _ in range(2):
         with pytest.raises(EmbedderError) as failure:
             embedder.embed(["text"])
@@ -64,14 +65,14 @@ def test_after_three_failures_nobody_asks_until_one_may_try(notes: Collection, o
     assert [state.state for state in provider_states(timezone.now())] == ["open"]
     with pytest.raises(EndpointWaitsError):
         embedder.embed(["text"])
-    assert len(once.requests) == 3
+    assert len(once.requests) == 6
 
     reach(timezone.now())
     Provider.objects.update(probe_until=timezone.now() + timedelta(minutes=1))
     with pytest.raises(EndpointWaitsError):  # somebody else tries it
         embedder.embed(["text"])
     Provider.objects.update(probe_until=None)
-    once.script(failing(503))
+    once.script(*[failing(503)] * 2)
     with pytest.raises(EndpointWaitsError):
         embedder.embed(["text"])
     first = row().open_until - timezone.now()
@@ -93,12 +94,12 @@ def test_a_pause_that_the_endpoint_asks_for_holds_for_all_workers(notes: Collect
 
 
 def test_a_refusal_is_not_repeated_and_shows_that_the_endpoint_answers(notes: Collection, once: OpenAIServer) -> None:
-    once.script(failing(500), failing(401))
+    once.script(failing(500), failing(500), failing(401))
     embedder = ingest_embedder(MODEL, DIMS)
     for _ in range(2):
         with pytest.raises(EmbedderError):
             embedder.embed(["text"])
-    assert len(once.requests) == 2
+    assert len(once.requests) == 3
     assert (row().failures, row().open_until) == (0, None)
 
 
@@ -177,7 +178,7 @@ def test_a_text_that_is_refused_even_in_pieces_is_named(
 WRONG_ANSWERS = {
     "count": fewer_vectors(),
     "invalid_vector": with_vectors([float("nan")] * DIMS),
-    "DimensionMismatch": with_vectors([0.5] * (DIMS - 1)),
+    "dimensions": with_vectors([0.5] * (DIMS - 1)),
 }
 
 
@@ -192,7 +193,7 @@ def test_a_wrong_answer_is_tried_again_as_often_as_a_job_may_be(
     assert (run_job(passing.pk), reload(passing).error_type.removeprefix("embedder_failed_")) == ("queued", kind)
     assert (row().open_until, row().probe_until) == (None, None)  # it answered: nobody waits for this try
     assert (run_job(passing.pk), reload(passing).tries) == ("succeeded", 2)
-    once.script(*[WRONG_ANSWERS[kind]] * 2)
+    once.script(*[WRONG_ANSWERS[kind], Fault()] * 2)  # the harmless text is embedded
     assert [run_job(lasting.pk) for _ in range(2)] == ["queued", "failed"]
     assert sorted(Document.objects.filter(collection=notes).values_list("doc_id", flat=True)) == ["a.txt"]
 
@@ -233,3 +234,83 @@ def test_a_text_sent_while_the_endpoint_is_down_is_answered_at_once(notes: Colle
         with pytest.raises(EndpointWaitsError):
             ingest_text(notes, "a", "text")
     assert len(once.requests) == 1
+
+
+def refuse(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Any], Any], word: str) -> None:
+    """Let every request with the word in a text meet the fault; all others are answered."""
+    answer = server.answer
+
+    def meet(request: Any) -> Any:
+        if any(word in text for text in request.body.get("input", ())):
+            return fault(answer(request))
+        return answer(request)
+
+    monkeypatch.setattr(server, "answer", meet)
+
+
+def _raise(status: int, message: str) -> Callable[[Any], Any]:
+    def fault(_: Any) -> Any:
+        raise BadRequest(status, message)
+
+    return fault
+
+
+def _vector(values: list[float]) -> Callable[[Any], Any]:
+    def fault(body: Any) -> Any:
+        body["data"][-1]["embedding"] = values
+        return body
+
+    return fault
+
+
+REFUSALS = {
+    "500": _raise(500, "failed to encode response: json: unsupported value: NaN"),
+    "503": _raise(503, "input is larger than the context"),
+    "413": _raise(413, "Payload too large"),
+    "429": _raise(429, "Request too large for this model on tokens per min"),
+    "400": _raise(400, "das ist zu lang"),
+    "NaN": _vector([float("nan")] * DIMS),
+    "zeros": _vector([0.0] * DIMS),
+    "short": _vector([0.5] * (DIMS - 1)),
+    "overflow": _vector([1e300] * DIMS),
+}
+
+
+@pytest.mark.fault("EMB-05")
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_a_refused_text_fails_by_name_and_stops_no_other_document(
+    kind: str, notes: Collection, once: OpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 2
+    refuse(once, monkeypatch, REFUSALS[kind], "POISON")
+    paragraphs = [f"paragraph {number} " + "word " * 140 for number in range(20)]
+    paragraphs[13] = "POISON " + "word " * 140
+    bad = upload(notes, "\n\n".join(paragraphs), name="bad.txt")
+    ends = [run_job(bad.pk)]
+    assert ingest_text(notes, "healthy", "a healthy text").chunks_written == 1
+    first_try = len(once.bodies("/v1/embeddings"))
+    while ends[-1] == "queued":
+        ends.append(run_job(bad.pk))
+        assert run_job(upload(notes, name=f"healthy-{len(ends)}.txt").pk) == "succeeded"
+    assert ends[-1] == "failed" and len(ends) <= 2
+    failed = reload(bad)
+    assert "POISON" in failed.error and "chunk 3 of 'bad.txt'" in failed.error
+    assert not Provider.objects.filter(open_until__isnull=False).exists()
+    texts = [text for body in once.bodies("/v1/embeddings")[first_try:] for text in body["input"]]
+    assert not [text for text in texts if "paragraph 0 " in text]  # what was embedded is not embedded again
+
+
+@pytest.mark.fault("EMB-04")
+def test_a_text_that_is_too_long_for_an_endpoint_that_says_500_is_embedded_in_pieces(
+    notes: Collection, once: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = once.answer
+
+    def limited(request: Any) -> Any:
+        if any(len(text.split()) > 50 for text in request.body["input"]):
+            raise BadRequest(500, "input is too large to process. increase the physical batch size")
+        return answer(request)
+
+    monkeypatch.setattr(once, "answer", limited)
+    assert run_job(upload(notes, "a short text and more words " * 150).pk) == "succeeded"
+    assert Document.objects.get(collection=notes).chunk_count > 1

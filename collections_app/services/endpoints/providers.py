@@ -26,8 +26,8 @@ from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError
-from ragd.models.embedding import Embedder
-from ragd.models.openai_client import OPENAI_URL, public_address
+from ragd.models.embedding import Embedder, answers
+from ragd.models.openai_client import OPENAI_URL, asked_once, public_address
 from ragd.text.windows import average_windows, halve_text
 from ragd.types import Vector
 
@@ -39,9 +39,9 @@ SHORT_S = 2.0  # a pause that is not worth telling the others
 PROBE_S = 120.0
 SLEEP_MAX_S = 30.0  # for the bucket; longer than that the job waits instead of its worker
 SPREAD_S = 3.0
-REFUSED = ("rejected", "count", "invalid_vector")  # one text of several may be at fault
-PIECE_MIN_CHARS = 200
-PIECES_MAX = 8
+WRONG = ("rejected", "count", "invalid_vector", "dimensions")  # of an answer that a text may be to blame for
+PIECE_MIN_CHARS = 50
+BEGINNING_CHARS = 80
 
 TRY = """
 UPDATE providers SET probe_until = %(probe_until)s
@@ -91,6 +91,20 @@ class EndpointWaitsError(EmbedderError):
         super().__init__(message, kind="unavailable", retryable=True)
         self.until = until
         self.retry_after_s = max(1.0, (until - timezone.now()).total_seconds())
+
+
+class TextRefusedError(EmbedderError):
+    """The endpoint embeds a harmless text and refuses these. vectors: of the texts before the refused one."""
+
+    def __init__(self, message: str, *, kind: str, vectors: Sequence[Vector] = ()) -> None:
+        super().__init__(message, kind=kind, retryable=kind != "rejected")  # a refusal in so many words stays
+        self.vectors = list(vectors)
+
+    def naming(self, text: str) -> TextRefusedError:
+        """The same error with the beginning of the refused text."""
+        beginning = " ".join(text.split())[:BEGINNING_CHARS]
+        message = f"{self.message}; the text that it refuses begins with {beginning!r}"
+        return TextRefusedError(message, kind=self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +167,12 @@ def ingest_embedder(model: str, dims: int) -> Embedder:
 
 
 class GuardedEmbedder:
-    """An endpoint's embedder behind its breaker and bucket. A batch that is refused is split until it passes."""
+    """An endpoint's embedder behind its breaker and bucket.
+
+    A request that fails is told from an endpoint that is away by a harmless text (`answers`): only when that fails too
+    does the breaker count it. Else a batch is halved until the refused text is alone, and that one is embedded in
+    pieces.
+    """
 
     def __init__(self, inner: Embedder, name: str) -> None:
         self.inner, self.name = inner, name
@@ -162,18 +181,17 @@ class GuardedEmbedder:
         self.server_port = getattr(inner, "server_port", None)
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """As the inner one. Raises EndpointWaitsError too, and LeaseLostError when the job was cancelled."""
+        """As the inner one. Raises EndpointWaitsError, TextRefusedError, and LeaseLostError when the job was cancelled.
+
+        After a refusal no request is repeated, so that one text holds nobody up.
+        """
         if not texts:
             return []
         try:
             return self._ask(texts)
-        except EmbedderError as error:
-            if error.kind not in REFUSED:
-                raise
-            if len(texts) > 1:
-                middle = len(texts) // 2
-                return self.embed(texts[:middle]) + self.embed(texts[middle:])
-            return [self._embed_in_pieces(texts[0], error)]
+        except TextRefusedError as refusal:
+            with asked_once():
+                return self._embed_apart(texts, refusal)
 
     def embed_query(self, text: str) -> Vector:
         return self._ask([text], is_query=True)[0]
@@ -181,26 +199,42 @@ class GuardedEmbedder:
     def count_tokens(self, text: str) -> int:
         return self.inner.count_tokens(text)
 
-    def _embed_in_pieces(self, text: str, refusal: EmbedderError) -> Vector:
-        """A text that the endpoint refuses by itself, most often as too long: the mean of smaller pieces."""
-        for pieces_wanted in (2, 4, PIECES_MAX):
-            most = -(-len(text) // pieces_wanted)
-            if refusal.kind != "rejected" or most < PIECE_MIN_CHARS:
-                break
-            pieces = halve_text(text, partial(_is_short, most))
+    def _embed_apart(self, texts: Sequence[str], refusal: TextRefusedError) -> list[Vector]:
+        """The vectors of texts that the endpoint refuses together: of halves, and of each refused text by its pieces.
+
+        Raises TextRefusedError with the vectors of the texts before the refused one.
+        """
+        if len(texts) == 1:
+            return [self._embed_in_pieces(texts[0], refusal)]
+        middle = len(texts) // 2
+        vectors: list[Vector] = []
+        for half in (texts[:middle], texts[middle:]):
             try:
-                vectors = self._ask(pieces)
-            except EmbedderError as error:
-                if error.kind not in REFUSED:
+                vectors += self._ask(half)
+            except TextRefusedError as error:
+                try:
+                    vectors += self._embed_apart(half, error)
+                except TextRefusedError as found:
+                    found.vectors = vectors + found.vectors
                     raise
-                continue
-            return cast(Vector, average_windows(vectors, [len(piece) for piece in pieces]))
-        begin = " ".join(text.split())[:80]
-        raise EmbedderError(
-            f"{refusal.message}; the text that it refuses begins with {begin!r}",
-            kind=refusal.kind,
-            retryable=refusal.kind != "rejected",  # a wrong answer may be a right one later, a refusal stays
-        ) from refusal
+        return vectors
+
+    def _embed_in_pieces(self, text: str, refusal: TextRefusedError) -> Vector:
+        """The mean of pieces, each halved until it passes. TextRefusedError once one is too short to be halved."""
+        vectors: list[Vector] = []
+        sizes: list[int] = []
+        refused = [(text, refusal)]
+        while refused:
+            piece, error = refused.pop()
+            if len(piece) < 2 * PIECE_MIN_CHARS:
+                raise error.naming(piece) from error
+            for half in halve_text(piece, partial(_is_short, len(piece) // 2 + 1)):
+                try:
+                    vectors += self._ask([half])
+                    sizes.append(len(half))
+                except TextRefusedError as further:
+                    refused.append((half, further))
+        return cast(Vector, average_windows(vectors, sizes))
 
     def _ask(self, texts: Sequence[str], *, is_query: bool = False) -> list[Vector]:
         row = self._enter()
@@ -209,21 +243,34 @@ class GuardedEmbedder:
         try:
             with interruptible(), telemetry.waited(wait_s * 1000):
                 vectors = [self.inner.embed_query(texts[0])] if is_query else self.inner.embed(texts)
-        except DimensionMismatch:
-            self._succeed(row)  # it answers
-            raise
-        except EmbedderError as error:
-            if not error.retryable:
-                self._succeed(row)
-                raise
-            until = self._fail(error)
-            if until is None:
-                raise
-            raise EndpointWaitsError(
-                f"waiting for the embedding endpoint until {until:%H:%M:%S} UTC: {error.message}", until
-            ) from error
+        except (EmbedderError, DimensionMismatch) as error:
+            raise self._judge(error, row) from error
         self._succeed(row)
         return vectors
+
+    def _judge(self, error: EmbedderError | DimensionMismatch, row: Provider | None) -> Exception:
+        """What a failed request means: these texts are refused, every text would be, or the endpoint is away."""
+        kind = error.kind if isinstance(error, EmbedderError) else "dimensions"
+        may_wait = isinstance(error, EmbedderError) and error.retryable
+        if kind in WRONG or (may_wait and kind != "rate_limited"):
+            with interruptible():
+                is_refusal = answers(self.inner)
+            if is_refusal:
+                self._succeed(row)
+                return TextRefusedError(error.message, kind=kind)
+        if may_wait:
+            until = self._fail(cast(EmbedderError, error))
+            return (
+                error
+                if until is None
+                else EndpointWaitsError(
+                    f"waiting for the embedding endpoint until {until:%H:%M:%S} UTC: {error.message}", until
+                )
+            )
+        self._succeed(row)
+        if kind in ("count", "invalid_vector"):  # a wrong answer may be a right one later
+            return EmbedderError(error.message, kind=kind, retryable=True)
+        return error
 
     def _enter(self) -> Provider | None:
         """What is known of the endpoint; None: nothing bad. Takes the try when the breaker is half open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from collections_app.models import EmbeddedBatch, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
+from collections_app.services.endpoints.providers import TextRefusedError
 from ragd.errors import DimensionMismatch
 from ragd.models.embedding import Embedder
 from ragd.store.store import execute, fetch_all
@@ -105,8 +106,8 @@ class EmbeddingCheckpoints(Protocol):
     def find(self) -> dict[int, str]:
         """first -> digest of what is there already."""
 
-    def keep(self, first: int, digest: str, vectors: Floats) -> None:
-        """Keep a batch for good. vectors: [chunks, dimensions]."""
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+        """Keep a batch for good. vectors: [chunks, dimensions]. forgive: the attempts before count no more."""
 
     def read(self, first: int) -> Floats:
         """A batch that was kept, [chunks, dimensions]."""
@@ -118,12 +119,12 @@ class EmbeddingCheckpoints(Protocol):
 class EmbeddedChunks:
     """Chunks with their vectors.
 
-    checkpoints: where the vectors of more than HELD_CHUNKS are kept, those of an earlier run included; None: as those
-    of fewer, for as long as this object lives.
+    checkpoints: where the vectors of more than HELD_CHUNKS are kept, those of an earlier run included, and of any
+    number what was embedded before a refused text; None: vectors are kept for as long as this object lives.
     """
 
     def __init__(self, chunks: Chunks, checkpoints: EmbeddingCheckpoints | None = None) -> None:
-        self.chunks = chunks
+        self.chunks, self.checkpoints = chunks, checkpoints
         is_long = checkpoints is not None and len(chunks) > HELD_CHUNKS
         self.vectors: EmbeddingCheckpoints = checkpoints if checkpoints and is_long else SpooledCheckpoints()
         self.firsts: list[int] = []
@@ -145,13 +146,49 @@ class EmbeddedChunks:
         advance(done) is called after each batch with the chunks that have vectors; what it raises passes through.
         """
         stored, first = self.vectors.find(), 0
+        rescued = self.checkpoints.find() if self.checkpoints else {}
         for batch in _batches(self.chunks, known, batch_size):
             digest = digest_batch(embedder, batch)
             if stored.get(first) != digest:
-                self.vectors.keep(first, digest, _embed(batch, embedder, known))
+                vectors = known.find(batch) | self._rescued(embedder, batch, first, rescued)
+                try:
+                    self.vectors.keep(first, digest, _embed(batch, embedder, vectors))
+                except TextRefusedError as refusal:
+                    raise self._rescue(embedder, batch, first, vectors, refusal) from refusal
             self.firsts.append(first)
             first += len(batch)
             advance(first)
+
+    def _rescued(
+        self, embedder: Embedder, batch: Sequence[Chunk], first: int, rescued: Mapping[int, str]
+    ) -> dict[TextKey, Any]:
+        """The vectors that an earlier run kept of single chunks of the batch. rescued: position -> digest."""
+        return {
+            _text_key(chunk): self.checkpoints.read(position)[0]
+            for position, chunk in enumerate(batch, first)
+            if self.checkpoints and position in rescued and rescued[position] == digest_batch(embedder, [chunk])
+        }
+
+    def _rescue(
+        self,
+        embedder: Embedder,
+        batch: Sequence[Chunk],
+        first: int,
+        known: Container[TextKey],
+        refusal: TextRefusedError,
+    ) -> TextRefusedError:
+        """Keep what was embedded before the refused text, for the next run; return the error that names the chunk."""
+        missing = {
+            _text_key(chunk): (first + n, chunk) for n, chunk in enumerate(batch) if _text_key(chunk) not in known
+        }
+        texts = list(missing.values())
+        if self.checkpoints:
+            for (position, chunk), vector in zip(texts, refusal.vectors, strict=False):
+                array = np.array([vector], np.float32)
+                self.checkpoints.keep(position, digest_batch(embedder, [chunk]), array, forgive=False)
+        _, refused = texts[len(refusal.vectors)]
+        message = f"chunk {refused.chunk_index} of {refused.doc_id!r} cannot be embedded: {refusal.message}"
+        return TextRefusedError(message, kind=refusal.kind)
 
     def over(self, chunks: Chunks) -> EmbeddedChunks:
         """Other chunks of the same document, each with the vector of one of equal text, None where there is none."""
@@ -226,9 +263,8 @@ def _batches(chunks: Chunks, known: KnownVectors, batch_size: int) -> Iterator[l
         yield batch
 
 
-def _embed(batch: Sequence[Chunk], embedder: Embedder, known: KnownVectors) -> Floats:
-    keys = [_text_key(chunk) for chunk in batch]
-    vectors = known.find(batch)
+def _embed(batch: Sequence[Chunk], embedder: Embedder, known: Mapping[TextKey, Any]) -> Floats:
+    keys, vectors = [_text_key(chunk) for chunk in batch], dict(known)
     missing = {key: chunk.embed_text for key, chunk in zip(keys, batch, strict=True) if key not in vectors}
     vectors |= zip(missing, embedder.embed(list(missing.values())) if missing else (), strict=True)
     array = np.array([vectors[key] for key in keys], np.float32)
@@ -269,8 +305,8 @@ class JobCheckpoints:
     def find(self) -> dict[int, str]:
         return dict(EmbeddedBatch.objects.filter(job=self._job).values_list("first", "digest"))
 
-    def keep(self, first: int, digest: str, vectors: Floats) -> None:
-        """One transaction, which also says that the job got on: the attempts before this one are forgiven."""
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+        """One transaction, which with `forgive` also says that the job got on."""
         values = {
             "collection_id": self._collection_id,
             "job": self._job,
@@ -280,7 +316,7 @@ class JobCheckpoints:
             "vectors": np.ascontiguousarray(vectors, STORED_AS).tobytes(),
         }
         with transaction.atomic():
-            self._run.hold(forgive=True)
+            self._run.hold(forgive=forgive)
             with _binary_cursor() as cursor:
                 cursor.execute(KEEP, values)
 
@@ -306,7 +342,7 @@ class SpooledCheckpoints:
     def find(self) -> dict[int, str]:
         return {first: digest for first, (digest, _, _) in self._batches.items()}
 
-    def keep(self, first: int, digest: str, vectors: Floats) -> None:
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
         self._batches[first] = (digest, self._file.seek(0, 2), vectors.shape)
         self._file.write(np.ascontiguousarray(vectors, STORED_AS).tobytes())
 
