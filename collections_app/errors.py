@@ -29,6 +29,7 @@ from ragd.errors import (
     GenerationChanged,
     InvalidInput,
     LexicalDisabled,
+    QueryVectorError,
     RagdError,
     RerankerError,
     UnknownCollection,
@@ -186,8 +187,9 @@ def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
 
 def _describe_known(exc: BaseException, status: int, name: str) -> dict[str, Any]:
     if isinstance(exc, RagdError) and status != 500:
-        kind = f"{name}_{exc.kind}" if isinstance(exc, EmbedderError) else name
-        return error_body(kind, exc.message, exc.field)
+        if isinstance(exc, EmbedderError) and not isinstance(exc, QueryVectorError):
+            name = f"{name}_{exc.kind}"
+        return error_body(name, exc.message, exc.field)
     if isinstance(exc, ParseError):
         return error_body(name, exc.message, "file")
     return error_body(name, MESSAGES.get(name, INTERNAL))

@@ -58,6 +58,10 @@ class EmbedderError(RagdError):
         self.retry_after_s = retry_after_s
 
 
+class QueryVectorError(EmbedderError):
+    """The embedder gave no vector that a query can be searched by, whatever the cause (HTTP 502)."""
+
+
 class RerankerError(RagdError):
     """The reranker gave no usable scores (HTTP 502). `retryable` says whether later may work."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ragd import telemetry
-from ragd.errors import InvalidInput, LexicalDisabled
+from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled, QueryVectorError
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import normalize
 from ragd.search.candidates import fill, narrows, with_text, without
@@ -22,6 +22,7 @@ from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, read_state, vector_list
 from ragd.store.state import StoreState
 from ragd.store.store import Store
+from ragd.text.windows import check_vector
 from ragd.types import Candidate, RetrievePlan
 
 ShortReason = Literal[
@@ -96,7 +97,7 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
 
     A filter that matches nothing gives no candidates, and so does an empty collection. Raises InvalidInput for an empty
     query, a reranker that the store does not have, or a store without embedder in a mode that needs one,
-    LexicalDisabled for hybrid and lexical mode on a collection without lexical index, EmbedderError, RerankerError.
+    LexicalDisabled for hybrid and lexical mode on a collection without lexical index, QueryVectorError, RerankerError.
     """
     text = normalize(query).strip()
     if not text:
@@ -234,7 +235,14 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
             return None, len(text.split())
     embedder = store.embedder
     with clock.time("embed_query"), telemetry.query_span(name, text, embedder.model, embedder.dims):
-        return embedder.embed_query(text), embedder.count_tokens(text)
+        try:
+            vector = embedder.embed_query(text)
+            check_vector(vector, store.collection.embed_dims, "the vector of the query")
+        except (EmbedderError, InvalidInput) as error:
+            kind, retryable = getattr(error, "kind", "invalid_vector"), getattr(error, "retryable", True)
+            wait_s = getattr(error, "retry_after_s", None)
+            raise QueryVectorError(error.message, kind=kind, retryable=retryable, retry_after_s=wait_s) from error
+        return vector, embedder.count_tokens(text)
 
 
 def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from ragd import telemetry
-from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
+from ragd.errors import EmptyContent, GenerationChanged, InvalidInput
 from ragd.models.embedding import Embedder
 from ragd.store.analysis import same_analysis
 from ragd.store.chunk_writer import (
@@ -30,6 +30,7 @@ from ragd.store.chunk_writer import (
 )
 from ragd.store.copy_rows import DocumentRow
 from ragd.store.store import Store, execute, fetch_all
+from ragd.text.windows import check_vector
 from ragd.types import Chunk, canonical_json
 
 CONTENT_MAX_CHARS = 32_000
@@ -76,12 +77,13 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     attributes and offsets too. Runs in the caller's transaction, so a failure leaves the previous version whole. Call
     `embed_chunks` before, outside of it, where embedding takes long.
 
-    Raises InvalidInput (unbound, duplicate or missing index), EmptyContent, DimensionMismatch, EmbedderError.
+    Raises, before anything is written, InvalidInput (unbound, duplicate or missing index, a vector that is zero, NaN or
+    infinite), EmptyContent, DimensionMismatch, EmbedderError.
     """
     if not chunks:
         return dict.fromkeys(COUNTS, 0)
     ordered = sorted(chunks, key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
-    ready, embedded = _embed_missing(list(_checked(ordered)), store)  # embedding takes long: not under the lock
+    ready, embedded = _embed_missing(list(_checked(ordered, store)), store)  # embedding takes long: not under the lock
     counts = _Replacement(store).run(ready, SLICE)
     counts["embedded"] += embedded
     return counts
@@ -99,7 +101,7 @@ def index_stream(
 
     Returns and raises what index() does. Runs in the caller's transaction, so a failure leaves the previous version.
     """
-    return _Replacement(store, anew=anew).run(_checked(chunks), PIECE, between)
+    return _Replacement(store, anew=anew).run(_checked(chunks, store), PIECE, between)
 
 
 class _Replacement:
@@ -263,12 +265,21 @@ def check_chunk(chunk: Chunk) -> None:
         )
 
 
-def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same chunks: documents numbered without gaps, one after the other, no chunk without text or too long."""
+def check_embedding(chunk: Chunk, store: Store) -> None:
+    """Raises DimensionMismatch or InvalidInput for a vector that the store's collection cannot be searched by."""
+    if chunk.embedding is not None:
+        name = f"the vector of chunk {chunk.chunk_index} of {chunk.doc_id!r}"
+        check_vector(chunk.embedding, store.collection.embed_dims, name)
+
+
+def _checked(chunks: Iterable[Chunk], store: Store) -> Iterator[Chunk]:
+    """The same chunks: documents numbered without gaps, one after the other, no chunk without text or too long, and
+    every vector fit to be searched."""
     ended: set[str] = set()
     doc_id, number = "", 0
     for chunk in chunks:
         check_chunk(chunk)
+        check_embedding(chunk, store)
         if chunk.doc_id != doc_id:
             ended.add(doc_id)
             doc_id, number = chunk.doc_id, 0
@@ -341,10 +352,5 @@ def with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: S
             )
         ready += embed_chunks(missing, store.embedder)
     for chunk in ready:
-        if chunk.embedding is not None and len(chunk.embedding) != store.collection.embed_dims:
-            raise DimensionMismatch(
-                f"collection {store.collection.name!r} holds vectors of {store.collection.embed_dims} dimensions; "
-                f"chunk {chunk.chunk_index} of {chunk.doc_id!r} came with {len(chunk.embedding)}",
-                field="embedding",
-            )
+        check_embedding(chunk, store)
     return ready, len(missing)

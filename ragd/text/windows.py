@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ragd.errors import EmptyContent, InvalidInput
+from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
 
 FloatArray = npt.NDArray[np.float32]
 
+SQUARES = (1e-30, 1e30)  # of a vector's components: beyond them a sum in single precision is 0 or infinite
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -36,6 +37,30 @@ def accept_texts(texts: Sequence[str]) -> list[str]:
             )
         accepted.append(LONE_SURROGATE.sub("\ufffd", text))
     return accepted
+
+
+def check_vector(vector: npt.ArrayLike, dims: int, name: str) -> None:
+    """Refuse a vector that has no cosine in single precision. name: of the vector, for the message.
+
+    Raises DimensionMismatch for another length, InvalidInput for NaN, infinity, zeros only, and a length outside of
+    1e-15 to 1e15.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            wide = np.asarray(vector, dtype=np.float32).astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        wide = np.full(dims, np.nan)
+    if wide.shape != (dims,):
+        raise DimensionMismatch(
+            f"{name} must have the collection's {dims} dimensions, not {wide.shape[0] if wide.ndim else 0}",
+            field="embedding",
+        )
+    if not SQUARES[0] <= np.square(wide).sum() <= SQUARES[1]:
+        raise InvalidInput(
+            f"{name} must be finite numbers that are not all zero, of a length from 1e-15 to 1e15; make the vector"
+            " again, at length 1",
+            field="embedding",
+        )
 
 
 def unit_vector(vector: npt.ArrayLike) -> FloatArray:

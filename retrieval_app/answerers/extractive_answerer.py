@@ -17,7 +17,7 @@ import numpy as np
 import regex
 
 from ragd import telemetry
-from ragd.errors import EmbedderError
+from ragd.errors import DimensionMismatch, EmbedderError, RagdError
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
@@ -100,7 +100,7 @@ class ExtractiveAnswerer:
         choose the sentences; None: that fails. words_only: the embedder is not asked."""
         self.embedder = embedder
         self.evidence_min = evidence_min
-        self.without_embedder: Callable[[EmbedderError], object] | None = None
+        self.without_embedder: Callable[[RagdError], object] | None = None
         self.words_only = False
 
     def answer(
@@ -149,8 +149,8 @@ class ExtractiveAnswerer:
         try:
             question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
             vectors = self.embedder.embed([sentence.read_as or sentence.text for sentence in sentences])
-        except EmbedderError as error:
-            if not error.retryable or self.without_embedder is None:
+        except (EmbedderError, DimensionMismatch) as error:
+            if self.without_embedder is None:
                 raise
             self.without_embedder(error)
             return [replace(sentence, meaning=sentence.words_share) for sentence in sentences]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ragd import telemetry
-from ragd.errors import EmbedderError
+from ragd.errors import DimensionMismatch, EmbedderError
 from ragd.search.candidates import fill
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
@@ -160,7 +160,7 @@ class Corrector:
             try:
                 step = _Step(self.rule, query, plan, store)
                 outcome = step.run(retrieval) if self.corrects else step.weigh(retrieval)
-            except EmbedderError as error:
+            except (EmbedderError, DimensionMismatch) as error:
                 self.error = type(error).__name__
                 log.warning("what was found in %r could not be weighed: %s", store.collection.name, error)
                 telemetry.record_counts(span, outcome="failed")

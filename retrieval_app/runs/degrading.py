@@ -14,6 +14,7 @@ from typing import Literal
 from django.conf import settings
 
 from ragd.errors import EmbedderError, RagdError, RerankerError
+from ragd.models.embedding import answers
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval
 from ragd.store.store import Store
@@ -37,11 +38,10 @@ class Absences:
     _until: dict[str, tuple[float, EmbedderError]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def check(self, model: str) -> None:
-        """Raises what it failed with, as long as it is left alone."""
+    def find(self, model: str) -> EmbedderError | None:
+        """What it failed with, as long as it is left alone."""
         until, error = self._until.get(model, (0.0, None))
-        if error is not None and time.monotonic() < until:
-            raise error
+        return error if time.monotonic() < until else None
 
     def note(self, model: str, error: EmbedderError) -> None:
         with self._lock:
@@ -70,24 +70,25 @@ def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
     """`retrieve`, which does without an embedder or a reranker that does not answer, and notes it on the run. Notes too
     which results the reranker left in their places (see `ragd.models.reranking.rerank`).
 
-    Without its embedder a hybrid search is one by keywords. A vector search fails, and so does every search where the
-    embedder or reranker answers that asking again would not help.
+    Without a vector of its query, whatever the cause, a hybrid search is one by keywords, and a vector search fails.
+    Where the reranker answers that asking again would not help, the search fails.
     """
 
     def call(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         model = store.collection.embed_model
         embeds = plan.mode == "hybrid"
         try:
-            if embeds:
-                absences.check(model)
+            if embeds and (absence := absences.find(model)):
+                raise absence
             retrieval = retrieve(query, plan, store)
         except (EmbedderError, RerankerError) as error:
             fallback = _without(error, plan)
-            if fallback is None or not error.retryable or not may_degrade(run):
+            is_embedder = isinstance(error, EmbedderError)
+            if fallback is None or not (is_embedder or error.retryable) or not may_degrade(run):
                 raise
-            if isinstance(error, EmbedderError):
+            if is_embedder and absences.find(model) is None and _is_away(error, store):
                 absences.note(model, error)
-            note_degraded(run, "embedder" if isinstance(error, EmbedderError) else "reranker", error)
+            note_degraded(run, "embedder" if is_embedder else "reranker", error)
             return call(query, fallback, store)
         _note_unread(run, plan, retrieval)
         return retrieval
@@ -105,6 +106,13 @@ def _note_unread(run: QueryRun, plan: RetrievePlan, retrieval: Retrieval) -> Non
             f" {len(retrieval.candidates)} results it cannot read {unread}, which keep the places that the search gave"
             " them; choose a reranker for this language, or none",
         )
+
+
+def _is_away(error: EmbedderError, store: Store) -> bool:
+    """Return False where the embedder answered, or where it refuses this one query and embeds a harmless text."""
+    if not error.retryable or error.kind == "invalid_vector":
+        return False
+    return error.kind != "server" or store.embedder is None or not answers(store.embedder)
 
 
 def _without(error: RagdError, plan: RetrievePlan) -> RetrievePlan | None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.store.indexing import delete_document_chunks, embed_chunks, index
-from ragd.types import Chunk
+from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput, QueryVectorError
+from ragd.search.retrieval import retrieve
+from ragd.store.indexing import delete_document_chunks, embed_chunks, index, index_stream
+from ragd.types import Chunk, RetrievePlan
 from tests.builders import WordEmbedder, make_chunks, read
 
 ROWS = """
@@ -127,6 +128,40 @@ def test_bad_chunks_are_refused_and_nothing_is_written(
         index(make_chunks("good", "text") + chunks, store)
     assert caught.value.field == field  # type: ignore[attr-defined]
     assert read(store, ROWS) == []
+
+
+VALUES: dict[str, tuple[list[float], type[Exception]]] = {
+    "zero": ([0.0] * 8, InvalidInput),
+    "NaN": ([float("nan")] + [1.0] * 7, InvalidInput),
+    "infinite": ([float("inf")] + [0.0] * 7, InvalidInput),
+    "beyond float4": ([1e300] + [0.0] * 7, InvalidInput),
+    "overflows when squared": ([1e30] + [0.0] * 7, InvalidInput),
+    "vanishes when squared": ([1e-30] + [0.0] * 7, InvalidInput),
+    "too long": ([1.0] * 9, DimensionMismatch),
+    "empty": ([], DimensionMismatch),
+    "nested": ([[1.0]] * 8, DimensionMismatch),  # type: ignore[list-item]
+    "words": (["one"] * 8, InvalidInput),  # type: ignore[list-item]
+}
+
+
+@pytest.mark.fault("F2")
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_vector_without_a_cosine_is_refused_and_the_transaction_goes_on(
+    make_store: Any, name: str, is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector, error = VALUES[name]
+    store = make_store(dims=8)
+    chunks = [replace(make_chunks("bad", "text")[0], embedding=vector if is_given else None)]
+    monkeypatch.setattr(store.embedder, "embed", lambda texts: [vector] * len(texts))
+    monkeypatch.setattr(store.embedder, "embed_query", lambda text: vector)
+    for write in (index, index_stream):
+        with pytest.raises(error) as caught:
+            write(chunks, store)
+        assert (type(caught.value), getattr(caught.value, "field", None)) == (error, "embedding")
+        assert read(store, ROWS) == []
+    with pytest.raises(QueryVectorError):
+        retrieve("text", RetrievePlan(mode="vector"), store)
 
 
 def test_an_empty_list_does_nothing(make_store: Any) -> None:

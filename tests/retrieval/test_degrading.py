@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from collections_app.errors import describe
 from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
@@ -15,12 +16,12 @@ from collections_app.services.governance.api_keys import create_key
 from evaluation_app.alerts.rules import KINDS, Reading
 from evaluation_app.models import AlertRule
 from ragd import telemetry
-from ragd.errors import EmbedderError, RerankerError
+from ragd.errors import EmbedderError, QueryVectorError, RerankerError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import degrading, query_pipeline
-from tests.fakes.faults import cut_short, failing
-from tests.fakes.openai_server import OpenAIServer, openai_server
+from tests.fakes.faults import Fault, cut_short, failing, not_json, with_vectors
+from tests.fakes.openai_server import BadRequest, OpenAIServer, openai_server
 from tests.telemetry.conftest import Recorder, provider, recorder
 from tests.web.pages import has
 
@@ -70,6 +71,48 @@ def test_without_its_embedder_a_hybrid_search_is_one_by_keywords(
     assert steps(ask(house)) == [] and len(openai_server.requests) > asked
 
 
+CAUSES: dict[str, Fault] = {
+    "500": failing(500, **{"retry-after-ms": "1"}),
+    "401": failing(401),
+    "400": failing(400),
+    "NaN": with_vectors([float("nan")] * 32),
+    "zeros": with_vectors([0.0] * 32),
+    "other dimensions": with_vectors([0.5] * 31),
+    "no JSON": not_json(),
+}
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_of_a_missing_query_vector_has_one_rule(
+    house: Collection, openai_server: OpenAIServer, cause: str
+) -> None:
+    openai_server.script(*[CAUSES[cause]] * 90)
+    run = ask(house)
+    assert (steps(run), run.status, set(run.lists)) == (["embedder"], "ok", {"lexical"})
+    degrading.absences.clear()
+    with pytest.raises(QueryVectorError) as caught:
+        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), door="api")
+    status, body = describe(caught.value)
+    assert (status, body["error"]["type"]) == (502, "embedder_failed")
+
+
+@pytest.mark.fault("F12")
+def test_one_refused_query_leaves_the_embedder_to_others(
+    house: Collection, openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = openai_server.answer
+
+    def refuse(request: Any) -> Any:
+        if QUESTION in request.body.get("input", ()):
+            raise BadRequest(500, "unsupported value: NaN")
+        return answer(request)
+
+    monkeypatch.setattr(openai_server, "answer", refuse)
+    assert steps(query_pipeline.search(house, QUESTION, RetrievePlan(), door="api")) == ["embedder"]
+    assert steps(query_pipeline.search(house, "valves", RetrievePlan(), door="api")) == []
+
+
 def test_what_is_not_done_without(house: Collection, openai_server: OpenAIServer, settings: Any) -> None:
     openai_server.script(*[failing(503)] * 40)
     with pytest.raises(EmbedderError):
@@ -77,11 +120,6 @@ def test_what_is_not_done_without(house: Collection, openai_server: OpenAIServer
     with telemetry.environment(telemetry.EVALUATION), pytest.raises(EmbedderError):
         ask(house)
     settings.RAGD_DEGRADE = False
-    with pytest.raises(EmbedderError):
-        ask(house)
-    settings.RAGD_DEGRADE = True
-    openai_server._scripts.clear()
-    openai_server.script(*[failing(401)] * 9)
     with pytest.raises(EmbedderError):
         ask(house)
     assert not QueryRun.objects.exclude(degraded=[]).exists()
