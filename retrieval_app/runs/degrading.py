@@ -86,7 +86,7 @@ def degrading(run: QueryRun, retrieve: Retrieve) -> Retrieve:
             is_embedder = isinstance(error, EmbedderError)
             if fallback is None or not (is_embedder or error.retryable) or not may_degrade(run):
                 raise
-            if is_embedder and absences.find(model) is None and _is_away(error, store):
+            if isinstance(error, EmbedderError) and absences.find(model) is None and _is_away(error, store):
                 absences.note(model, error)
             note_degraded(run, "embedder" if is_embedder else "reranker", error)
             return call(query, fallback, store)
@@ -112,7 +112,7 @@ def _is_away(error: EmbedderError, store: Store) -> bool:
     """Return False where the embedder answered, or where it refuses this one query and embeds a harmless text."""
     if not error.retryable or error.kind == "invalid_vector":
         return False
-    return error.kind != "server" or store.embedder is None or not answers(store.embedder)
+    return error.kind not in ("server", "malformed") or store.embedder is None or not answers(store.embedder)
 
 
 def _without(error: RagdError, plan: RetrievePlan) -> RetrievePlan | None:
