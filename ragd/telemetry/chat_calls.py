@@ -51,6 +51,7 @@ class ChatCall:
     finish_reasons: tuple[str, ...] = ()
     parts: list[str] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
+    reasoning: str = ""  # what the model thought before its answer
 
     def receive(self, text: str, *, tokens: int = 1) -> None:
         """A piece of the answer arrived: the first one stops the time to first token."""
@@ -80,15 +81,14 @@ class ChatCall:
         if text is not None:
             self.parts = [text]
         self.finish_reasons = tuple(finish_reasons)
-        self.cached_tokens, self.response_model = cached_tokens, response_model
+        self.cached_tokens = cached_tokens
         self.estimated = input_tokens is None or output_tokens is None
         self.input_tokens = self.input_tokens if input_tokens is None else input_tokens
         self.output_tokens = self.output_tokens if output_tokens is None else output_tokens
+        self.name_response(response_id, response_model)
         set_attributes(
             self.span,
             {
-                names.RESPONSE_ID: response_id, names.RESPONSE_MODEL: response_model,
-                names.OI_LLM_RESPONSE_MODEL: response_model,
                 names.CACHE_CREATION_TOKENS: cache_creation_tokens, names.OI_TOKENS_CACHE_WRITE: cache_creation_tokens,
                 names.RESPONSE_FINISH_REASONS: list(finish_reasons) or None,
                 names.OI_LLM_FINISH_REASON: finish_reasons[0] if finish_reasons else None,
@@ -96,6 +96,17 @@ class ChatCall:
                 names.OI_TOKENS_CACHE_READ: cached_tokens, names.USAGE_REASONING_TOKENS: reasoning_tokens,
                 names.REASONING_OUTPUT_TOKENS: reasoning_tokens, names.OI_TOKENS_REASONING: reasoning_tokens,
                 names.QUALITY_CONFIDENCE: None if confidence is None else min(1.0, max(0.0, float(confidence))),
+            },
+        )  # fmt: skip
+
+    def name_response(self, response_id: str | None, response_model: str | None) -> None:
+        """The answer's id and model as the provider names them; known of a stream that breaks off, too."""
+        self.response_model = response_model
+        set_attributes(
+            self.span,
+            {
+                names.RESPONSE_ID: response_id, names.RESPONSE_MODEL: response_model,
+                names.OI_LLM_RESPONSE_MODEL: response_model,
             },
         )  # fmt: skip
 
@@ -141,7 +152,7 @@ class ChatCall:
             },
         )  # fmt: skip
         reason = self.finish_reasons[0] if self.finish_reasons else "error"
-        write_answer(self.span, "".join(self.parts), reason, self.tools)
+        write_answer(self.span, "".join(self.parts), reason, self.tools, reasoning=self.reasoning)
         self._price()
 
     def _price(self) -> None:

@@ -85,11 +85,15 @@ def write_tools(span: Span, tools: Sequence[Mapping[str, Any]]) -> None:
     set_attributes(span, {names.REQUEST_TOOLS: text, names.TOOL_DEFINITIONS: text} | flat)
 
 
-def write_answer(span: Span, text: str, reason: str, tools: Sequence[ToolCall]) -> None:
-    """The answer and the calls that it holds. reason: why it ended. Neither text nor calls: nothing is written."""
-    if not text and not tools:
+def write_answer(span: Span, text: str, reason: str, tools: Sequence[ToolCall], *, reasoning: str = "") -> None:
+    """The answer, the calls that it holds, and the reasoning before it as a part of its own. reason: why it ended.
+
+    Nothing of all this: nothing is written.
+    """
+    if not text and not tools and not reasoning:
         return
-    parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
+    parts: list[dict[str, Any]] = [{"type": "reasoning", "content": reasoning}] if reasoning else []
+    parts += [{"type": "text", "content": text}] if text else []
     parts += [
         {"type": "tool_call", "id": tool.call_id, "name": tool.name, "arguments": tool.arguments} for tool in tools
     ]

@@ -7,6 +7,7 @@ they say is never an instruction. What the model writes leaves without addresses
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ragd import telemetry
@@ -17,9 +18,9 @@ from retrieval_app.answerers.fence import draw_code, quote_source
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.answerers.refusals import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
 from retrieval_app.citations.citations import CheckedAnswer, check_citations
-from retrieval_app.citations.live_citations import AnswerPart, LiveCitations
+from retrieval_app.citations.live_citations import AnswerPart, LiveCitations, pieces_of
 from retrieval_app.llm.chat_completion import TokenUsage
-from retrieval_app.llm.chat_endpoint import Endpoint
+from retrieval_app.llm.chat_endpoint import Endpoint, ModelError
 from retrieval_app.llm.model_calls import TokenCounter, call_model
 from retrieval_app.llm.model_parameters import ModelParameters
 
@@ -105,15 +106,17 @@ class ChatAnswerer:
                 conversation_id=self.conversation_id,
                 on_text=live.tell if live else None,
             )
-        except Exception:
+        except Exception as error:
             if live:
                 live.break_off()
+            if isinstance(error, ModelError) and error.partial:
+                error.partial = replace(error.partial, text=filter_links(error.partial.text, known)[0])
             raise
         reply, uses_code_word = take_code_word(answer.completion.text)
         text, removed = filter_links(reply, known)
         checked = check_citations(text, candidates)
         if live:
-            live.finish(checked)
+            live.finish(checked, is_void=answer.completion.told_reasoning)
         cited = [candidates[citation.marker - 1].content for citation in checked.citations]
         return Draft(
             checked,
@@ -175,7 +178,12 @@ class AnswerEmitter:
         rest = self.links.feed(self.code_word.finish()) + self.links.finish()
         emit(self.citations.feed(rest), self.listener)
 
-    def finish(self, checked: CheckedAnswer) -> None:
+    def finish(self, checked: CheckedAnswer, *, is_void: bool) -> None:
+        """is_void: what was told is no part of the answer."""
+        if is_void:
+            self.listener.restarted()
+            emit(pieces_of(checked.answer, checked.citations), self.listener)
+            return
         emit(self.citations.finish(checked.answer, checked.citations), self.listener)
 
 

@@ -43,6 +43,9 @@ class AnswerListener(Protocol):
     def cite(self, citation: Citation) -> None:
         """A valid citation whose marker was told just before; its `sentence` means nothing yet."""
 
+    def restarted(self) -> None:
+        """What was told of the answer is void: it was reasoning, or the model failed. Another answer follows."""
+
 
 class Answerer(Protocol):
     """Answers a question from numbered sources: marker n is the n-th source. May raise ServiceError.

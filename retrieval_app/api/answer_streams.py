@@ -120,7 +120,7 @@ class AnswerStream(RunListener):
         self.put(Event("citation", body_of(CitationEvent.from_orm(citation))))
 
     def restarted(self) -> None:
-        """Never here: whoever asks on this channel is told that the model failed."""
+        """Nothing can be taken back here; `final` has the answer alone."""
 
     def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
         """Do the work and tell how it ended. Never raises."""

@@ -46,6 +46,7 @@ PREFIX = "ragd/"
 PATHS = re.compile(r"/v1/(?:chat/completions|models(?:/.*)?)\Z")
 ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 500, 502, 503, 504}): OpenAIErrorAnswer}
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+TOOL_ROLES = ("tool", "function")
 PARAMETERS = {"query": "messages", "collection": "model"}
 
 router = Router(auth=BearerAuth(changes=Permission.ASK), tags=["chat"])
@@ -92,7 +93,10 @@ def model_item(collection: Collection) -> ChatModel:
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[str, list[dict[str, str]], str]:
     """(system prompt, earlier turns, question). The question is the last user message; what follows it is ignored."""
-    texts = [(message.role, _text_of(message, number)) for number, message in enumerate(messages)]
+    texts = [
+        (message.role, "" if message.role in TOOL_ROLES else _text_of(message, number))
+        for number, message in enumerate(messages)
+    ]
     positions = [number for number, (role, _) in enumerate(texts) if role == "user"]
     if not positions:
         raise _refuse("messages must hold at least one message of role user: the question", "messages")

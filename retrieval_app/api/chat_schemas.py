@@ -16,9 +16,9 @@ class ContentPart(Schema):
 
 
 class ChatMessage(Schema):
-    """content: a text, or parts of type "text"."""
+    """content: a text, or parts of type "text". Tool calls and what tools gave back are accepted and passed over."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
 
 

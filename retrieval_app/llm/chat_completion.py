@@ -15,6 +15,7 @@ from typing import Any
 
 from ragd.models.openai_client import EndpointError
 from ragd.telemetry.providers import read_timings
+from retrieval_app.llm.reasoning import answer_so_far, split_reasoning
 
 OnText = Callable[[str], object]
 STOPPED = "stopped"  # the finish reason of an answer that its reader ended
@@ -74,7 +75,9 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer. Counts and times that the server did not report are None. text: "" only beside tool calls."""
+    """One answer. Counts and times that the server did not report are None. text: "" only beside tool calls, and what
+    came of it where it broke off. reasoning: what the model thought before it, never a part of the text.
+    told_reasoning: pieces that were told as answer turned out to be reasoning."""
 
     text: str
     finish_reason: str | None = None
@@ -87,17 +90,19 @@ class Completion:
     queue_ms: float | None = None
     inference_ms: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    told_reasoning: bool = False
 
 
 def read_completion(answer: Mapping[str, Any], headers: Mapping[str, str]) -> Completion:
     """Raises KeyError, IndexError or TypeError when it is no chat completion. The text may be empty."""
     choice = answer["choices"][0]
     message = choice["message"]
-    text = message["content"] if message.get("content") is not None else ""
-    if not isinstance(text, str):
-        raise TypeError(f"content is {type(text).__name__}")
+    text, thought = _read_texts(message)
+    said, reasoning = split_reasoning(text)
     return Completion(
-        text=text.strip(),
+        text=said,
+        reasoning=thought or reasoning,
         finish_reason=text_of(choice.get("finish_reason")),
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
@@ -118,6 +123,19 @@ def read_usage(value: Any, headers: Mapping[str, str]) -> dict[str, Any]:
         "queue_ms": timings.queue_ms,
         "inference_ms": timings.inference_ms,
     }
+
+
+def _read_texts(message: Mapping[str, Any]) -> tuple[str, str]:
+    """(content, reasoning) of a message or of a piece of one. Raises TypeError for content that is no text."""
+    content = message.get("content") or ""
+    thought = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning")) or ""
+    if isinstance(content, list):  # of parts, as Mistral's thinking models answer
+        parts = [_dict(part) for part in content]
+        thought += "".join(_read_texts({"content": part["thinking"]})[0] for part in parts if part.get("thinking"))
+        content = "".join(text_of(part.get("text")) or "" for part in parts)
+    if not isinstance(content, str):
+        raise TypeError(f"content is {type(content).__name__}")
+    return content, thought
 
 
 def text_of(value: Any) -> str | None:
@@ -141,11 +159,18 @@ def _count(value: Any) -> int | None:
 
 @dataclass(slots=True)
 class AnswerReader:
-    """Gathers one answer and tells each piece of its text as it comes. began: whether a piece was told."""
+    """Gathers one answer and tells each piece of its text as it comes, without reasoning.
+
+    began: whether a piece came. opens_thinking: the model is known to begin with reasoning without a mark; set when
+    that is found out, and then what was told already was no answer.
+    """
 
     on_text: OnText
     began: bool = False
-    _texts: list[str] = field(default_factory=list)
+    opens_thinking: bool = False
+    _text: str = ""
+    _thought: str = ""
+    _told: str = ""
     _tools: dict[int, list[str]] = field(default_factory=dict)
     _about: dict[str, Any] = field(default_factory=dict)
 
@@ -175,14 +200,24 @@ class AnswerReader:
     def _take_choice(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta")
         if isinstance(delta, dict):
-            if text := text_of(delta.get("content")):
-                self._texts.append(text)
-                self.began = True
-                self.on_text(text)
+            text, thought = _read_texts(delta)
+            self._thought += thought
+            self.began = self.began or bool(text or thought)
+            if text:
+                self._text += text
+                self._tell()
             for call in delta.get("tool_calls") or ():
                 self._take_tool(call)
         if reason := text_of(choice.get("finish_reason")):
             self._about["finish_reason"] = reason
+
+    def _tell(self) -> None:
+        answer = answer_so_far(self._text, opens_thinking=self.opens_thinking)
+        if not answer.startswith(self._told):
+            self.opens_thinking = True
+        elif text := answer[len(self._told) :]:
+            self._told = answer
+            self.on_text(text)
 
     def _take_tool(self, call: Any) -> None:
         """Its id and name come once, its arguments in pieces."""
@@ -194,9 +229,16 @@ class AnswerReader:
         parts[1] = parts[1] or text_of(function.get("name")) or ""
         parts[2] += text_of(function.get("arguments")) or ""
 
+    def partial(self) -> Completion:
+        """What came of an answer that broke off."""
+        return self._completion({})
+
     def _completion(self, headers: Mapping[str, str]) -> Completion:
+        answer, reasoning = split_reasoning(self._text)
         return Completion(
-            text="".join(self._texts).strip(),
+            text=answer,
+            reasoning=self._thought.strip() or reasoning,
+            told_reasoning=not answer.startswith(self._told.strip()),
             finish_reason=self._about.get("finish_reason"),
             id=self._about.get("id"),
             model=self._about.get("model"),

@@ -25,6 +25,7 @@ from retrieval_app.llm.chat_completion import AnswerReader, Completion, OnText, 
 MAX_RETRIES = 2
 BACKOFF_S = 0.5
 EVENTS = "text/event-stream"
+_open_thinkers: set[tuple[str, str]] = set()  # (base_url, model) of those that reason without an opening mark
 
 # kind of EndpointError -> type of ServiceError, what to do
 FAILURES = {
@@ -36,6 +37,12 @@ FAILURES = {
     "malformed": ("llm_bad_answer", "; check its address on the page Models, or LLM_BASE_URL"),
     "broken": ("llm_broken_stream", "; ask again"),
 }
+
+
+class ModelError(ServiceError):
+    """A model that gave no whole answer. partial: what came of it until then, None where nothing did."""
+
+    partial: Completion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ def complete(
     is retried. Once `reader_left` is set the answer ends with what came until then. None: one whole answer. The text
     is "" only where the model calls tools instead, or was stopped before its first piece.
 
-    Raises ServiceError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
+    Raises ModelError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
     "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
     """
     request = {"model": model, "messages": list(messages), **parameters}
@@ -98,15 +105,19 @@ def complete(
     if on_text is not None:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
     policy = RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
+    thinker = (endpoint.base_url, model)
+    reader = AnswerReader(on_text, opens_thinking=thinker in _open_thinkers) if on_text is not None else None
     try:
-        return policy.run(lambda timeout_s: _attempt(endpoint, request, timeout_s, on_text))
+        return policy.run(lambda timeout_s: _attempt(endpoint, request, timeout_s, reader))
     except EndpointError as error:
-        raise _service_error(error, endpoint, model) from error.__cause__
+        raise _model_error(error, model, reader) from error.__cause__
+    finally:
+        if reader is not None and reader.opens_thinking:
+            _open_thinkers.add(thinker)
 
 
-def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_text: OnText | None) -> Completion:
+def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
     """One attempt. Raises EndpointError; one is retryable as long as no piece of the answer has come."""
-    reader = AnswerReader(on_text) if on_text is not None else None
     try:
         with endpoint_errors(timeout_s):
             completion = _send(endpoint, request, timeout_s, reader)
@@ -125,7 +136,8 @@ def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_t
             error.retryable = False  # another answer costs as much, and a server that is none of a model stays one
         raise
     if not completion.text and not completion.tool_calls:
-        reason = f"gave an answer without a text (finish reason {completion.finish_reason!r})"
+        what = "its reasoning and no answer" if completion.reasoning else "an answer without a text"
+        reason = f"gave {what} (finish reason {completion.finish_reason!r})"
         raise EndpointError("malformed", reason, retryable=False)
     return completion
 
@@ -166,7 +178,9 @@ def read_body(body: bytes, headers: Mapping[str, str]) -> Completion:
         raise EndpointError("malformed", message) from error
 
 
-def _service_error(error: EndpointError, endpoint: Endpoint, model: str) -> ServiceError:
+def _model_error(error: EndpointError, model: str, reader: AnswerReader | None) -> ModelError:
     type, hint = FAILURES.get(error.kind, ("llm_failed", ""))
     message = f"the language model {model!r} {error.message[:QUOTED_CHARS]}{hint}"
-    return ServiceError(message, type=type, status=504 if type == "llm_timeout" else 502)
+    failure = ModelError(message, type=type, status=504 if type == "llm_timeout" else 502)
+    failure.partial = reader.partial() if reader is not None and reader.began else None
+    return failure

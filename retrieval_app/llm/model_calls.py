@@ -9,7 +9,7 @@ from typing import Protocol
 from collections_app.errors import ServiceError
 from ragd import telemetry
 from retrieval_app.llm.chat_completion import STOPPED, Completion, OnText, TokenUsage
-from retrieval_app.llm.chat_endpoint import Endpoint, complete
+from retrieval_app.llm.chat_endpoint import Endpoint, ModelError, complete
 from retrieval_app.llm.model_parameters import ModelParameters
 
 
@@ -44,7 +44,7 @@ def call_model(
     estimated: the tokens of the messages as counted here, which stand where the server reports none. on_text: the
     answer streams, and this is told each piece.
 
-    Raises ServiceError as `chat_endpoint.complete`, and "llm_bad_answer" where the model only asks for tools.
+    Raises ModelError as `chat_endpoint.complete`, and "llm_bad_answer" where the model only asks for tools.
     """
     host, port = endpoint.address
     with telemetry.chat_span(
@@ -59,13 +59,19 @@ def call_model(
         template=template,
         **parameters.span_fields(max_tokens=endpoint.max_tokens),
     ) as call:
-        completion = complete(
-            endpoint,
-            model,
-            messages,
-            on_text=_both(call.receive, on_text) if on_text else None,
-            **parameters.request(max_tokens=endpoint.max_tokens, limit_name=endpoint.limit_name),
-        )
+        try:
+            completion = complete(
+                endpoint,
+                model,
+                messages,
+                on_text=_both(call.receive, on_text) if on_text else None,
+                **parameters.request(max_tokens=endpoint.max_tokens, limit_name=endpoint.limit_name),
+            )
+        except ModelError as error:
+            if partial := error.partial:
+                call.name_response(partial.id, partial.model)
+                call.reasoning = partial.reasoning
+            raise
         usage = _usage(completion, estimated, counter)
         _record(call, completion, usage)
         if not completion.text and completion.finish_reason != STOPPED:
@@ -90,6 +96,7 @@ def _usage(completion: Completion, estimated: int, counter: TokenCounter) -> Tok
 def _record(call: telemetry.ChatCall, completion: Completion, usage: TokenUsage) -> None:
     for tool in completion.tool_calls:
         call.call_tool(tool.name, tool.id, tool.arguments)
+    call.reasoning = completion.reasoning
     call.record_timings(queue_ms=completion.queue_ms, inference_ms=completion.inference_ms)
     if usage.estimated:
         call.output_tokens = usage.generation_tokens  # counted here rather than by pieces

@@ -43,6 +43,7 @@ from retrieval_app.citations.result_records import chunk_key, result_dict, sourc
 from retrieval_app.corrective.calibrations import open_corrector
 from retrieval_app.corrective.step import Corrector
 from retrieval_app.counting.answers import Count, CountingAnswerer, count, declined_by, retrieve_counted
+from retrieval_app.llm.chat_endpoint import ModelError
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import inspection
@@ -67,9 +68,6 @@ class RunListener(AnswerListener, Protocol):
 
     def retrieved(self, run: QueryRun) -> None:
         """The results are there; the run is not stored yet."""
-
-    def restarted(self) -> None:
-        """What was told of the answer is void: the model failed, and another answer follows."""
 
 
 def search(
@@ -292,6 +290,8 @@ def _recorded(
         run.status = QueryRun.Status.ERROR
         run.error_type = describe(error)[1]["error"]["type"]
         run.error = normalize(str(error))
+        if isinstance(error, ModelError) and error.partial and not inspection.holds_back(collection):
+            run.answer = normalize(error.partial.text)
         inspection.hide_failed(run, collection)
         failure = error
         raise

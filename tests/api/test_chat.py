@@ -213,7 +213,8 @@ def test_without_a_chat_model_a_system_message_changes_nothing(client: Client) -
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "system", "content": "x"}]}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages.0.role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages.0.role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages"),
         ({"messages": "hello"}, 400, "messages"),
         ({"n": 2}, 400, "n"),
@@ -288,3 +289,32 @@ def test_the_openapi_document_shows_the_facade(client: Client) -> None:
     assert document["paths"][CHAT]["post"]["operationId"] == "chat-completions"
     assert document["paths"]["/v1/models"]["get"]["operationId"] == "models-list"
     assert set(document["components"]["schemas"]["ChatOptions"]["properties"]) >= {"plan", "weights", "rerank", "k"}
+
+
+HISTORY: list[dict[str, Any]] = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Look up the kettle"}]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "42"},
+    {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "43"}]},
+    {"role": "tool", "tool_call_id": "c3", "content": None},
+    {"role": "function", "name": "f", "content": "44"},
+    {"role": "assistant", "content": [{"type": "text", "text": "The kettle is blue."}]},
+    {"role": "user", "content": QUESTION},
+]
+
+
+@pytest.mark.fault("API-05")
+@pytest.mark.django_db
+def test_a_history_with_tools_is_accepted(client: Client, llm: OpenAIServer) -> None:
+    make_collection()
+    answer = post(client, CHAT, {"model": "ragd/house", "messages": HISTORY}, bearer())
+    assert answer.status_code == 200, answer.json()
+    sent = llm.bodies(CHAT)[-1]["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
+    assert [message["content"] for message in sent[1:3]] == ["Look up the kettle", "The kettle is blue."]
+    assert sent[0]["content"].startswith("Be brief.") and "42" not in str(sent)
