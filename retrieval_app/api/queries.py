@@ -25,9 +25,9 @@ from retrieval_app.api.schemas import (
     AskRequest,
     AskResponse,
     ListedRunFilters,
-    LoggedRunFilters,
     Replay,
     Run,
+    RunFilters,
     RunList,
     SearchRequest,
     SearchResponse,
@@ -102,12 +102,12 @@ def list_runs(
     response={200: None, **ERRORS},
     operation_id="runs-export",
     tags=["runs"],
-    summary="Stored queries as JSON Lines with exactly the minimal logging fields",
+    summary="Stored queries as JSON Lines with the minimal logging fields",
     openapi_extra={"responses": {200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}}}},
 )
 def export_runs(
     request: HttpRequest,
-    filters: Query[LoggedRunFilters],
+    filters: Query[RunFilters],
     limit: int | None = param.Query(None, ge=1, description="at most so many, the newest"),
 ) -> StreamingHttpResponse:
     """A stream, newest first. 429 when three downloads run already."""

@@ -350,6 +350,12 @@ class RunFilters(Schema):
     kind: Literal["search", "ask"] | None = None
     status: Literal["ok", "abstained", "error", "refused"] | None = None
     environment: Literal["production", "evaluation", "playground"] | None = Field(None, description="null: all")
+    since: datetime | None = Field(
+        None,
+        description="finished then or later. Runs that finish together are stored in any order: ask again from a minute"
+        " before the last finished_at, and tell by id what you have already",
+    )
+    until: datetime | None = Field(None, description="finished before")
 
 
 class ListedRunFilters(RunFilters):
@@ -360,11 +366,6 @@ class ListedRunFilters(RunFilters):
     max_ms: float | None = Field(None, ge=0)
     min_cost: float | None = Field(None, ge=0, description="US dollars; a run of unknown cost is left out")
     max_cost: float | None = Field(None, ge=0)
-
-
-class LoggedRunFilters(RunFilters):
-    since: datetime | None = Field(None, description="asked then or later")
-    until: datetime | None = Field(None, description="asked before")
 
 
 class RunList(Schema):

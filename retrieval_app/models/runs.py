@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Cast
+from django.db.models.functions import Cast, Coalesce
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
@@ -21,6 +21,14 @@ from ragd import telemetry
 
 LOOKED_AT = 1000  # newest runs whose models are offered to choose from
 TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), models.FloatField())
+FINISHED_AT = models.ExpressionWrapper(
+    models.F("created_at")
+    + models.ExpressionWrapper(
+        Coalesce(TOOK_MS, 0.0) * models.Value(timedelta(milliseconds=1)), models.DurationField()
+    ),
+    models.DateTimeField(),
+)
+LONGEST_RUN = timedelta(days=1)
 LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt", "history")
 
 
@@ -90,8 +98,8 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively.
 
         degraded: whether it did without something. model: what wrote the answer, or embedded the question. Bounds are
-        included; a run whose cost is not known is outside of any bound of the cost. since is included,
-        until is not; a time without a zone is one of the server's.
+        included; a run whose cost is not known is outside of any bound of the cost. since, until: of the time
+        at which a run was finished, since included; a time without a zone is one of the server's.
         """
         requested = {
             "collection_name": collection,
@@ -111,9 +119,13 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
             rows = rows.filter(models.Q(answerer=model) | models.Q(embed_model=model))
         if min_ms is not None or max_ms is not None:
             rows = rows.annotate(measured_ms=TOOK_MS)
+        since, until = _aware(since), _aware(until)
+        if since is not None or until is not None:
+            rows = rows.annotate(ended_at=FINISHED_AT)
         bounds = {
             "measured_ms__gte": min_ms, "measured_ms__lte": max_ms, "cost_usd__gte": min_cost,
-            "cost_usd__lte": max_cost, "created_at__gte": _aware(since), "created_at__lt": _aware(until),
+            "cost_usd__lte": max_cost, "ended_at__gte": since, "ended_at__lt": until,
+            "created_at__gte": since and since - LONGEST_RUN, "created_at__lt": until,  # by the index
         }  # fmt: skip
         return rows.filter(**{name: value for name, value in bounds.items() if value is not None})
 
@@ -285,6 +297,11 @@ class QueryRun(models.Model):
 
     def get_absolute_url(self) -> str:
         return reverse("retrieval:run", args=[self.id])
+
+    @property
+    def finished_at(self) -> datetime:
+        """When it was about to be stored."""
+        return self.created_at + timedelta(milliseconds=self.timings_ms.get("total") or 0.0)
 
     @property
     def cited_ids(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Runs as JSON Lines with exactly the minimal logging fields, made while the file is read."""
+"""Runs as JSON Lines, made while the file is read: which and when, and the minimal logging fields."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ LOGS_AT_ONCE = 3  # in one process: each takes a thread of the server until its 
 TOKENS = ("context_tokens", "generation_tokens", "total_tokens")
 NEEDED = (
     "query", "retrieved_ids", "answer", "citations", "trace_scores", "retrieval_confidence", "doc_contribution_scores",
-    "retrieval_action", "fallback_triggered", "token_usage", "created_at",
+    "retrieval_action", "fallback_triggered", "token_usage", "created_at", "timings_ms",
 )  # fmt: skip
 
 _slots = DownloadSlots(LOGS_AT_ONCE, "runs")
 
 
 def log_record(run: QueryRun) -> dict[str, Any]:
-    """The required and the optional fields under their own names, and no other; what is not known is None.
+    """id, created_at, finished_at, and the minimal logging fields under their own names; what is not known is None.
 
     citations: ids of the cited documents. trace_scores and doc_contribution_scores: None until the run was scored.
     answer and token_usage: None for a search.
     """
     return {
+        "id": str(run.pk),
+        "created_at": run.created_at.isoformat(),
+        "finished_at": run.finished_at.isoformat(),
         "query": run.query,
         "retrieved_ids": run.retrieved_ids,
         "answer": run.answer,

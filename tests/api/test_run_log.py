@@ -19,7 +19,7 @@ from tests.retrieval.corpus import bearer, make_collection_row
 pytestmark = pytest.mark.django_db
 
 FIELDS = {
-    "query", "retrieved_ids", "answer", "citations", "trace_scores",
+    "id", "created_at", "finished_at", "query", "retrieved_ids", "answer", "citations", "trace_scores",
     "retrieval_confidence", "doc_contribution_scores", "retrieval_action", "fallback_triggered", "token_usage",
 }  # fmt: skip
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -46,16 +46,33 @@ def download(client: Client) -> Callable[..., list[Any]]:
     return read
 
 
-def test_a_line_has_exactly_the_minimal_fields(download: Callable[..., list[Any]]) -> None:
-    make_run()
+def test_a_line_says_which_run_it_is_and_has_the_minimal_fields(download: Callable[..., list[Any]]) -> None:
+    run = make_run(timings_ms={"total": 1500.0})
     (line,) = download()
     assert line == {
+        "id": str(run.pk), "created_at": "2026-03-01T12:00:00+00:00", "finished_at": "2026-03-01T12:00:01.500000+00:00",
         "query": "Where is the key?", "retrieved_ids": ["pump.md#0", "pump.md#1"], "answer": "Behind the door [1].",
         "citations": ["pump.md"], "trace_scores": None, "retrieval_confidence": None, "doc_contribution_scores": None,
         "retrieval_action": None, "fallback_triggered": False,
         "token_usage": {"context_tokens": 40, "generation_tokens": 9, "total_tokens": 49},
     }  # fmt: skip
     assert set(line) == FIELDS
+
+
+@pytest.mark.fault("API-09")
+def test_a_long_run_that_began_earlier_is_found_since_a_short_one(
+    client: Client, download: Callable[..., list[Any]]
+) -> None:
+    slow = make_run(query="slow", timings_ms={"total": 6000.0})
+    fast = make_run(query="fast", created_at=NOON + timedelta(seconds=1), timings_ms={"total": 20.0})
+    make_run(query="earlier", created_at=NOON - timedelta(seconds=1), timings_ms={})
+    for since in (fast.created_at, fast.finished_at):
+        found = {line["id"] for line in download(f"?since={since.isoformat().replace('+', '%2B')}")}
+        assert found == {str(slow.pk), str(fast.pk)}
+        listed = client.get("/v1/runs", {"since": since.isoformat()}, headers=bearer(scope="read")).json()["items"]
+        assert {item["run_id"] for item in listed} == found
+    until = fast.finished_at.isoformat().replace("+", "%2B")
+    assert [line["query"] for line in download(f"?until={until}")] == ["earlier"]
 
 
 def test_scores_are_there_once_there_are_some(download: Callable[..., list[Any]]) -> None:
