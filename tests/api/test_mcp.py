@@ -2,21 +2,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from django.test import Client
+from jsonschema import Draft202012Validator
 from mcp.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
+from pydantic import BaseModel
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
-from retrieval_app.api.mcp import reading, server
+from evaluation_app import mcp_tools as evaluating
+from retrieval_app.api.mcp import curation, reading, server
+from retrieval_app.api.mcp.tools import inline_schema
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
@@ -54,6 +59,58 @@ def test_a_bare_post_lists_the_tools(client: Client) -> None:
         assert set(tools[tool]["properties"]) == {"collection", *bodies[body]["properties"]}
         assert set(tools[tool]["required"]) == {"collection", "query"}
     assert tools["documents-get"]["required"] == ["collection", "doc_id"]
+
+
+ORIGINS = {
+    "https://evil.example": 403,
+    "null": 403,
+    "": 403,
+    "http://testserver.evil.example": 403,
+    "http://evil.example:80": 403,
+    "http://[bad": 403,
+    "file://testserver": 403,
+    "http://testserver": 200,
+    "http://localhost:6274": 200,
+    "http://127.0.0.1": 200,
+    "https://desk.example": 200,
+    "https://sub.front.example": 200,
+}
+
+
+@pytest.mark.fault("MCP-06")
+@pytest.mark.django_db
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_pages_of_other_sites_are_refused(client: Client, settings: Any, origin: str) -> None:
+    settings.ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1", "*"]
+    settings.CSRF_TRUSTED_ORIGINS = ["https://desk.example", "https://*.front.example"]
+    status, body = rpc(client, "tools/list", {}, bearer(scope="read"), Origin=origin)
+    assert status == ORIGINS[origin]
+    assert status == 200 or body["error"]["type"] == "foreign_origin"
+    assert rpc(client, "tools/list", {}, bearer(scope="read"))[0] == 200
+
+
+@pytest.mark.fault("MCP-02")
+@pytest.mark.django_db
+def test_schemas_of_tools_stand_alone(client: Client) -> None:
+    messages = [tool.message for tool in (*reading.TOOLS, *curation.TOOLS, *evaluating.TOOLS)]
+    assert len(messages) > len(TOOLS)
+    for message in messages:
+        for schema in (message.input_schema, message.output_schema or {}):
+            assert not re.search(r'"\$(?:ref|defs)"', json.dumps(schema)), message.name
+            Draft202012Validator.check_schema(schema)
+
+
+def test_a_schema_inside_itself_ends() -> None:
+    class Tree(BaseModel):
+        name: str
+        children: list[Tree] = []
+
+    Tree.model_rebuild()
+    schema = inline_schema(Tree.model_json_schema())
+    assert "$ref" not in json.dumps(schema)
+    validator = Draft202012Validator(schema)
+    assert validator.is_valid({"name": "a", "children": [{"name": "b", "children": []}]})
+    assert not validator.is_valid({"name": "a", "children": "b"})
 
 
 @pytest.mark.django_db

@@ -10,10 +10,14 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.http.request import validate_host
+from django.middleware.csrf import CsrfViewMiddleware
 from django.views.decorators.csrf import csrf_exempt
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -28,7 +32,7 @@ from mcp.types import (
     TextContent,
 )
 
-from collections_app.errors import describe, error_response, method_not_allowed
+from collections_app.errors import ServiceError, describe, error_response, method_not_allowed
 from collections_app.http.audit_middleware import REFUSED, note_refusal
 from collections_app.http.auth import require_key
 from ragd.types import SPEC_VERSION
@@ -104,7 +108,8 @@ server: Server[dict[str, Any]] = Server(
 def mcp_view(*tools: Tool) -> Callable[[HttpRequest], HttpResponse]:
     """The view that offers these tools.
 
-    One JSON-RPC message for each request. 401 and 403 as REST answers them; a GET has no stream to offer.
+    One JSON-RPC message for each request. 403 for a page of another site, whose browser could have been led here
+    (`require_origin`); 401 and 403 as REST answers them; a GET has no stream to offer.
     """
     by_name = {tool.name: tool for tool in tools}
 
@@ -113,6 +118,7 @@ def mcp_view(*tools: Tool) -> Callable[[HttpRequest], HttpResponse]:
         if request.method != "POST":
             return method_not_allowed(request, "POST")
         try:
+            require_origin(request)
             require_key(request)
             body = request.body
         except Exception as error:
@@ -122,6 +128,31 @@ def mcp_view(*tools: Tool) -> Callable[[HttpRequest], HttpResponse]:
         return response
 
     return view
+
+
+def require_origin(request: HttpRequest) -> None:
+    """Refuse a request that a page of another site made: ServiceError 403.
+
+    Accepted are requests without `Origin`, and origins of this server: the one that was asked, RAGD_ALLOWED_HOSTS at
+    any port, and RAGD_CSRF_TRUSTED_ORIGINS.
+    """
+    origin = request.headers.get("Origin")
+    if origin is None or CsrfViewMiddleware(lambda _: HttpResponse())._origin_verified(request):
+        return
+    try:
+        parts = urlsplit(origin)
+        host = parts.hostname or ""
+    except ValueError:
+        host = ""
+    own_hosts = [name for name in settings.ALLOWED_HOSTS if name != "*"]
+    if host and parts.scheme in ("http", "https") and validate_host(f"[{host}]" if ":" in host else host, own_hosts):
+        return
+    raise ServiceError(
+        "this page's origin is not one of this server; call /mcp from a program, or add the origin to"
+        " RAGD_CSRF_TRUSTED_ORIGINS",
+        type="foreign_origin",
+        status=403,
+    )
 
 
 def _scope(call: Call) -> dict[str, Any]:

@@ -57,8 +57,8 @@ class Tool:
         return ToolMessage(
             name=self.name,
             description=self.description,
-            input_schema=self.arguments.model_json_schema(),
-            output_schema=self.result.model_json_schema() if self.result else None,
+            input_schema=inline_schema(self.arguments.model_json_schema()),
+            output_schema=inline_schema(self.result.model_json_schema()) if self.result else None,
             annotations=ToolAnnotations(
                 read_only_hint=self.read_only,
                 destructive_hint=self.destructive,
@@ -85,6 +85,30 @@ class Tool:
             return answer
         # times as REST writes them
         return json.loads(json.dumps(self.shape.model_validate(answer).model_dump(), cls=NinjaJSONEncoder))
+
+
+def inline_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without `$ref` and `$defs`, which many clients do not follow.
+
+    A shape inside itself is described by its type and description alone.
+    """
+    shapes = schema.get("$defs", {})
+
+    def inline(value: Any, inside: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [inline(each, inside) for each in value]
+        if not isinstance(value, dict):
+            return value
+        own = {name: inline(each, inside) for name, each in value.items() if name not in ("$ref", "$defs")}
+        if not isinstance(value.get("$ref"), str):
+            return own
+        name = value["$ref"].rpartition("/")[2]
+        if name in inside:
+            return {key: each for key, each in shapes[name].items() if key in ("type", "description")} | own
+        return inline(shapes[name], (*inside, name)) | own
+
+    inlined: dict[str, Any] = inline(schema, ())
+    return inlined
 
 
 def _read_arguments(shape: type[BaseModel], arguments: Mapping[str, Any]) -> BaseModel:
