@@ -16,7 +16,14 @@ from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
 from ragd.models.prompts import PROMPT_PRESETS
 from ragd_site.runtime.secret_files import read_secret_files
-from ragd_site.runtime.setting_types import HTTP_SCHEMES, CommaList, Seconds, check_networks, check_scheme
+from ragd_site.runtime.setting_types import (
+    HTTP_SCHEMES,
+    CommaList,
+    Seconds,
+    check_database_parts,
+    check_networks,
+    check_scheme,
+)
 from ragd_site.sign_on.environment import MailSettings, SignOnSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -312,7 +319,7 @@ class ServerSettings(BaseSettings):
     @field_validator("DATABASE_URL", "DATABASE_REPLICA_URL")
     @classmethod
     def check_database_url(cls, url: str) -> str:
-        return check_scheme(url, DATABASE_SCHEMES)
+        return check_database_parts(url, DATABASE_SCHEMES)
 
     @field_validator("CELERY_BROKER_URL")
     @classmethod
@@ -385,7 +392,9 @@ def describe_errors(error: ValidationError, hidden: Container[str] = ()) -> str:
     for problem in error.errors():
         name = str(problem["loc"][0])
         field = Environment.model_fields[name]
-        is_hidden = field.annotation is SecretStr or name == "RAGD_SECRET_KEY_FALLBACKS" or "@" in str(problem["input"])
+        _, scheme, rest = str(problem["input"]).partition("://")
+        may_open = name == "RAGD_SECRET_KEY_FALLBACKS" or (name in IN_PLAIN and (":" in rest or not scheme))
+        is_hidden = field.annotation is SecretStr or may_open or "@" in str(problem["input"])
         shown = "(hidden)" if is_hidden or name in hidden else repr(problem["input"])
         accepted = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else describe_accepted(name)
         lines.append(f"{name}={shown} is not accepted: expected {accepted}. Correct the variable or unset it.")

@@ -20,9 +20,11 @@ import pytest
 import yaml
 from django.conf import settings
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from evaluation_app.sample.loading import sample_files
 from ragd_site import embedded
+from ragd_site.settings import describe_database
 from tests.conftest import VAR
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -100,6 +102,29 @@ def test_compose_file_has_the_whole_house() -> None:
     assert all("healthcheck" in services[name] for name in ("postgres", "proxy", "redis", "worker"))
 
 
+@pytest.mark.fault("DEP-01")
+def test_the_password_of_the_database_stands_in_no_url() -> None:
+    services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    for name in ("prepare", "web", "worker"):
+        environment = services[name]["environment"]
+        assert describe_database(environment["DATABASE_URL"], pooled=False)["PASSWORD"] == ""
+        assert environment["PGPASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+
+
+@pytest.mark.fault("DEP-01")
+@pytest.mark.parametrize("password", ["plain", "a/b@c#d?e%41", "it's", "back\\slash", "two words"])
+def test_nodes_of_the_compose_file_take_any_password(tmp_path: Path, password: str) -> None:
+    services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    script = services["cluster"]["command"][0].replace("$$", "$")
+    program = tmp_path / "psql"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    program.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PGPASSWORD": password}
+    told = subprocess.run(["sh", "-c", script], env=variables, capture_output=True, text=True, check=True).stdout
+    logins = [line.removeprefix("login=") for line in told.splitlines() if line.startswith("login=")]
+    assert [conninfo_to_dict(login)["password"] for login in logins] == [password] * 3
+
+
 def test_services_of_the_compose_file_are_closed_but_for_the_proxy() -> None:
     composed = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
     services = composed["services"]
@@ -160,7 +185,8 @@ def test_compose_accepts_the_file() -> None:
     accepted = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **SECRETS}, capture_output=True, text=True)
     assert accepted.returncode == 0, accepted.stderr
     web = yaml.safe_load(accepted.stdout)["services"]["web"]
-    assert web["environment"]["DATABASE_URL"] == "postgresql://ragd:one@postgres:5432/ragd"
+    assert web["environment"]["DATABASE_URL"] == "postgresql://ragd@postgres:5432/ragd"
+    assert web["environment"]["PGPASSWORD"] == "one"
     assert web["environment"]["CELERY_BROKER_URL"] == "redis://:four@redis:6379/0"
     refused = subprocess.run(command, cwd=REPOSITORY, env=dict(os.environ), capture_output=True, text=True)
     assert refused.returncode != 0

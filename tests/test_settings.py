@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from django.conf import settings
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 from ragd_site.embedded import make_private_folder
 from ragd_site.environment import Environment, SettingError, local_address, read_environment, secret_names
 from ragd_site.runtime.machine import tune_postgres
+from ragd_site.settings import describe_database
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -74,6 +76,44 @@ def test_wrong_value_is_named_with_what_is_accepted(
     with pytest.raises(SettingError) as caught:
         read_environment()
     assert str(caught.value) == f"{sentence} Correct the variable or unset it."
+
+
+UNREADABLE = [
+    "postgresql://ragd:secret1/secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1#secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1?secret2@127.0.0.1/ragd",
+    "postgresql://ragd:12?secret2@127.0.0.1/ragd",
+    "postgresql://ragd:12/secret2@127.0.0.1/ragd",
+    "postgresql://ragd:#secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1[secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1]secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1/secret2@c#d%41@127.0.0.1/ragd",
+    "postgresql://ragd:secret1\u2100secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1/secret2",
+    "ragd:secret1@127.0.0.1/ragd",
+]
+
+
+@pytest.mark.fault("DEP-01")
+@pytest.mark.parametrize("name", ["DATABASE_URL", "DATABASE_REPLICA_URL"])
+@pytest.mark.parametrize("url", UNREADABLE)
+def test_a_url_that_cannot_be_read_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    monkeypatch.setenv(name, url)
+    with pytest.raises(SettingError) as caught:
+        read_environment()
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{name}=(hidden) is not accepted: ") and "\n" not in sentence
+    assert "secret" not in sentence and caught.value.__cause__ is None
+
+
+@pytest.mark.fault("DEP-01")
+@pytest.mark.parametrize("password", ["a/b", "c#d", "e?f", "g@h", "i%41", "j:k", "l[m]", " n'o\"", "ü"])
+def test_every_password_can_be_written_into_the_url(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+    url = f"postgresql://ragd:{quote(password, safe='')}@127.0.0.1:5433/ragd"
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert url == read_environment().DATABASE_URL
+    described = describe_database(url, pooled=False)
+    assert (described["PASSWORD"], described["HOST"], described["PORT"]) == (password, "127.0.0.1", "5433")
 
 
 SECRETS = [

@@ -26,6 +26,22 @@ def check_scheme(url: str, schemes: tuple[str, ...]) -> str:
     return url
 
 
+def check_database_parts(url: str, schemes: tuple[str, ...]) -> str:
+    """The URL unchanged, or ValueError where its parts cannot be told apart, most often by a sign of its password."""
+    accepted = " or ".join(f"{scheme}://" for scheme in schemes)
+    try:
+        parts = urlsplit(url)
+        is_readable = not parts.fragment and "@" not in parts.path + parts.query and (parts.port or 1) > 0
+    except ValueError:
+        is_readable = False
+    if not is_readable:
+        raise ValueError(
+            f"a URL that starts with {accepted}, like postgresql://user:password@host:5432/database, with the signs"
+            " / ? # [ ] @ % of user and password percent-encoded; or leave the password out and set PGPASSWORD"
+        )
+    return check_scheme(url, schemes)
+
+
 def check_networks(networks: list[str]) -> list[str]:
     """The networks unchanged, or ValueError unless each is an address or a network of IPv4 or IPv6."""
     try:
