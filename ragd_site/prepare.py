@@ -7,12 +7,15 @@ the pages answer already.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import secrets
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
@@ -24,13 +27,18 @@ from django.contrib.auth.password_validation import validate_password
 from django.contrib.staticfiles.finders import get_finders
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from django.utils.module_loading import import_string
 
+from collections_app.access_context import system_access
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
 from ragd_site.runtime.process_end import leave_when_alone
 from ragd_site.sign_on.passwords import first_password_file
 
+LOCK = 0x72616764_70726570  # of this database: "ragdprep"
+LOCK_WAIT_S = 0.5
 SAMPLE_NICENESS = 10  # the sample is loaded beside the pages: they go first
 
 
@@ -43,14 +51,37 @@ def main(arguments: list[str]) -> None:
     with ThreadPoolExecutor(1) as beside:  # static files need no database, and the schema mostly waits for it
         statics = beside.submit(collect_static)
         check_databases()
-        migrate()
+        with one_at_a_time():
+            migrate()
+            ensure_admin()
         statics.result()
-    ensure_admin()
     if arguments != ["needed"]:
         load_sample()
     elif settings.RAGD_SAMPLE:
         announce = import_string("evaluation_app.sample.loading.announce_sample")
         announce()  # the pages say that it comes before its process runs
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other process of this database is in the block.
+
+    The lock is tried again and again: a statement that waits for it would keep its snapshot, and an index that the
+    other process builds concurrently would wait for that one.
+    """
+    own = connection.copy()  # the lock ends with it, however this process ends
+    try:
+        with system_access(), own.cursor() as cursor:
+            while not _is_granted(cursor):
+                time.sleep(LOCK_WAIT_S)
+        yield
+    finally:
+        own.close()
+
+
+def _is_granted(cursor: CursorWrapper) -> bool:
+    cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
+    return bool((cursor.fetchone() or [False])[0])
 
 
 class MigrationCount:
@@ -95,15 +126,17 @@ def check_databases() -> None:
 
 
 def collect_static() -> None:
-    """Gather and compress static files, when any of them changed since the last time."""
+    """Gather and compress static files, when any of them changed since the last time; one process at a time."""
     stamp = settings.RAGD_VAR / "static.stamp"
     digest = digest_static()
-    if stamp.exists() and stamp.read_text() == digest:
-        return
-    began = time.monotonic()
-    call_command("collectstatic", verbosity=0, interactive=False, clear=True)
-    stamp.write_text(digest)
-    say(f"Static files: collected in {time.monotonic() - began:.1f} s")
+    with (settings.RAGD_VAR / "static.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == digest:
+            return
+        began = time.monotonic()
+        call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+        stamp.write_text(digest)
+        say(f"Static files: collected in {time.monotonic() - began:.1f} s")
 
 
 def digest_static() -> str:

@@ -11,10 +11,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.test import Client
+from psycopg import sql
 
 from ragd_site import embedded
 from ragd_site.checks import check_database, list_problems
@@ -140,6 +144,31 @@ def test_database_that_is_away_stops_the_preparation_with_a_sentence() -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("The database 'default' cannot be reached: ")
     assert result.stderr.endswith(" Check DATABASE_URL.\n")
+
+
+@pytest.fixture
+def empty_database() -> Iterator[str]:
+    database = f"two_prepares_{os.getpid()}"
+    name = sql.Identifier(database)
+    with psycopg.connect(settings.DATABASE_URL, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(name))
+        yield urlsplit(settings.DATABASE_URL)._replace(path=f"/{database}").geturl()
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.mark.fault("DEP-05")
+@pytest.mark.timeout(1200)
+def test_two_preparations_of_an_empty_database_wait_for_each_other(empty_database: str, tmp_path: Path) -> None:
+    variables = {"DATABASE_URL": empty_database, "RAGD_VAR": str(tmp_path), "RAGD_SAMPLE": "false"}
+    command = [sys.executable, "-m", "ragd_site.prepare"]
+    both = [
+        subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | variables, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate()[1] for process in both]
+    assert ([process.returncode for process in both], said) == ([0, 0], ["", ""])
+    with psycopg.connect(empty_database) as connection:
+        assert connection.execute("SELECT count(*) FROM auth_user").fetchone() == (1,)
 
 
 HEALTH = """
