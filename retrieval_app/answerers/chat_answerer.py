@@ -110,7 +110,8 @@ class ChatAnswerer:
             if live:
                 live.break_off()
             if isinstance(error, ModelError) and error.partial:
-                error.partial = replace(error.partial, text=filter_links(error.partial.text, known)[0])
+                said, _ = take_code_word(error.partial.text)
+                error.partial = replace(error.partial, text=filter_links(said, known)[0])
             raise
         reply, uses_code_word = take_code_word(answer.completion.text)
         text, removed = filter_links(reply, known)
