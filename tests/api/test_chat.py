@@ -312,8 +312,8 @@ HISTORY: list[dict[str, Any]] = [
 @pytest.mark.django_db
 def test_a_history_with_tools_is_accepted(client: Client, llm: OpenAIServer) -> None:
     make_collection()
-    answer = post(client, CHAT, {"model": "ragd/house", "messages": HISTORY}, bearer())
-    assert answer.status_code == 200, answer.json()
+    status, body = post(client, CHAT, {"model": "ragd/house", "messages": HISTORY}, bearer())
+    assert status == 200, body
     sent = llm.bodies(CHAT)[-1]["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
     assert [message["content"] for message in sent[1:3]] == ["Look up the kettle", "The kettle is blue."]
