@@ -83,6 +83,11 @@ class Assembly:
     def length(self) -> int:
         return self._length
 
+    @property
+    def has_kept_files(self) -> bool:
+        """Whether files inside are to become documents, so that one without a text of its own is none in vain."""
+        return bool(self._attachments) and self.limits.keep_attachments
+
     def add(
         self,
         text: str,
@@ -224,7 +229,7 @@ class Assembly:
 
     def finish(self, media_type: str) -> ParsedDocument:
         """The document. Raises ParseError "empty" when it has no text; one with attachments to keep names them."""
-        if not self._length and self._attachments and self.limits.keep_attachments:
+        if not self._length and self.has_kept_files:
             self.add("\n".join(["Files inside:", *(f"- {item.name}" for item in self._attachments)]))
         text = "".join(self._pieces)
         if not text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
 import re
 from dataclasses import dataclass, field
 
@@ -10,23 +10,11 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.pdf.annotations import read_annotations
 from collections_app.parsing.pdf.layout import lay_out
 from collections_app.parsing.scans.packing import describe
 from collections_app.parsing.types import COPYING_RESTRICTED, ParseError, RecognizedPage, Source
 
-COMMENT_SUBTYPES = frozenset(
-    {
-        raw.FPDF_ANNOT_TEXT,
-        raw.FPDF_ANNOT_FREETEXT,
-        raw.FPDF_ANNOT_HIGHLIGHT,
-        raw.FPDF_ANNOT_UNDERLINE,
-        raw.FPDF_ANNOT_STRIKEOUT,
-        raw.FPDF_ANNOT_SQUARE,
-        raw.FPDF_ANNOT_STAMP,
-        raw.FPDF_ANNOT_POPUP,
-    }
-)
-ANNOTATIONS_PER_PAGE = 1000
 PAGES_NAMED = 20
 THIN_CHARS = 100
 PICTURED_SHARE = 0.7
@@ -35,11 +23,15 @@ PERMISSION_COPY = 1 << 4
 
 @dataclass(slots=True)
 class PageNotes:
-    """Pages by number: only pictures and no text; a picture of the page with hardly any text; not readable."""
+    """Pages by number: only pictures and no text; a picture of the page with hardly any text; not readable.
+
+    files: of the pages' annotations.
+    """
 
     pictures: list[int] = field(default_factory=list)
     thin: list[int] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)
+    files: list[pdfium.PdfAttachment] = field(default_factory=list)
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -55,7 +47,7 @@ def read(source: Source, assembly: Assembly) -> None:
                 _add_page(document, number, assembly, result, source.recognized.get(number))
             except pdfium.PdfiumError:
                 result.unread.append(number)
-        _attach_files(document, assembly)
+        _attach_files(document, result.files, assembly)
         describe(source.recognized, assembly)
         _judge(len(document), result, assembly)
     finally:
@@ -109,7 +101,8 @@ def _add_page(
 ) -> None:
     page = document[number - 1]
     try:
-        comments = _comments(page)
+        annotations = read_annotations(document, page)
+        notes.files.extend(annotations.files)
         # Flattening draws form fields and annotations into the page, where their text is found like any other.
         if raw.FPDFPage_GetAnnotCount(page) > 0:
             raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
@@ -124,9 +117,7 @@ def _add_page(
             notes.pictures.append(number)
         elif text and len(text) < THIN_CHARS and _is_pictured(page):
             notes.thin.append(number)
-        extra = [
-            f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
-        ]
+        extra = annotations.lines(text)
         assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number), page=layout)
     finally:
         page.close()
@@ -152,39 +143,26 @@ def _is_pictured(page: pdfium.PdfPage) -> bool:
     return False
 
 
-def _comments(page: pdfium.PdfPage) -> list[str]:
-    result: list[str] = []
-    for index in range(min(ANNOTATIONS_PER_PAGE, raw.FPDFPage_GetAnnotCount(page))):
-        annotation = raw.FPDFPage_GetAnnot(page, index)
-        if not annotation:
-            continue
-        if raw.FPDFAnnot_GetSubtype(annotation) in COMMENT_SUBTYPES:
-            result.append(_contents(annotation))
-        raw.FPDFPage_CloseAnnot(annotation)
-    return list(dict.fromkeys(text for text in result if text.strip()))
-
-
-def _contents(annotation: raw.FPDF_ANNOTATION) -> str:
-    size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
-    if size <= 2:
-        return ""
-    buffer = ctypes.create_string_buffer(size)
-    raw.FPDFAnnot_GetStringValue(annotation, b"Contents", ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
-    return buffer.raw[: size - 2].decode("utf-16-le", "replace")
-
-
-def _attach_files(document: pdfium.PdfDocument, assembly: Assembly) -> None:
-    for index in range(min(document.count_attachments(), assembly.limits.max_attachments)):
+def _attach_files(document: pdfium.PdfDocument, files: list[pdfium.PdfAttachment], assembly: Assembly) -> None:
+    """Attach the files of the document and those of its annotations; one that is both comes once."""
+    count = document.count_attachments()
+    named = [document.get_attachment(index) for index in range(min(count, 2 * assembly.limits.max_attachments))]
+    known: set[tuple[str, bytes]] = set()
+    for attachment in [*named, *files]:
         try:
-            attachment = document.get_attachment(index)
-            assembly.attach(attachment.get_name(), bytes(attachment.get_data()))
+            name, data = attachment.get_name(), bytes(attachment.get_data())
         except pdfium.PdfiumError:
             assembly.leave_out("A file attached to the PDF could not be read and was left out.")
+            continue
+        key = name, hashlib.sha256(data).digest()
+        if key not in known:
+            known.add(key)
+            assembly.attach(name, data)
 
 
 def _judge(count: int, notes: PageNotes, assembly: Assembly) -> None:
     """Say what was not read; refuse when nothing was."""
-    if assembly.length == 0:
+    if assembly.length == 0 and not assembly.has_kept_files:
         if notes.pictures:
             raise ParseError(
                 "scanned",
