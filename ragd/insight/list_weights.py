@@ -1,10 +1,14 @@
-"""What the lists of a hybrid search are worth in one collection, and the weights that follow, without any label.
+"""Measure what the lists of a hybrid search are worth in one collection, and derive their weights, without any label.
 
 A probe asks for a chunk by one of its sentences, among the other probes' chunks, in two ways. "apart": the sentence is
 taken out of the chunk, so that the query shares no more words with it than the topic brings: the inverse cloze task of
 Lee, Chang, Toutanova, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", ACL 2019. "shared": the
 query has half of the sentence's words and the chunk keeps half, so that they share a quarter. Questions lie between the
 two: "apart" alone underrates the words, "shared" alone the vectors.
+
+Sentences of a text are more alike in their words than a question is to its answer, so a list that does worse in the
+probes may still help questions. Both lists therefore count the same unless the weaker one is shown to fail: see
+`choose_weights`.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ragd.models import minilm
 from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
 from ragd.search.lexical_search import lexical_candidates
@@ -36,10 +41,10 @@ PIECE_CHARS = 2
 DEPTH = 10
 KINDS = {"apart": 2, "shared": 1}  # and how much each counts
 EVEN = {"vector": 1.0, "lexical": 1.0}
-SHARES = (0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02, 0.0)  # of the weaker list, beside 1 of the other
-PAIRS = (EVEN, *(EVEN | {name: share} for share in SHARES for name in LISTS))  # the most even first
-NEAR, LOSS_MIN = 0.5, 0.0075
-USELESS, SMALL = 1 / 3, 0.1
+USELESS = 1 / 3
+SURE = 2.0  # standard errors
+FULL, NOTHING = 0.85, 0.6  # of the share of the lexical list's worth, where nothing tells which languages a model knows
+DIGITS = 2
 PLAN = RetrievePlan(exact="always")
 WHITE_SPACE = re.compile(r"\s+")
 
@@ -66,6 +71,7 @@ class ListWeights:
     even: float
     fused: float
     probes: int
+    reads: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -74,6 +80,7 @@ class ListWeights:
             "even": self.even,
             "fused": self.fused,
             "probes": self.probes,
+            "reads": self.reads,
         }
 
 
@@ -159,7 +166,15 @@ def measure_list_weights(
                 )
                 for probe, chunk, vector in of_kind
             ]
-    return choose_weights(rankings)
+    return choose_weights(rankings, reads=_reads(probes, store.collection.embed_model))
+
+
+def _reads(probes: Sequence[Probe], model: str) -> bool | None:
+    """Whether the embedding model of this name knows the language of most probes; None for one without a tokenizer."""
+    if model != minilm.MODEL:
+        return None
+    readable = minilm.open_model().find_readable("", [probe.chunk.content for probe in probes])
+    return 2 * sum(readable) > len(readable)
 
 
 def _open_scratch(store: Store) -> Store:
@@ -175,40 +190,45 @@ def _open_scratch(store: Store) -> Store:
     return Store(store.connection, pk)
 
 
-def choose_weights(rankings: Mapping[str, Rankings]) -> ListWeights:
-    """Even weights where none are better for sure, else the best, without a small share that is not.
+def choose_weights(rankings: Mapping[str, Rankings], *, reads: bool | None = None) -> ListWeights:
+    """1 for each list, and less for one that is shown to fail.
 
-    rankings: of each kind, as many in each and in the same order. Tried are even weights and SHARES to either side. A
-    pair is worth the mean nDCG@10 of the fused list, kinds weighted by KINDS; of equal ones the most even is best.
-    Even weights stay while they are less than NEAR standard errors of the paired difference below the best, or less
-    than LOSS_MIN: which point of a grid is best is partly chance. So does the stronger list alone beside a share of
-    SMALL or less, which only swaps neighbours. A list that reaches less than a share of USELESS of what the other
-    reaches alone gets 0.
+    rankings: of each kind, as many in each and in the same order. A list is worth its mean nDCG@10, kinds weighted by
+    KINDS. A list that is worth less than a share of USELESS of the other one counts 0. Where the vector list is worth
+    less than the lexical one by SURE standard errors of the paired difference, what else is known of its model decides:
+    0 where it does not know the language (reads is False), 1 where it does. Where nothing tells (None), 1 from a share
+    of FULL on, 0 up to NOTHING, and between them in proportion.
     Raises ValueError for no rankings.
     """
     if not rankings or not all(rankings.values()):
         raise ValueError("no rankings: nothing can be chosen")
-    worth = [[0.0] * len(next(iter(rankings.values()))) for _ in PAIRS]
-    gains: list[list[float]] = [[] for _ in PAIRS]
-    for kind, asked in rankings.items():
-        of_kind = [[_gain(_fused_rank(lists, pair, key)) for lists, key in asked] for pair in PAIRS]
-        for number, row in enumerate(of_kind):
-            gains[number] += row
-            worth[number] = [so_far + KINDS[kind] * gain for so_far, gain in zip(worth[number], row, strict=True)]
-    share = sum(KINDS[kind] for kind in rankings)
-    means = [statistics.fmean(row) / share for row in worth]
     everything = [row for asked in rankings.values() for row in asked]
-    alone = {name: statistics.fmean(_gain(_rank(lists[name], key)) for lists, key in everything) for name in LISTS}
-    weaker, stronger = sorted(LISTS, key=lambda name: alone[name])
-    best, single = means.index(max(means)), PAIRS.index(EVEN | {weaker: 0.0})
-    near = (
-        number
-        for number in ((0, single) if PAIRS[best][weaker] <= SMALL else (0,))
-        if means[best] - means[number] <= max(LOSS_MIN, NEAR * _error(worth[best], worth[number]) / share)
+    gains = {name: [_gain(_rank(lists[name], key)) for lists, key in everything] for name in LISTS}
+    worth = {name: _worth(rankings, name) for name in LISTS}
+    means = {name: statistics.fmean(row) for name, row in worth.items()}
+    weights = dict(EVEN)
+    weaker, stronger = sorted(LISTS, key=lambda name: means[name])
+    if means[weaker] < USELESS * means[stronger]:
+        weights[weaker] = 0.0
+    elif weaker == "vector" and means[stronger] - means[weaker] > SURE * _error(worth[stronger], worth[weaker]):
+        share = (means[weaker] / means[stronger] - NOTHING) / (FULL - NOTHING)
+        graded = round(min(1.0, max(0.0, share)), DIGITS)
+        weights[weaker] = graded if reads is None else float(reads)
+    even, fused = (
+        statistics.fmean(_gain(_fused_rank(lists, pair, key)) for lists, key in everything) for pair in (EVEN, weights)
     )
-    chosen = single if alone[weaker] < USELESS * alone[stronger] else next(near, best)
-    even, fused = statistics.fmean(gains[0]), statistics.fmean(gains[chosen])
-    return ListWeights(dict(PAIRS[chosen]), alone, even, fused, len(everything))
+    alone = {name: statistics.fmean(row) for name, row in gains.items()}
+    return ListWeights(weights, alone, even, fused, len(everything), reads)
+
+
+def _worth(rankings: Mapping[str, Rankings], name: str) -> list[float]:
+    """Of each chunk that probes were made of, what the list reaches for them."""
+    share = sum(KINDS[kind] for kind in rankings)
+    of_kinds = (
+        [KINDS[kind] / share * _gain(_rank(lists[name], key)) for lists, key in asked]
+        for kind, asked in rankings.items()
+    )
+    return [math.fsum(row) for row in zip(*of_kinds, strict=True)]
 
 
 def _rank(ranked: Sequence[Candidate], key: tuple[str, int]) -> int | None:

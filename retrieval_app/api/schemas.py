@@ -202,6 +202,10 @@ class SearchResponse(Schema):
     results: Stored[list[SearchResult]]
     run_id: TextOrNull = Field(validation_alias="pk")
     mode: Mode = Field(validation_alias="plan_mode")
+    weights: Stored[dict[str, float] | None] = Field(
+        validation_alias="plan_weights",
+        description="How much each list counted in the fusion; null where one list was searched",
+    )
     short_result: Stored[ShortResultOut | None] = Field(description="Why fewer than k came back; null when k did")
     exact: bool | None = Field(
         validation_alias="exact_used", description="Whether every vector was compared; null without a vector list"

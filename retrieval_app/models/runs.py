@@ -338,6 +338,11 @@ class QueryRun(models.Model):
     def plan_mode(self) -> str:
         return str(self.plan.get("mode", ""))
 
+    @property
+    def plan_weights(self) -> dict[str, float] | None:
+        """Of the lists of a hybrid search; None in other modes."""
+        return dict(self.plan.get("weights") or {}) if self.plan_mode == "hybrid" else None
+
 
 class RetrievedChunk(models.Model):
     """That a run retrieved a chunk: the results of `QueryRun`, one row each, so that a chunk can tell who found it.

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import transaction
 from django.test import Client
 
+from collections_app.models import AuditEvent, Collection, Generation, IngestJob
 from collections_app.models import Chunk as StoredChunk
-from collections_app.models import Collection, Generation, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations import list_weights
@@ -26,7 +27,9 @@ from collections_app.services.governance.api_keys import create_key
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from ragd.insight.list_weights import CHUNKS_MIN, EVEN
-from ragd.types import Chunk
+from ragd.search.retrieval import retrieve
+from ragd.types import Chunk, RetrievePlan
+from retrieval_app.models import QueryRun
 from retrieval_app.runs.plans import build_plan, default_plans, save_plan
 from tests.refusals import refuses
 
@@ -86,6 +89,33 @@ def test_the_same_chunks_give_the_same_weights_and_nothing_is_left(filled: Colle
     second = measured(filled)
     assert (first.list_weights, first.list_weights_report) == (second.list_weights, second.list_weights_report)
     assert not Collection.objects.filter(name="probes").exists()
+
+
+@pytest.mark.fault("F3")
+def test_weights_change_by_an_event_and_are_shown_and_give_the_librarys_bytes(filled: Collection) -> None:
+    def search() -> Any:
+        body = {"query": "Who saw the river8 move?", "k": 5}
+        address = f"/v1/collections/{filled.name}/search"
+        return Client().post(address, body, headers=bearer("read"), content_type="application/json").json()
+
+    events = AuditEvent.objects.filter(action="collection.measure_weights")
+    before = search()
+    assert (before["weights"], events.count()) == (EVEN, 0)
+    used = measured(filled).list_weights
+    after = search()
+    assert after["weights"] == used != EVEN and after["plan_hash"] != before["plan_hash"]
+    (event,) = events
+    assert (event.before, event.after) == ({"list_weights": EVEN}, {"list_weights": used})
+    measured(filled)
+    assert events.count() == 1, "the same weights are no change"
+    run = QueryRun.objects.get(pk=after["run_id"])
+    assert run.plan["weights"] == used
+    for found, weights in ((before, EVEN), (after, used)):
+        with transaction.atomic():
+            own = retrieve("Who saw the river8 move?", RetrievePlan(k=5, weights=weights), open_store(filled))
+        assert [(item["doc_id"], item["score"]) for item in found["results"]] == [
+            (item.doc_id, item.score) for item in own
+        ]
 
 
 def test_maintenance_measures_what_was_not_and_what_has_grown(filled: Collection) -> None:

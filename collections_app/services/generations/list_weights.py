@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
@@ -104,8 +104,26 @@ def run_measurement(collection: Collection, job: IngestJob, progress: JobProgres
     values = measure(store)
     with transaction.atomic():
         ensure_serving(Collection.objects.get(pk=collection.pk))
-        Generation.objects.filter(collection=collection, number=store.collection.generation).update(**values)
+        rows = Generation.objects.filter(collection=collection, number=store.collection.generation)
+        before = [row or EVEN for row in rows.select_for_update().values_list("list_weights", flat=True)]
+        rows.update(**values)
+        for old in before:
+            _record_change(collection, old, values["list_weights"] or EVEN)
         progress.finish(IngestOutcome(0, 0, False, 0))
+
+
+def _record_change(collection: Collection, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+    """Weights of what serves never change without an event."""
+    if dict(before) != dict(after):
+        audit.record(
+            None,
+            [collection],
+            audit.CHANGE,
+            f"measured fusion weights: vector {after['vector']:g}, keyword {after['lexical']:g}",
+            action="collection.measure_weights",
+            before={"list_weights": dict(before)},
+            after={"list_weights": dict(after)},
+        )
 
 
 def measure(store: Store) -> dict[str, Any]:
