@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ragd.errors import RerankerError
 from ragd.models.graph_folder import GraphFolder
-from ragd.models.legibility import find_readable
+from ragd.text.legibility import find_readable
 from ragd.text.windows import LONE_SURROGATE
 from ragd.types import check_at_least
 
@@ -60,7 +60,7 @@ class CrossEncoder:
             return list(pool.map(lambda windows: max(self._run(session, window) for window in windows), pairs))
 
     def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
-        """For each text, whether the tokenizer knows its script (see `ragd.models.legibility`)."""
+        """For each text, whether the tokenizer knows its script (see `ragd.text.legibility`)."""
         tokenizer, _ = self.files.open(self._prepare)
         query, *texts = [LONE_SURROGATE.sub("\ufffd", text) for text in (query, *texts)]
         return find_readable(tokenizer, query, texts)

@@ -36,7 +36,7 @@ class CandidateReranker(Protocol):
 
 @runtime_checkable
 class SelectiveReranker(Protocol):
-    """A reranker that knows which texts its model can read (see `ragd.models.legibility`)."""
+    """A reranker that knows which texts its model can read (see `ragd.text.legibility`)."""
 
     def find_readable(self, query: str, texts: Sequence[str]) -> Sequence[bool]: ...
 

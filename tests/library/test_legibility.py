@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ragd.models.late_interaction import LateInteraction
-from ragd.models.legibility import find_readable
 from ragd.models.reranking import SelectiveReranker, rerank
+from ragd.text.legibility import find_readable
 from ragd.types import Candidate
 
 pytestmark = pytest.mark.fault("A3")
