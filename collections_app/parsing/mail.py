@@ -50,6 +50,8 @@ def read(source: Source, assembly: Assembly) -> None:
     )
     body = MessageBody(assembly)
     text = body.text(message)
+    for warning in body.hidden:
+        assembly.warn(warning)
     if body.encrypted and not text.strip():
         raise ParseError(
             "encrypted", "The message is encrypted. Decrypt it in the mail program, save it, and upload that."
@@ -169,6 +171,8 @@ def _read_mailbox(data: bytes, assembly: Assembly) -> None:
         message = parse_message(QUOTED_FROM.sub(rb"\1", content))
         body = MessageBody(assembly)
         text = body.text(message)
+        for warning in body.hidden:
+            assembly.warn(warning)
         if body.encrypted and not text.strip():
             assembly.leave_out(f"Message {number} is encrypted; only its headers were read.")
         subject = header_text(message, "Subject")
@@ -249,6 +253,7 @@ class MessageBody:
 
     def __init__(self, assembly: Assembly) -> None:
         self.encrypted = False
+        self.hidden: list[str] = []  # warnings of what pages hide
         self._assembly = assembly
         self._parts = 0
 
@@ -285,13 +290,17 @@ class MessageBody:
     def _best(self, children: list[Message], depth: int) -> str:
         """The plain version of an alternative, unless it is empty or only says that there is a better one."""
         plain, rich = "", ""
+        told = len(self.hidden)
         for part in children:
             text = self.text(part, depth + 1)
             if part.get_content_type() == "text/plain":
                 plain = plain or text
             elif len(text) > len(rich):
                 rich = text
-        return plain if plain.strip() and len(plain) >= PLAIN_SHARE * len(rich) else rich or plain
+        if plain.strip() and len(plain) >= PLAIN_SHARE * len(rich):
+            del self.hidden[told:]
+            return plain
+        return rich or plain
 
     def _leaf(self, message: Message, kind: str) -> str:
         content = message.get_payload(decode=True)
@@ -304,7 +313,9 @@ class MessageBody:
                 data, appended = _split_base64(str(message.get_payload()))
             text = take_text(decode(data, message.get_content_charset() or ""), self._assembly)
             if kind == "text/html":
-                text = render_page(text).text
+                page = render_page(text)
+                text = page.text
+                self.hidden += [page.warning] if page.warning else []
             return f"{text}\n\n{appended}" if appended else text
         if data and kind not in SIGNATURE_TYPES:
             self._assembly.attach(name or kind.replace("/", "."), data, kind)

@@ -189,3 +189,28 @@ def test_shapes_are_read_from_top_to_bottom_column_by_column() -> None:
     assert order((6, 10, 4, 5), (0, 10, 4, 5), (0, 0, 10, 3)) == [2, 1, 0]
     assert order(None, (0, 9, 1, 1), None, (0, 1, 1, 1)) == [0, 3, 1, 2]
     assert order() == [] and order(None, None) == [0, 1]
+
+
+@pytest.mark.fault("N-09")
+def test_what_the_page_of_a_mail_hides_is_told_where_the_page_is_read() -> None:
+    page = "Content-Type: text/html\n\n<p>shown</p><div style='display:none'>secret</div>\n"
+    head = "From: a@example.org\nSubject: S\nMIME-Version: 1.0\n"
+    alone = read_document(Source(f"{head}{page}".encode(), "a.eml", "", ParseLimits()))
+    assert "shown" in alone.text and "secret" not in alone.text and "(6 characters)" in alone.warnings[0]
+    parts = f"--b\nContent-Type: text/plain\n\nplain words of the message\n--b\n{page}--b--\n"
+    both = f'{head}Content-Type: multipart/alternative; boundary="b"\n\n{parts}'
+    assert read_document(Source(both.encode(), "a.eml", "", ParseLimits())).warnings == ()
+
+
+def test_hidden_words_and_slides_are_read_and_told() -> None:
+    run = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>secret</w:t></w:r>"
+    run += "<w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t> x</w:t></w:r>"
+    data = builders.make_zip({
+        "[Content_Types].xml": "<Types/>",
+        "word/document.xml": f"<w:document {WORD}><w:body><w:p>{run}</w:p></w:body></w:document>",
+    })  # fmt: skip
+    parsed = read_document(Source(data, "a.docx", "", ParseLimits()))
+    assert parsed.text == "secret x" and "(6 characters)" in parsed.warnings[0] and not parsed.is_partial
+    section = '<text:section text:display="none"><text:p>secret</text:p></text:section>'
+    parsed = read_document(Source(builders.make_odt(section), "a.odt", "", ParseLimits()))
+    assert parsed.text == "secret" and len(parsed.warnings) == 1

@@ -48,7 +48,7 @@ def read(source: Source, assembly: Assembly) -> None:
     with olefile.OleFileIO(io.BytesIO(source.data)) as container:
         message = _Message(container, source.limits)
         kind = message.text("", MESSAGE_CLASS)
-        body = _body(message)
+        body = _body(message, assembly)
         if not body.strip() and ("rpmsg" in kind.lower() or "smime" in kind.lower() or _holds_protected(message)):
             raise ParseError(
                 "encrypted", "The message is encrypted or rights-protected. Save it without protection and upload that."
@@ -78,14 +78,17 @@ def _author(message: _Message) -> str:
     return f"{sender} <{address}>" if "@" in address and address != sender else sender or address
 
 
-def _body(message: _Message) -> str:
+def _body(message: _Message, assembly: Assembly) -> str:
     """The plain body; without one the HTML body, then the compressed RTF body."""
     plain = message.text("", BODY)
     if plain.strip():
         return plain
     page = message.binary("", HTML_BODY)
     if page:
-        return render_page(decode(page).text).text
+        rendered = render_page(decode(page).text)
+        if rendered.warning:
+            assembly.warn(rendered.warning)
+        return rendered.text
     if rtf := message.binary("", RTF_BODY):
         return rich_text(decompress_rtf(rtf), message.limits)
     return ""
@@ -107,7 +110,7 @@ def _add_attachments(message: _Message, assembly: Assembly, depth: int, max_dept
         if data:
             assembly.attach(name, data, message.text(storage, ATTACH_MIME))
         elif inner is not None and depth < max_depth:
-            assembly.add(_rendered(inner, _body(inner), 2))
+            assembly.add(_rendered(inner, _body(inner, assembly), 2))
             _add_attachments(inner, assembly, depth + 1, max_depth)
         elif inner is not None:
             assembly.leave_out(f"Messages are nested deeper than {max_depth} levels; those further in were not read.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.office.embedded import attach_object
 from collections_app.parsing.office.ooxml import leaf_texts
 from collections_app.parsing.office.wordstyles import number, show_number
 from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, words
@@ -24,6 +25,7 @@ NUMBER_FORMATS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "
 MASTER_PARTS = frozenset({"header", "footer", "header-left", "footer-left", "master-page"})
 MASTER_SKIPPED = (SKIPPED - {"styles"}) | {"notes", "page-number", "page-count", "date-time", "date", "time"}
 REPEAT_LIMIT = 64
+OBJECT = re.compile(r"Object \d+")
 LEVEL_LIMIT = 8
 
 
@@ -43,6 +45,8 @@ def read(source: Source, assembly: Assembly) -> None:
     for name in package.names:
         if name.startswith("Object ") and name.endswith("/content.xml"):
             _add_content(package.read(name), assembly, labelled=False)
+        elif OBJECT.fullmatch(name):
+            attach_object(f"{name}.bin", package.read(name), assembly)
 
 
 def check_not_encrypted(package: Package) -> None:
@@ -80,6 +84,8 @@ def _add_content(data: bytes, assembly: Assembly, *, labelled: bool = True) -> N
     for slide, blocks in content.sections():
         assembly.add(join_blocks(blocks), f"slide {slide}" if slide and labelled else "")
     assembly.entitle(content.first_heading)
+    if content.has_hidden:
+        assembly.warn("The document has hidden sections, which are read.")
 
 
 def _add_headers(package: Package, assembly: Assembly) -> None:
@@ -137,6 +143,7 @@ class Content:
         lists: Mapping[tuple[str, int], tuple[str, str, int]] | None = None,
     ) -> None:
         self.first_heading = ""
+        self.has_hidden = False
         self._only = only
         self._only_depth = 0
         self._flows = [Flow("body")]
@@ -171,6 +178,8 @@ class Content:
         elif name == "page" and not self._only:
             self._close_section()
             self._slide += 1
+        elif name == "section":
+            self.has_hidden |= attributes.get("display") == "none"
         elif name == "list":
             outer = self._lists[-1].style if self._lists else ""
             self._lists.append(OpenList(attributes.get("style-name", outer)))

@@ -139,7 +139,7 @@ def _show_formulas(rows: list[list[Any]], start: Cell, formulas: Mapping[Cell, s
     rows = [[] for _ in range(start[0] - top)] + [[""] * (start[1] - left) + row for row in rows]
     for (row, column), formula in sorted(formulas.items()):
         rows += ([] for _ in range(min(CELLS_MAX, row - top + 1) - len(rows)))
-        values = rows[row - top] if row - top < len(rows) else []
+        values: list[Any] = rows[row - top] if row - top < len(rows) else []
         missing = max(0, column - left + 1 - len(values))
         if (room := room - missing) < 0:
             break

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.office.grids import Row, bars, begins_table, columns_of, count_captions, is_value, rule
+from collections_app.parsing.office.grids import Row, bars, begins_table, columns_of, count_captions, rule
 from collections_app.parsing.text.markup import cell
 from collections_app.parsing.text.plain import decode_into
 from collections_app.parsing.types import SheetLines, Source
@@ -48,7 +48,7 @@ def _blocks(rows: Iterable[Sequence[str]]) -> Iterator[tuple[list[Row], bool]]:
     block: list[Row] = []
     is_first = True
     for number, values in enumerate(rows, 1):
-        used = tuple(index for index, value in enumerate(values) if is_value(value))
+        used = tuple(index for index, value in enumerate(values) if value and not value.isspace())
         if block and (not used or len(block) >= LINES_PER_PIECE):
             yield block, is_first
             block, is_first = [], not used

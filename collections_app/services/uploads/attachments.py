@@ -18,7 +18,8 @@ from collections_app.services.uploads.uploads import HeldFile, UploadItem, Uploa
 
 # Formats of documents that can carry files.
 CARRIER_TYPES = frozenset({
-    types.EML, types.MBOX, types.MSG, types.PDF, types.DOCX, types.PPTX, types.XLSX, types.XLSB, types.XLS
+    types.EML, types.MBOX, types.MSG, types.PDF, types.DOCX, types.PPTX, types.XLSX, types.XLSB, types.XLS,
+    types.ODT, types.ODP,
 })  # fmt: skip
 LEVELS_MAX = 10  # of documents inside documents
 
