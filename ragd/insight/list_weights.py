@@ -194,10 +194,10 @@ def choose_weights(rankings: Mapping[str, Rankings], *, reads: bool | None = Non
     """1 for each list, and less for one that is shown to fail.
 
     rankings: of each kind, as many in each and in the same order. A list is worth its mean nDCG@10, kinds weighted by
-    KINDS. A list that is worth less than a share of USELESS of the other one counts 0. Where the vector list is worth
-    less than the lexical one by SURE standard errors of the paired difference, what else is known of its model decides:
-    0 where it does not know the language (reads is False), 1 where it does. Where nothing tells (None), 1 from a share
-    of FULL on, 0 up to NOTHING, and between them in proportion.
+    KINDS. A list that is worth less than a share of USELESS of the other one counts 0. The vector list counts 0 too
+    where its model does not know the language (reads is False) and it is worth less than the lexical one. Where nothing
+    tells which languages the model knows (None), and the vector list is worth less by SURE standard errors of the
+    paired difference, it counts 1 from a share of FULL on, 0 up to NOTHING, and between them in proportion.
     Raises ValueError for no rankings.
     """
     if not rankings or not all(rankings.values()):
@@ -208,12 +208,13 @@ def choose_weights(rankings: Mapping[str, Rankings], *, reads: bool | None = Non
     means = {name: statistics.fmean(row) for name, row in worth.items()}
     weights = dict(EVEN)
     weaker, stronger = sorted(LISTS, key=lambda name: means[name])
-    if means[weaker] < USELESS * means[stronger]:
+    if means[weaker] < USELESS * means[stronger] or (reads is False and means["vector"] < means["lexical"]):
         weights[weaker] = 0.0
-    elif weaker == "vector" and means[stronger] - means[weaker] > SURE * _error(worth[stronger], worth[weaker]):
+    elif weaker == "vector" and reads is None:
+        difference = means[stronger] - means[weaker]
         share = (means[weaker] / means[stronger] - NOTHING) / (FULL - NOTHING)
-        graded = round(min(1.0, max(0.0, share)), DIGITS)
-        weights[weaker] = graded if reads is None else float(reads)
+        if difference > SURE * _error(worth[stronger], worth[weaker]):
+            weights[weaker] = round(min(1.0, max(0.0, share)), DIGITS)
     even, fused = (
         statistics.fmean(_gain(_fused_rank(lists, pair, key)) for lists, key in everything) for pair in (EVEN, weights)
     )

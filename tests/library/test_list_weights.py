@@ -95,7 +95,8 @@ def test_vectors_of_a_language_that_the_model_does_not_know_count_nothing_where_
     assert chosen(worse, better, reads=False) == {"vector": 0.0, "lexical": 1.0}
     assert chosen(better, worse, reads=False) == EVEN
     assert chosen(better, better, reads=False) == EVEN
-    assert chosen([*worse[:4], *better[4:]], better, reads=False) == EVEN, "chance alone shows nothing"
+    assert chosen([2, *better[1:]], better, reads=False) == {"vector": 0.0, "lexical": 1.0}
+    assert chosen([*worse[:4], *better[4:]], better) == EVEN, "elsewhere chance alone shows nothing"
 
 
 def test_the_figures_are_those_of_the_lists() -> None:
