@@ -147,8 +147,9 @@ class IngestJob(LeasedWork):
 
     origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
     with "found", {"etag", "last_modified", "final_address"} as the server told them, once it was fetched; or, for a
-    file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}. Beside these: "access",
-    the list that was stated for its document; "held", the list that it was given until it is stored; "sender",
+    file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}, with "level" where that
+    one was an attachment itself. Beside these: "access", the list that was stated for its document; "held", the list
+    that it was given until it is stored; "sender",
     {"user", "key"}: who sent it and must still be allowed to write when it runs.
     stages: one entry per stage that the present attempt entered, in order: {"stage", "state", "done", "total", "unit",
     "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks, files or "", state is running, succeeded or
