@@ -28,16 +28,15 @@ from django.contrib.staticfiles.finders import get_finders
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 from django.utils.module_loading import import_string
 
 from collections_app.access_context import system_access
+from collections_app.advisory_locks import LockSpace, try_session_lock, whole
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
 from ragd_site.runtime.process_end import leave_when_alone
 from ragd_site.sign_on.passwords import first_password_file
 
-LOCK = 0x72616764_70726570  # of this database: "ragdprep"
 LOCK_WAIT_S = 0.5
 SAMPLE_NICENESS = 10  # the sample is loaded beside the pages: they go first
 
@@ -71,17 +70,12 @@ def one_at_a_time() -> Iterator[None]:
     """
     own = connection.copy()  # the lock ends with it, however this process ends
     try:
-        with system_access(), own.cursor() as cursor:
-            while not _is_granted(cursor):
+        with system_access():
+            while not try_session_lock(whole(LockSpace.PREPARATION), own):
                 time.sleep(LOCK_WAIT_S)
         yield
     finally:
         own.close()
-
-
-def _is_granted(cursor: CursorWrapper) -> bool:
-    cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-    return bool((cursor.fetchone() or [False])[0])
 
 
 class MigrationCount:
