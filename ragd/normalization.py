@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
+import regex
+import unicodedata2
+
+UNICODE_VERSION: str = unicodedata2.unidata_version  # of normal forms and categories, on every Python
 PIECE_CHARS = 1 << 20
 NONSTARTERS_MAX = 30
 GRAPHEME_JOINER = "\u034f"
@@ -23,6 +26,13 @@ _PLAIN = re.compile(
     "\u2190-\u2328\u232b-\u2adb\u3000-\u3029\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "\uff01-\uff9d\U0001f300-\U0001faff]*+"
 )
+# Capitals that came after Unicode 14, which the oldest supported Python knows: a newer Python would fold them.
+_YOUNG_CAPITALS = (
+    "\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\ua7dd\ua7e2\uab6c\uab6d"
+    "\U00010d50-\U00010d65\U00016ea0-\U00016eb8\U0001df40-\U0001df7e"
+)
+_FOLDED = re.compile(f"[^{_YOUNG_CAPITALS}]+")
+_VISIBLE = regex.compile(r"[^\s\p{C}\p{Default_Ignorable_Code_Point}]|\p{Co}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
@@ -40,6 +50,16 @@ def normalize(text: str) -> str:
     if all(_normalize_piece(piece) is piece for piece in _pieces(text)):
         return text
     return "".join(map(_normalize_piece, _pieces(text)))
+
+
+def has_visible(text: str) -> bool:
+    """Return True if a character of the text shows: it is neither space, control, format nor default ignorable."""
+    return _VISIBLE.search(text) is not None
+
+
+def fold_case(text: str) -> str:
+    """Unicode's full case folding, the same on every Python: capitals younger than Unicode 14 stay."""
+    return _FOLDED.sub(lambda match: match[0].casefold(), text)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -61,7 +81,7 @@ def _normalize_piece(text: str) -> str:
     if _UNWANTED.search(text):
         text = _replace_unwanted(text)
     bounded = _split_long_runs(text)
-    composed = unicodedata.normalize("NFC", bounded)
+    composed = unicodedata2.normalize("NFC", bounded)
     return composed if composed is bounded else _split_long_runs(composed)
 
 
@@ -87,7 +107,7 @@ def _nonstarter_runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
     Marks beyond the first plane make a slow character class, so the quick pattern takes that plane whole.
     """
-    codes = [code for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
+    codes = [code for code in range(0x300, 0x20000) if unicodedata2.combining(chr(code))]
     basic = "".join(chr(code) for code in codes if code < 0x10000)
     marks = "".join(map(chr, codes))
     suspects = re.compile(f"[{basic}\U00010000-\U0001ffff]{{{NONSTARTERS_MAX + 1}}}")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ragd.conditions import Condition, parse_condition
 from ragd.errors import InvalidInput
 
-SPEC_VERSION = "0.1.0"
+SPEC_VERSION = "0.2.0"
 
 Vector = Sequence[float]
 Mode = Literal["vector", "lexical", "hybrid"]

@@ -122,6 +122,50 @@ def language_stems(bench: Bench, cases: Cases) -> None:
         cases.refused(f"{mode} without a lexical index", refusal, field="mode", error=ragd.LexicalDisabled)
 
 
+COMPOUNDS = {
+    "code": ("order PPR-9087 shipped", ("9087", "ppr", "ppr-9087")),
+    "flaw": ("the flaw CVE-2026-2332", ("2332", "CVE-2026-2332")),
+    "path": ("see photo_7.jpg for read/write", ("photo", "jpg", "write", "read/write", "photo_7.jpg")),
+    "years": ("budget 2020-2024", ("2024", "2020-2024", "2020\u20132024")),
+    "firm": ("AT&T", ("at&t", "AT&T")),
+    "version": ("version v2.10.3", ("2.10.3", "v2.10.3")),
+    "device": ("recorder DS-7604NI-E1/4P/A", ("7604", "ds-7604ni", "DS-7604NI-E1")),
+    "wide": ("\uff21\uff22\uff23\uff11\uff12\uff13", ("abc123",)),
+    "accent": ("r\u00e9sum\u00e9", ("resume", "r\u00e9sum\u00e9")),
+    "sign": ("rocket \U0001f680", ("\U0001f680",)),
+    "hidden": ("zero\u200bwidth", ("zerowidth",)),
+    "ligature": ("e\ufb03cient", ("efficient",)),
+}
+
+
+@rule("4.2", "a compound is found as a whole and by its parts; width, accents and invisible signs hide nothing")
+def compounds_have_parts(bench: Bench, cases: Cases) -> None:
+    for language in ("simple", "auto"):
+        store = bench.make_store(f"compounds-{language}", language=language)
+        ragd.index([chunk for doc_id, (text, _) in COMPOUNDS.items() for chunk in make_chunks(doc_id, text)], store)
+        for doc_id, (_, queries) in COMPOUNDS.items():
+            for query in queries:
+                found = retrieve_keys(query, store, mode="lexical")
+                cases.equal(f"{language}: {query!a}", found[:1], [f"{doc_id}#0"])
+
+
+@rule("4.2", "the score of a compound is BM25 over the whole and the parts, each a lexeme of the length")
+def compounds_are_bm25(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("compound-scores", language="simple")
+    ragd.index([*make_chunks("a", "ab-12 ab"), *make_chunks("b", "ab 12 cd ef")], store)
+    length = store.state().length_baked
+    found = {item.doc_id: item.score for item in ragd.retrieve("ab-12", RetrievePlan(mode="lexical"), store)}
+
+    def weight(repeats: int, words: int) -> float:
+        return repeats * (K1 + 1) / (repeats + K1 * (1 - B + B * words / length))
+
+    both, one = math.log(1 + 0.5 / 2.5), math.log(1 + 1.5 / 1.5)  # idf of what two chunks and one chunk hold
+    expected = {"a": both * (weight(2, 4) + weight(1, 4)) + one * weight(1, 4), "b": both * 2 * weight(1, 4)}
+    for doc_id, score in expected.items():
+        near = math.isclose(found.get(doc_id, 0.0), score, rel_tol=TOLERANCE)
+        cases.holds(doc_id, near, expected=f"{score} within {TOLERANCE}", got=f"{found.get(doc_id)}")
+
+
 LANGUAGES = {
     "de": ("de", "Die Schlüssel liegen unter der Matte"),
     "en": ("en", "the keys were boiling in the kettle"),

@@ -3,8 +3,9 @@ dot product and lengths behind a cosine. For explaining a ranking; retrieve() ne
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,20 +13,12 @@ import regex
 
 from ragd.search.lexical_search import lexeme_weight
 from ragd.search.vector_search import vector_text
-from ragd.store.analysis import is_auto, query_terms, read_question
+from ragd.store.analysis import Question, is_auto, is_sparse, lexemes_of, query_terms, read_question
 from ragd.store.state import StoreState
 from ragd.store.store import Store, fetch_all
-from ragd.text.scripts import UNSPACED, is_unspaced, split_runs
+from ragd.text.scripts import UNSPACED, is_unspaced, pairs_of, split_runs
+from ragd.text.tokens import PART, find_tokens, question_forms
 from ragd.types import Vector
-
-# Each piece that a configuration's parser finds in the query, with the lexemes that its dictionaries make of it.
-QUERY_PIECES = """
-SELECT piece.token, tsvector_to_array(to_tsvector(given.name::regconfig, piece.token))
-FROM unnest(%(configurations)s::text[]) AS given (name)
-CROSS JOIN LATERAL ts_parse((SELECT cfgparser FROM pg_ts_config WHERE oid = given.name::regconfig), %(rest)s)
-    WITH ORDINALITY AS piece (kind, token, place)
-ORDER BY piece.place, given.name
-"""
 
 # One entry of the stored sparse vector: its inner product with 1 at that place.
 TERM_WEIGHTS = """
@@ -36,16 +29,6 @@ WHERE c.collection_id = %(collection_id)s AND c.id = ANY(%(ids)s)
 
 CHUNK_TEXTS = """
 SELECT context || ' ' || content FROM {chunks} WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
-"""
-
-WRITTEN_FORMS = """
-SELECT DISTINCT piece.token, tsvector_to_array(to_tsvector(given.name::regconfig, piece.token))
-FROM unnest(%(configurations)s::text[]) AS given (name)
-CROSS JOIN unnest(%(texts)s::text[]) AS written (content)
-CROSS JOIN LATERAL ts_parse(
-    (SELECT cfgparser FROM pg_ts_config WHERE oid = given.name::regconfig), written.content
-) AS piece (kind, token)
-WHERE tsvector_to_array(to_tsvector(given.name::regconfig, piece.token)) && %(lexemes)s::text[]
 """
 
 DOT_PRODUCTS = """
@@ -114,9 +97,8 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     if not store.collection.hybrid_enabled:
         return []
     question = read_question(text, store)
-    pieces = [(token, list(made)) for token, made in fetch_all(store.connection, QUERY_PIECES, question.params)]
+    pieces = _pieces(text, question, store)
     kept = {token for token, made in pieces if made}
-    pieces += [(pair, [pair]) for pair in question.pairs]
     known = {lexeme: numbers for lexeme, _, *numbers in query_terms(question, store)}
     words: list[tuple[int, QueryWord]] = []
     for lexeme, (repeats, chunks, held) in known.items():
@@ -124,12 +106,25 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
         idf = lexeme_weight(question, lexeme, held, state.chunk_count) if chunks else 0.0
         words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
     words.sort(key=lambda item: item[0])
-    ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept and _is_word(token))
+    ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept)
     return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in ignored)]
 
 
-def _is_word(token: str) -> bool:
-    return any(map(str.isalnum, token))
+def _pieces(text: str, question: Question, store: Store) -> list[tuple[str, Collection[str]]]:
+    """The words and units of a question as they are written there, with the lexemes that they make."""
+    if is_sparse(store):
+        return [(unit, [unit]) for unit in question.units]
+    rest, runs = split_runs(text) if is_auto(store) else (text, [])
+    written = [piece for token in find_tokens(rest) for piece in _with_parts(token)]
+    made = lexemes_of(itertools.product(question.configurations, written), store, question_forms)
+    pieces = [(piece, {each for name in question.configurations for each in made[name, piece]}) for piece in written]
+    return [*pieces, *((pair, {pair}) for run in runs for pair in pairs_of(run))]
+
+
+def _with_parts(token: str) -> list[str]:
+    """A token, and what stands between its signs."""
+    parts = PART.findall(token)
+    return [token, *parts] if len(parts) > 1 else [token]
 
 
 def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> tuple[int, str]:
@@ -186,12 +181,13 @@ def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: S
     texts = [str(text) for (text,) in fetch_all(store.connection, _of(store, CHUNK_TEXTS), ids)]
     if is_auto(store):
         texts = [split_runs(text)[0] for text in texts]
+    written = {piece for text in texts for token in find_tokens(text) for piece in _with_parts(token)}
+    made = lexemes_of(itertools.product(read_question("", store).configurations, written), store)
     requested = set(lexemes)
-    question = read_question("", store)
-    params = {"configurations": list(question.configurations), "texts": texts, "lexemes": lexemes}
-    rows = fetch_all(store.connection, WRITTEN_FORMS, params)
     # a compound holds its parts, which are found in it by themselves
-    forms = {form: made[0] for form, made in rows if len(made) == 1 and made[0] in requested}
+    forms = {
+        piece: found[0] for (_, piece), each in made.items() if (found := [one for one in each if one in requested])
+    }
     return forms | {lexeme: lexeme for lexeme in lexemes if is_unspaced(lexeme)}
 
 

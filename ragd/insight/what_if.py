@@ -22,7 +22,7 @@ import numpy as np
 from ragd.errors import InvalidInput
 from ragd.insight.near_rows import NearRows
 from ragd.models.reranking import rerank
-from ragd.normalization import normalize
+from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
 from ragd.search.codes import add_codes, weights_of
 from ragd.search.fusion import fuse
@@ -213,7 +213,7 @@ class WhatIf:
         vector: of the query, by the store's embedder; None only where the mode is lexical. Raises as retrieve().
         """
         text = normalize(query).strip()
-        if not text:
+        if not has_visible(text):
             raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
         check_mode(plan, self.store)
         state = read_state(plan, self.store, text)

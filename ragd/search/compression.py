@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.text.scripts import word_terms
 from ragd.text.sentences import split_sentences
+from ragd.text.tokens import word_terms
 from ragd.types import COMPRESS_KINDS, Candidate, CompressKind, check_at_least
 
 _HEADING = re.compile(r"#{1,6} [^\n]*\Z")  # a line of Markdown by itself; a comment above code has more lines

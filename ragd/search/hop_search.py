@@ -23,7 +23,7 @@ from ragd.search.vector_search import VECTOR_EXACT, vector_parameter
 from ragd.store.analysis import is_auto, is_sparse, read_question
 from ragd.store.state import StoreState
 from ragd.store.store import Store, fetch_all
-from ragd.text.scripts import split_runs
+from ragd.text import tokens
 from ragd.types import HOP_LISTS, Candidate, ListRank, RetrievePlan, Vector, order_key
 
 Key = tuple[str, int]
@@ -105,7 +105,7 @@ def _bridges(
     rarity: dict[str, float] = {}
     words: dict[str, str] = {}
     question = read_question(text, store)
-    terms = [split_runs(each)[0] if is_auto(store) else each for each in names.values()]
+    terms = [tokens.read_question(each, paired=is_auto(store))[0] for each in names.values()]
     params = store.scope | {"terms": terms, "configurations": list(question.configurations)}
     for place, looked_for, held in fetch_all(store.connection, NAMES, params) if terms else ():
         name = list(names)[place - 1]

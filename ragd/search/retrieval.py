@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ragd import telemetry
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled, QueryVectorError
 from ragd.models.reranking import AnyReranker, rerank
-from ragd.normalization import normalize
+from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import fill, narrows, with_text, without
 from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
@@ -100,7 +100,7 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
     LexicalDisabled for hybrid and lexical mode on a collection without lexical index, QueryVectorError, RerankerError.
     """
     text = normalize(query).strip()
-    if not text:
+    if not has_visible(text):
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
     check_mode(plan, store)
     reranker = find_reranker(plan, store)

@@ -1,11 +1,18 @@
-"""What the lexical index is made of: the lexemes of a chunk, and those that a query looks for. One analysis for all.
+"""The lexemes of a chunk and those that a query looks for. One analysis for texts and questions.
 
-A collection names a text search configuration, and every text is parsed by it; or it says `auto`: each chunk is parsed
-by the configuration of its document's language (Chunk.attributes["language"]), and runs of characters without spaces
-are taken out before and become pairs of characters, in the index beside the single ones; punctuation that the
-database does not know as such becomes a space. Each chunk of such a
-collection also holds one lexeme without places that names its configuration. It counts nowhere as a word, but
-`chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a document.
+ragd.text.tokens says what a word is. A collection names a text search configuration, whose dictionaries reduce the
+words of every text to lexemes; or it says `auto`: each chunk is read by the configuration of its document's language
+(Chunk.attributes["language"]), and runs of characters without spaces become pairs of characters, in the index beside
+the single ones. Wholes of compounds, pictographs and pairs are lexemes as they are.
+
+The frequency tf of a lexeme in a chunk is the number of places at which one of its forms stands: a word and its form
+without accents count once where both give the same lexeme. The length of a chunk is the sum of tf over its lexemes: a
+compound of n parts counts n + 1 (its whole is a lexeme beside the parts), and a word with accents 2 where the lexemes
+differ. Weight: tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / mean length)).
+
+Each chunk of a collection `auto` also holds one lexeme without places that names its configuration. It counts nowhere
+as a word, but `chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a
+document.
 
 Or it names a sparse encoder: a chunk's lexemes are the terms that the encoder gives it, without places, and their
 weights are the encoder's in place of BM25's; a query's lexemes are its tokens.
@@ -13,30 +20,33 @@ weights are the encoder's in place of BM25's; a query's lexemes are its tokens.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.state import CONFIGURATION, MARKER, TERMS, TermCount, read_terms
+from ragd.store.state import CONFIGURATION, MARKER, TERMS, TermCount, read_terms, unit_vector
 from ragd.store.store import Store, fetch_all
+from ragd.text import tokens
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
-from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
+from ragd.text.scripts import indexed_pairs, split_runs
 from ragd.types import Chunk
 
-ANALYSIS_VERSION = 1  # of `auto`; part of what identifies a generation
+ANALYSIS_VERSION = 2  # part of what identifies a generation with words
 WHOLE_WORDS = "simple"  # the configuration that changes nothing
-PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
 
-# The rest's places come behind those of the pairs, which count from 1 each: more would pass the highest place.
 PARSED = """
-ROWS FROM (json_array_elements_text(%(texts)s::json), json_array_elements_text(%(pairs)s::json),
-           json_array_elements_text(%(configurations)s::json)) WITH ORDINALITY AS given (content, pairs, name, place)
-CROSS JOIN LATERAL (
-    SELECT given.pairs::tsvector || to_tsvector(given.name::regconfig, given.content) AS fts
-) AS parsed
+json_array_elements_text(%(vectors)s::json) WITH ORDINALITY AS given (vector, place)
+CROSS JOIN LATERAL (SELECT given.vector::tsvector AS fts) AS parsed
+"""
+
+# What the dictionaries of each configuration make of its words, by configuration.
+LEXEMES = """
+SELECT given.name, word, tsvector_to_array(to_tsvector(given.name::regconfig, word))
+FROM json_each(%(words)s::json) AS given (name, words) CROSS JOIN LATERAL json_array_elements_text(given.words) AS word
 """
 
 HELD = """
@@ -48,7 +58,7 @@ JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(g
 
 MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
 
-# Of one configuration and without pairs: a quarter of the time of the general statement.
+# Of one configuration: a quarter of the time of the general statement.
 PLAIN_TERMS = f"SELECT {TERMS.format(configuration=CONFIGURATION)}"
 
 # Each lexeme once, however many configurations make it, with its places in the query. A look-up per word, not a join:
@@ -61,44 +71,33 @@ SELECT lexeme, ragd_term(lexeme), max(repeats), coalesce((
 FROM (
     SELECT word.lexeme, cardinality(word.positions) AS repeats, place
     FROM unnest(%(configurations)s::text[]) AS given (name),
-         unnest(to_tsvector(given.name::regconfig, %(rest)s)) AS word
+         unnest(to_tsvector(given.name::regconfig, %(words)s)) AS word
          LEFT JOIN LATERAL unnest(word.positions) AS place ON true
     UNION ALL
-    SELECT lexeme, cardinality(positions), NULL FROM unnest(%(pairs)s::tsvector)
+    SELECT lexeme, cardinality(positions), NULL FROM unnest(%(units)s::tsvector)
 ) AS words
 GROUP BY lexeme
 ORDER BY lexeme COLLATE "C"
 """
 
-# What the words of a question make of each text, and how often.
-TEXT_WORDS = """
-SELECT piece.place::integer, word.lexeme, max(cardinality(word.positions))
-FROM ROWS FROM (unnest(%(texts)s::text[]), unnest(%(pairs)s::text[])) WITH ORDINALITY AS piece (content, pairs, place)
-CROSS JOIN unnest(%(configurations)s::text[]) AS given (name)
-CROSS JOIN LATERAL unnest(piece.pairs::tsvector || to_tsvector(given.name::regconfig, piece.content)) AS word
-WHERE word.lexeme = ANY(%(lexemes)s::text[])
-GROUP BY 1, 2
-ORDER BY 1, word.lexeme COLLATE "C"
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A normalized query as the index is asked: rest is parsed by each of the configurations, pairs are in order.
+    """A normalized query as the index is asked: each of the configurations reduces its words; units are as they are.
 
     learned: what each lexeme counts by a sparse encoder; None where its inverse document frequency counts.
     """
 
-    rest: str
-    pairs: tuple[str, ...]
+    words: str
+    units: tuple[str, ...]
     configurations: tuple[str, ...]
     learned: Terms | None = None
 
     @property
     def params(self) -> dict[str, Any]:
         return {
-            "rest": self.rest,
-            "pairs": _vector(self.pairs),
+            "words": self.words,
+            "units": unit_vector(Counter(self.units)),
             "configurations": list(self.configurations),
         }
 
@@ -138,11 +137,11 @@ def read_question(
         learned = encoder_named(store.collection.language).query_terms(text)
         return Question("", tuple(learned), (WHOLE_WORDS,), learned)
     if not is_auto(store):
-        return Question(text, (), (store.collection.language,))
-    rest, runs = split_runs(text)
+        words, units = tokens.read_question(text, paired=False)
+        return Question(words, tuple(units), (store.collection.language,))
+    words, units = tokens.read_question(text, paired=True)
     known = _held(store, moved or {}) if held is None or moved else tuple(held)
-    pairs = tuple(pair for run in runs for pair in pairs_of(run))
-    return Question(rest, pairs, known or (configuration_of(""),))
+    return Question(words, tuple(units), known or (configuration_of(""),))
 
 
 def query_terms(
@@ -159,9 +158,9 @@ def query_terms(
     """
     more = moved or {}
     is_single = len(question.configurations) == 1
-    if is_single and not question.pairs:
+    if is_single:
         if known is None:
-            params = store.scope | {"configuration": question.configurations[0], "question": question.rest}
+            params = store.scope | question.params | {"configuration": question.configurations[0]}
             ((found,),) = fetch_all(store.connection, PLAIN_TERMS, params)
             known = read_terms(found)
         counted = [(each.lexeme, each.term, each.repeats, each.chunks + more.get(each.term, 0)) for each in known]
@@ -172,8 +171,6 @@ def query_terms(
             store.connection, QUERY_TERMS, question.params | store.scope
         )
     ]
-    if is_single:
-        return [(lexeme, term, repeats, chunks, chunks) for lexeme, term, repeats, chunks, _ in rows]
     held: Counter[int] = Counter()
     for *_, chunks, places in rows:
         held.update(dict.fromkeys(places, chunks))
@@ -189,18 +186,18 @@ def text_words(
     """(place of a text from 1, lexeme, how often the text has it), in order, of these lexemes alone."""
     if not texts or not lexemes:
         return []
-    parts = [_parts(text) if is_auto(store) else (text, "") for text in texts]
     if is_sparse(store):
         encoder = encoder_named(store.collection.language)
-        parts = [("", _vector(list(encoder.query_terms(text)))) for text in texts]
-    params = {
-        "texts": [rest for rest, _ in parts],
-        "pairs": [pairs for _, pairs in parts],
-        "configurations": list(question.configurations),
-        "lexemes": list(lexemes),
-    }
-    rows = fetch_all(store.connection, TEXT_WORDS, params)
-    return [(int(place), str(lexeme), int(often or 1)) for place, lexeme, often in rows]
+        counted = [[Counter(list(encoder.query_terms(text)))] for text in texts]
+    else:
+        each_by = [(text, name) for text in texts for name in question.configurations]
+        every = iter(count_lexemes(each_by, store))
+        counted = [[next(every) for _ in question.configurations] for _ in texts]
+    rows = []
+    for place, counts in enumerate(counted, 1):
+        often = {lexeme: max(each[lexeme] for each in counts) for lexeme in sorted(set(lexemes))}
+        rows += [(place, lexeme, count) for lexeme, count in often.items() if count]
+    return rows
 
 
 def _texts(chunks: Sequence[Chunk]) -> list[str]:
@@ -209,41 +206,57 @@ def _texts(chunks: Sequence[Chunk]) -> list[str]:
 
 def parse_params(chunks: Sequence[Chunk], store: Store, learned: Sequence[Terms] | None = None) -> dict[str, str]:
     """The parameters of PARSED for these chunks. learned: their terms by a sparse encoder."""
-    texts = _texts(chunks)
-    pairs = [""] * len(chunks)
-    names = [store.collection.language] * len(chunks)
-    if is_auto(store):
-        names = [_configuration(chunk.attributes) for chunk in chunks]
-        parts = [_parts(text) for text in texts]
-        texts = [rest for rest, _ in parts]
-        pairs = [f"{its} '{MARKER.format(name)}'" for (_, its), name in zip(parts, names, strict=True)]
     if learned is not None:
-        texts, names = [""] * len(chunks), [WHOLE_WORDS] * len(chunks)
-        pairs = [" ".join(map(_quoted, terms)) for terms in learned]
+        vectors = [unit_vector({}, terms) for terms in learned]
+    else:
+        names = [store.collection.language] * len(chunks)
+        if is_auto(store):
+            names = [_configuration(chunk.attributes) for chunk in chunks]
+        counted = count_lexemes(list(zip(_texts(chunks), names, strict=True)), store)
+        markers = [[MARKER.format(name)] if is_auto(store) else [] for name in names]
+        vectors = [unit_vector(counts, marker) for counts, marker in zip(counted, markers, strict=True)]
+    return {"vectors": json.dumps(vectors, ensure_ascii=False)}
+
+
+def count_lexemes(texts: Sequence[tuple[str, str]], store: Store) -> list[Counter[str]]:
+    """The lexemes of each normalized text, read by the configuration beside it, with their frequencies."""
+    split = [split_runs(text) if is_auto(store) else (text, []) for text, _ in texts]
+    found = [Counter(tokens.find_tokens(rest)) for rest, _ in split]
+    known = lexemes_of({(name, token) for (_, name), each in zip(texts, found, strict=True) for token in each}, store)
+    result = []
+    for (_, name), counts, (_, runs) in zip(texts, found, split, strict=True):
+        lexemes = Counter(unit for run in runs for unit in indexed_pairs(run))
+        for token, often in counts.items():
+            for lexeme in known[name, token]:
+                lexemes[lexeme] += often
+        result.append(lexemes)
+    return result
+
+
+def lexemes_of(
+    read_by: Iterable[tuple[str, str]], store: Store, forms_of: Callable[[str], tokens.Forms] = tokens.text_forms
+) -> dict[tuple[str, str], list[str]]:
+    """(configuration, token) -> the lexemes that the token makes, the whole before the parts, each once for each place.
+
+    forms_of: tokens.question_forms for those that a question makes of it.
+    """
+    forms = {key: forms_of(key[1]) for key in read_by}
+    words: dict[str, set[str]] = {}
+    for (name, _), each in forms.items():
+        words.setdefault(name, set()).update(itertools.chain.from_iterable(each.words))
+    listed = json.dumps({name: list(each) for name, each in words.items()}, ensure_ascii=False)
+    made = {(name, word): lexemes for name, word, lexemes in fetch_all(store.connection, LEXEMES, {"words": listed})}
     return {
-        "texts": json.dumps(texts, ensure_ascii=False),
-        "pairs": json.dumps(pairs, ensure_ascii=False),
-        "configurations": json.dumps(names),
+        (name, token): [
+            *each.units,
+            *(lexeme for place in each.words for lexeme in _of_place(made[name, word] for word in place)),
+        ]
+        for (name, token), each in forms.items()
     }
 
 
-def _parts(text: str) -> tuple[str, str]:
-    """(the text without its runs, the runs' single characters and pairs as a tsvector)."""
-    rest, runs = split_runs(text)
-    return rest, _vector([unit for run in runs for unit in indexed_pairs(run)])
-
-
-def _vector(units: Sequence[str]) -> str:
-    """A tsvector in which each unit has as many places as it has repeats."""
-    return " ".join(
-        f"{_quoted(unit)}:" + ",".join(map(str, range(1, min(count, PLACES_MAX) + 1)))
-        for unit, count in Counter(units).items()
-    )
-
-
-def _quoted(unit: str) -> str:
-    escaped = unit.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
+def _of_place(lexemes: Iterable[Sequence[str]]) -> Iterable[str]:
+    return dict.fromkeys(itertools.chain.from_iterable(lexemes))
 
 
 def _held(store: Store, moved: Mapping[int, int]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
+from ragd.normalization import UNICODE_VERSION
 from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.placement import bytes_on_nodes, choose_placement
 from ragd.store.store import EXACT_THRESHOLD, Connection, Store, execute, fetch_all, partition_name
@@ -29,7 +30,6 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
-from ragd.text.languages import AUTO
 from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
@@ -125,14 +125,15 @@ class GenerationSpec:
     def as_dict(self) -> dict[str, Any]:
         """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
 
-        "analysis" is there for language "auto" alone: the version of what makes words of texts by their language.
+        "analysis" is there where there is a lexical index: the version of what makes lexemes of texts.
         "vector_type" is there where it is not the default, so that earlier hashes stay.
         """
-        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.language == AUTO else {}
+        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.hybrid_enabled else {}
         if self.vector_type != "vector":
             later["vector_type"] = self.vector_type
         return later | {
             "spec_version": SPEC_VERSION,
+            "unicode": UNICODE_VERSION,
             "embed_model": self.embed_model,
             "embed_dims": self.embed_dims,
             "hybrid_enabled": self.hybrid_enabled,

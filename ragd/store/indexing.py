@@ -12,6 +12,7 @@ from typing import Any
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged, InvalidInput
 from ragd.models.embedding import Embedder
+from ragd.normalization import has_visible
 from ragd.store.analysis import same_analysis
 from ragd.store.chunk_writer import (
     COUNT_DOCUMENTS,
@@ -255,7 +256,7 @@ def check_chunk(chunk: Chunk) -> None:
     """Raises InvalidInput or EmptyContent for a chunk that cannot be stored by itself."""
     if not chunk.doc_id:
         raise InvalidInput("a chunk without doc_id cannot be indexed; bind() the chunks first", field="doc_id")
-    if not chunk.content.strip():
+    if not has_visible(chunk.content):
         raise EmptyContent(f"chunk {chunk.chunk_index} of {chunk.doc_id!r} has no text", field="content")
     if len(chunk.content) > CONTENT_MAX_CHARS:
         raise InvalidInput(

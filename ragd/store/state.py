@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ragd.models.sparse_encoder import is_sparse_model
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
-from ragd.text.scripts import split_runs
+from ragd.text.tokens import read_question
 
 STATE = """
 SELECT s.chunk_count, s.length_total, s.length_baked,
@@ -43,9 +44,11 @@ TERMS = """
             SELECT t.chunk_count FROM chunk_terms t
             WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
         ), 0)) ORDER BY lexeme COLLATE "C")::text
- FROM unnest(to_tsvector(({configuration})::regconfig, %(question)s)))
+ FROM unnest(%(units)s::tsvector || to_tsvector(({configuration})::regconfig, %(words)s)))
 """
 CONFIGURATION = "%(configuration)s"
+PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
+_PLACES = [",".join(map(str, range(1, count + 1))) for count in range(PLACES_MAX + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,29 @@ def wanted_for_words(language: str, question: str | None) -> tuple[dict[str, str
         if question is None or is_sparse_model(language):
             return wanted, {}
         wanted["terms"] = TERMS.format(configuration=CONFIGURATION)
-        return wanted, {"configuration": language, "question": question}
+        return wanted, {"configuration": language} | _word_params(question, language)
     wanted["configurations"] = CONFIGURATIONS
     params: dict[str, Any] = {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
-    rest, runs = split_runs(question or "")
-    if question is not None and not runs:
+    if question is not None:
         wanted["terms"] = TERMS.format(configuration=ONLY_CONFIGURATION)
-        params |= {"configuration": configuration_of(""), "question": rest}
+        params |= {"configuration": configuration_of("")} | _word_params(question, language)
     return wanted, params
+
+
+def _word_params(question: str, language: str) -> dict[str, str]:
+    words, units = read_question(question, paired=language == AUTO)
+    return {"words": words, "units": unit_vector(Counter(units))}
+
+
+def unit_vector(counts: Mapping[str, int], without_places: Iterable[str] = ()) -> str:
+    """A tsvector in which each lexeme has as many places as it is counted; those without places weigh nothing."""
+    placed = (f"{_quoted(lexeme)}:{_PLACES[min(count, PLACES_MAX)]}" for lexeme, count in counts.items())
+    return " ".join((*placed, *map(_quoted, without_places)))
+
+
+def _quoted(lexeme: str) -> str:
+    escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
 
 
 def state_statement(wanted: Mapping[str, str], also: str = "") -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.normalization import normalize
+from ragd.normalization import has_visible, normalize
 from ragd.text.blocks import clean_path, skip_space
 from ragd.text.sentences import split_sentences
 from ragd.text.splitter import Splitter
@@ -25,7 +25,7 @@ _Piece = tuple[int, int, tuple[str, ...]]
 
 
 def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> list[Chunk]:
-    """The chunks of a document in order, not yet bound to one (doc_id is ""). [] for text that is empty or blank.
+    """The chunks of a document in order, not yet bound to one (doc_id is ""). [] for text without a visible character.
 
     content == document_text(text_or_segments)[start:end] for each. chunk_index counts from 0, starts and ends grow
     strictly, no chunk begins or ends with white space, and every other character lies in at least one chunk.
@@ -43,7 +43,7 @@ def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> lis
 def iter_chunks(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> Iterator[Chunk]:
     """The chunks of `chunk`, one after the other as they are asked for: a large document's never stand side by side."""
     text, segments = _read(text_or_segments)
-    return _cut(text, segments, policy)
+    return _cut(text, segments, policy) if has_visible(text) else iter(())
 
 
 def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Iterator[Chunk]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
 
 import regex
+import unicodedata2
 
 HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 KANA = "\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -31,21 +31,12 @@ _IDEOGRAPHS = re.compile(f"[{HAN}{KANA}]")
 _ANY = re.compile(f"[{UNSPACED}]")
 _INVISIBLE = re.compile(f"[{_JOINERS}]")
 _CLUSTERED = re.compile(f"[{SOUTH_EAST_ASIAN}\u3099\u309a]")
-# without the dot inside Catalan words and the marks inside Hebrew ones
-_PUNCTUATION = regex.compile(r"[^\P{P}\x00-\x7f\u00b7\u05f3\u05f4]|[^\P{S}\x00-\x7f]")
-_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 
 
 def split_runs(text: str) -> tuple[str, list[str]]:
-    """(the text with a space for each run of characters without spaces, those runs in order).
-
-    Punctuation outside ASCII becomes a space too: the database's parser would take it for a part of the word beside it.
-    """
-    if text.isascii():
-        return text, []
-    runs = _RUN.findall(text)
-    rest = _RUN.sub(" ", text) if runs else text
-    return _PUNCTUATION.sub(" ", rest), runs
+    """(the text with a space for each run of characters without spaces, those runs in order)."""
+    runs = [] if text.isascii() else _RUN.findall(text)
+    return _RUN.sub(" ", text) if runs else text, runs
 
 
 def is_unspaced(word: str) -> bool:
@@ -60,7 +51,7 @@ def count_ideographs(text: str) -> int:
 
 def run_units(run: str) -> list[str]:
     """What a reader takes for the characters of a run, in compatibility form: half-width kana are the wide ones."""
-    run = unicodedata.normalize("NFKC", _INVISIBLE.sub("", run))
+    run = unicodedata2.normalize("NFKC", _INVISIBLE.sub("", run))
     return list(map(str, regex.findall(r"\X", run))) if _CLUSTERED.search(run) else list(run)
 
 
@@ -74,12 +65,3 @@ def indexed_pairs(run: str) -> list[str]:
     """The pairs, and each single character, which is what a query of one character looks for."""
     units = run_units(run)
     return units + [first + second for first, second in itertools.pairwise(units)]
-
-
-def word_terms(text: str) -> list[str]:
-    """The case-folded words of a text in any script, in order; runs without spaces as pairs, behind the words."""
-    rest, runs = split_runs(text.casefold())
-    words = [str(word) for word in _WORD.findall(rest)]
-    for run in runs:
-        words += pairs_of(run)
-    return words

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+
+import unicodedata2
 
 from ragd.text.blocks import Outline, skip_space
 from ragd.text.sentences import last_sentence_end, sentence_ends
@@ -235,7 +236,7 @@ class Splitter:
 def divides_grapheme(text: str, position: int) -> bool:
     """Whether a cut there parts a base from its marks, an emoji from its joiner or modifier, or a flag in half."""
     before, after = text[position - 1], text[position]
-    if after in _JOINERS or before in _JOINERS or unicodedata.category(after).startswith("M"):
+    if after in _JOINERS or before in _JOINERS or unicodedata2.category(after).startswith("M"):
         return True
     if "\U0001f3fb" <= after <= "\U0001f3ff":
         return True

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ragd.text.chunking import split_sentences
-from ragd.text.scripts import is_unspaced, word_terms
+from ragd.text.scripts import is_unspaced
+from ragd.text.tokens import word_terms
 from ragd.types import Candidate
 from retrieval_app.citations.places import is_written, place_of
 

@@ -28,7 +28,7 @@ from collections_app.stores import embedder_for
 from ragd import telemetry
 from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
-from ragd.normalization import normalize
+from ragd.normalization import has_visible, normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
@@ -379,7 +379,7 @@ def _check_past_filter(plan: RetrievePlan) -> None:
 
 
 def _check_query(query: str) -> None:
-    if not query:
+    if not has_visible(query):
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
     if len(query) > QUERY_CHARS_MAX:
         raise InvalidInput(

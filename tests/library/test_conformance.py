@@ -196,18 +196,18 @@ def test_golden_files_that_agree_but_changed_are_found(connection: Any, own_gold
 def test_a_new_version_needs_its_own_golden_results(
     connection: Any, own_golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(golden, "SPEC_VERSION", "0.2.0")
-    monkeypatch.setattr("ragd.conformance.golden_rules.SPEC_VERSION", "0.2.0")
+    monkeypatch.setattr(golden, "SPEC_VERSION", "0.3.0")
+    monkeypatch.setattr("ragd.conformance.golden_rules.SPEC_VERSION", "0.3.0")
     found = failures(connection, "5.3")
     (failure,) = found["5.3 golden results are pinned per version: none has changed without a new version"]
-    assert failure.case == "0.2.0 is pinned"
+    assert failure.case == "0.3.0 is pinned"
     with scratch(connection) as bench:
         bench.load_golden()
         digest = golden.write(bench)
-        assert golden.digest_of(golden.folder_of("0.2.0")) == digest
+        assert golden.digest_of(golden.folder_of("0.3.0")) == digest
         with pytest.raises(InvalidInput, match="stay as they are"):
             golden.write(bench)
-    monkeypatch.setattr(golden, "DIGESTS", golden.DIGESTS | {"0.2.0": digest})
+    monkeypatch.setattr(golden, "DIGESTS", golden.DIGESTS | {"0.3.0": digest})
     assert failures(connection, "5.3") == {}
 
 

@@ -21,7 +21,7 @@ from collections_app.services.chunks.document_snapshot import (
 )
 from collections_app.services.governance import audit
 from ragd.errors import EmptyContent, InvalidInput
-from ragd.normalization import normalize
+from ragd.normalization import has_visible, normalize
 from ragd.store.indexing import CONTENT_MAX_CHARS
 
 __all__ = [
@@ -186,7 +186,7 @@ def _refuse_added(doc_id: str, chunk_index: int, instead: str) -> ServiceError:
 
 def _check_content(content: str) -> str:
     text = normalize(content).strip()
-    if not text:
+    if not has_visible(text):
         raise EmptyContent("a chunk must have some text; to keep it out of results, disable it", field="content")
     if len(text) > CONTENT_MAX_CHARS:
         raise InvalidInput(

@@ -26,6 +26,7 @@ from collections_app.policies import policy_for, policy_of
 from collections_app.services.indexing.ingestion import Draft, chunk_draft
 from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.errors import EmptyContent
+from ragd.normalization import has_visible
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
 from ragd.types import Chunk, ChunkPolicy, Segment
@@ -225,7 +226,7 @@ def preview_content(
     content = content[:PREVIEW_CHARS] if isinstance(content, str) else content
     draft = Draft(doc_id="preview", content=content, title=title, page_map=page_map)
     text = document_text(content)
-    if not text.strip():
+    if not has_visible(text):
         raise EmptyContent("the content has no text after normalization; send some text", field="content")
     now = _preview_chunks(chunk_draft(draft, text, usual), set())
     then = _preview_chunks(chunk_draft(draft, text, policy), {position.digest for position in now})

@@ -47,6 +47,7 @@ from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged
+from ragd.normalization import has_visible
 from ragd.store.indexing import index_stream
 from ragd.store.store import cursor, execute
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
@@ -157,7 +158,7 @@ def ingest(
     if before is not None and before.archived:
         raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
-    if not text.strip():
+    if not has_visible(text):
         raise EmptyContent(
             f"the document {draft.doc_id!r} has no text after normalization; send some text", field="content"
         )
