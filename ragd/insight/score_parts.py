@@ -185,9 +185,10 @@ def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: S
     made = lexemes_of(itertools.product(read_question("", store).configurations, written), store)
     requested = set(lexemes)
     # a compound holds its parts, which are found in it by themselves
-    forms = {
-        piece: found[0] for (_, piece), each in made.items() if (found := [one for one in each if one in requested])
-    }
+    forms = {}
+    for (_, piece), made_of in made.items():
+        own = made_of if PART.fullmatch(piece) else made_of[:1]
+        forms |= {piece: lexeme for lexeme in own if lexeme in requested}
     return forms | {lexeme: lexeme for lexeme in lexemes if is_unspaced(lexeme)}
 
 
