@@ -188,7 +188,8 @@ def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: S
     forms = {}
     for (_, piece), made_of in made.items():
         own = made_of if PART.fullmatch(piece) else made_of[:1]
-        forms |= {piece: lexeme for lexeme in own if lexeme in requested}
+        if (lexeme := next((each for each in own if each in requested), None)) is not None:
+            forms[piece] = lexeme
     return forms | {lexeme: lexeme for lexeme in lexemes if is_unspaced(lexeme)}
 
 
