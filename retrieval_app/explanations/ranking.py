@@ -15,6 +15,8 @@ from typing import Any
 
 from django.db import transaction
 
+from collections_app.access_context import current_access
+from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Document
 from collections_app.services.generations.versions import read_version
 from collections_app.services.governance.security_policy import policy_of
@@ -34,7 +36,12 @@ from retrieval_app.citations.places import page_of
 from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
 from retrieval_app.explanations.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
-from retrieval_app.explanations.sql_statements import RecordingConnection, alias_of, explain_statements
+from retrieval_app.explanations.sql_statements import (
+    RecordingConnection,
+    alias_of,
+    bare_statements,
+    explain_statements,
+)
 
 BEYOND_POOL = 10  # how far below the pool of each list the explanation looks
 
@@ -59,7 +66,8 @@ def explain(
     `retrieval_app.explanations.dropped_candidates.DroppedCandidate`.
     links, where the plan has hops: by key, how a hop found a chunk: {hop, term, doc_id, chunk_index}.
     approximate: both vector lists where the collection has an HNSW index, else None. statements: the SQL that ran, each
-    with its plan; analyze has the database run them again and measure.
+    with its plan; analyze has the database run them again and measure. plans_hidden: documents may be kept from whoever
+    asks, so that the statements stand there without plans.
     as_of: of the collection as it was then. index_version: by that one instead of the one that serves. Raises what
     `retrieve_detailed`, `read_as_of` and `read_version` raise.
     """
@@ -164,12 +172,23 @@ class _Explanation:
             "tokens_after": retrieval.tokens_after,
             "short_result": retrieval.short_result.as_dict() if retrieval.short_result else None,
             "exact": retrieval.exact,
-            "chunk_count": self.state.chunk_count,
+            "chunk_count": self.state.open_count,
             "approximate": self._approximate(),
             "timings_ms": retrieval.timings_ms,
             "query_tokens": retrieval.query_tokens,
-            "statements": explain_statements(self.store.connection, self.recorder.statements, analyze=analyze),
+            "statements": self._statements(analyze=analyze),
+            "plans_hidden": not self.reads_all,
         }
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether no document of the collection is ever kept from whoever asks, whatever documents there are."""
+        return current_access().may(Permission.ADMINISTER, self.store.collection.id)
+
+    def _statements(self, *, analyze: bool) -> list[dict[str, Any]]:
+        if not self.reads_all:
+            return bare_statements(self.recorder.statements)
+        return explain_statements(self.store.connection, self.recorder.statements, analyze=analyze)
 
     @cached_property
     def state(self) -> StoreState:

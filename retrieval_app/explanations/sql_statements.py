@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from django.db import connections, transaction
 
+from ragd.search.candidates import ACCESS
 from ragd.store.store import Connection, execute, fetch_all
 
 EXPLAIN = "EXPLAIN (COSTS, VERBOSE OFF, SETTINGS) "
@@ -127,6 +128,29 @@ def explain_statements(connection: Connection, statements: list[Statement], *, a
             )
         transaction.set_rollback(True, using=alias_of(connection))
     return explained
+
+
+def bare_statements(statements: list[Statement]) -> list[dict[str, Any]]:
+    """As explain_statements(), with the text of each statement of a list alone, once: for somebody from whom documents
+    are kept.
+
+    Plans, rows, parameters, repeats and what else is looked up change with rows that the reader may not read, and so
+    does whether they are left out by the statement too.
+    """
+    listed = [statement for statement in statements if statement.purpose in ("vector list", "lexical list")]
+    texts = {statement.sql.replace(f" AND {ACCESS}", ""): statement for statement in listed}
+    return [
+        {
+            "purpose": statement.purpose,
+            "sql": sql,
+            "params": {},
+            "runnable": "",
+            "took_ms": statement.took_ms,
+            "rows": None,
+            "explain": [],
+        }
+        for sql, statement in texts.items()
+    ]
 
 
 def fill_in(connection: Connection, statement: Statement) -> str:
