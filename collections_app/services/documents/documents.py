@@ -178,6 +178,7 @@ def draft_of(document: Document | DocumentRevision) -> Draft:
         cell_map=document.cell_map,
         warnings=document.warnings,
         language=document.language_stated if isinstance(document, Document) else None,
+        found_language=document.language if isinstance(document, Document) else "",
     )
 
 

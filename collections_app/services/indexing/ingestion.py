@@ -48,10 +48,11 @@ from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged
 from ragd.normalization import has_visible
+from ragd.store.analysis import own_language_of
 from ragd.store.indexing import index_stream
 from ragd.store.store import cursor, execute
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
-from ragd.text.languages import detect_language
+from ragd.text.languages import AUTO, detect_language
 from ragd.text.structure import Structure
 from ragd.types import Chunk, ChunkPolicy, Segment, canonical_json
 
@@ -80,8 +81,8 @@ class Draft:
     content: text, or segments in order. page_map: (start, end, label) in characters of the text. cell_map: which of its
     lines show rows of a spreadsheet (`ragd.text.tables.Cells`). file_metadata: what the file says of itself; it decides
     no chunk. layout: where words stand on pages; (): as it is stored for the text. language: what the
-    text is said to be in (ISO 639-1); "": it is found; None: what was said of the stored document stays. access: who
-    may read it; None: as its metadata say, or as it is.
+    text is said to be in (ISO 639-1); "": it is found; None: what was said of the stored document stays.
+    found_language: what was found. access: who may read it; None: as its metadata say, or as it is.
     """
 
     doc_id: str
@@ -98,6 +99,7 @@ class Draft:
     warnings: Sequence[str] = ()
     layout: Sequence[PageLayout] = ()
     language: str | None = None
+    found_language: str = ""
     access: Codes | None = None
 
 
@@ -164,6 +166,8 @@ def ingest(
         )
     if draft.language is None:
         draft = replace(draft, language=before.language_stated if before is not None else "")
+    if not draft.language:
+        draft = replace(draft, found_language=find_language(collection, text))
     overlays = overlays or DocumentOverlays.of(collection.pk, draft.doc_id, before)
     digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
@@ -352,7 +356,15 @@ def structure_of(draft: Draft, text: str) -> Structure:
 
 def language_of(draft: Draft, text: str) -> str:
     """The ISO 639-1 code of the document's text: what was said of it, else what is found; "" unknown."""
-    return draft.language or detect_language(text)
+    return draft.language or draft.found_language or detect_language(text)
+
+
+def find_language(collection: Collection, text: str) -> str:
+    """What the text is in, where it is in doubt what the collection is in: by the documents that everybody may read, so
+    that hidden ones change nothing."""
+    if collection.language != AUTO:
+        return detect_language(text)
+    return detect_language(text, own_language_of(connection, collection.pk, collection.generation))
 
 
 def with_language(chunks: Iterable[Chunk], language: str) -> Iterator[Chunk]:
