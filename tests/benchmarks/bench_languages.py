@@ -6,14 +6,20 @@ text search configuration `english`, which was the default; with `simple`; and w
 all languages in one collection. A document's language is what is found of its text. Every query has one relevant
 document, so nDCG@10 is 1 / log2(rank + 1). Chunks are the documents whole, up to 8,000 characters. Nothing is fitted
 on these sets but the confidence from which a found language is believed (ragd/text/languages.py).
+
+`python -m tests.benchmarks.bench_languages --english` asks SciFact and Cranfield (RAGD_DATA) instead: with the language
+stated, with the one that is found document by document, and with FOREIGN documents stated to be in other languages.
 """
 
 from __future__ import annotations
 
 import math
+import random
+import re
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,21 +29,28 @@ import ragd
 from ragd.store.schema import apply_schema
 from ragd.store.store import Store
 from ragd.store.tables import create_collection
-from ragd.text.languages import AUTO, detect_language
+from ragd.text.languages import AUTO, configuration_of, detect_language, own_language
 from ragd.text.scripts import indexed_pairs, split_runs
 from ragd.types import Chunk, RetrievePlan
 from tests.benchmarks.bench_peers import running_database
+from tests.benchmarks.bench_scifact import ndcg
 from tests.benchmarks.multilingual import LANGUAGES, LanguageSet, load
+from tests.benchmarks.scifact import load_scifact
+from tests.benchmarks.server import need_data
 
 CONFIGURATIONS = ("english", "simple", AUTO)
 TARGETED = ("zh", "ja", "th")
 TARGET = 0.1  # that nDCG@10 gains over the better of the two configurations without `auto`
 K = 10
+FOREIGN = (5, 100)
 CHUNK_CHARS = 8_000
 VECTOR = (1.0, 0.0, 0.0)
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--english"]:
+        measure_english()
+        return
     chosen = sys.argv[1:] or LANGUAGES
     sets = load(chosen)
     measure_detection(sets)
@@ -59,6 +72,66 @@ def main() -> None:
                 print_row(f"  {language} of them", len(its.documents), {AUTO: ask(connection, mixed, its)})
             measure_lengths(connection, sets)
         measure_ingest(connection, sets)
+
+
+def measure_english() -> None:
+    """What documents that are taken for ones of another language cost a collection in one language."""
+    data = load_scifact()
+    sets = {"scifact": (data.documents, data.queries, data.judged), "cranfield": load_cranfield()}
+    print(f"{'nDCG@10, lexical':<18}{'stated':>9}{'found':>9}{'others':>9}" + "".join(f"{n:>6} odd" for n in FOREIGN))
+    with running_database() as (url, _), psycopg.connect(url) as connection:
+        apply_schema(connection)
+        for name, (documents, queries, judged) in sets.items():
+            texts = [(key, title, text) for key, title, text in documents if text.strip()]
+            found: dict[str, str] = {}
+            counts: Counter[str] = Counter()
+            for key, title, text in texts:
+                found[key] = detect_language(f"{title}\n{text}", own_language(counts))
+                counts[configuration_of(found[key])] += 1
+            others = sum(configuration_of(language) != "english" for language in found.values())
+            drawn = random.Random(1).sample([key for key, *_ in texts], max(FOREIGN))
+            variants = [dict.fromkeys(found, "en"), found]
+            variants += [variants[0] | dict(zip(drawn[:n], ["fr", "de", "es"] * n, strict=False)) for n in FOREIGN]
+            scores = []
+            for number, languages in enumerate(variants):
+                create_collection(connection, name=f"{name}{number}", embed_model="given", embed_dims=3, language=AUTO)
+                store = Store(connection, f"{name}{number}")
+                chunks = [
+                    Chunk(key, 0, text, 0, len(text), context=title, embedding=VECTOR,
+                          attributes={"language": languages[key]})
+                    for key, title, text in texts
+                ]  # fmt: skip
+                ragd.index(chunks, store)
+                plan = RetrievePlan(mode="lexical", k=K)
+                scores.append(
+                    statistics.fmean(
+                        ndcg([item.doc_id for item in ragd.retrieve(queries[key], plan, store)], judged[key])
+                        for key in queries
+                        if key in judged
+                    )
+                )
+                connection.rollback()
+            first, second, *rest = scores
+            print(f"{name:<18}{first:>9.4f}{second:>9.4f}{others:>9}" + "".join(f"{each:>10.4f}" for each in rest))
+
+
+def load_cranfield() -> tuple[list[tuple[str, str, str]], dict[str, str], dict[str, dict[str, int]]]:
+    """Documents as (id, title, text), queries by their position from 1, and the relevant documents of each."""
+    folder = need_data("cranfield")
+    documents = [
+        (number.strip(), "", text.strip())
+        for number, text in re.findall(
+            r"<docno>(.*?)</docno>.*?<text>(.*?)</text>", (folder / "cran.all.1400.xml").read_text(), re.DOTALL
+        )
+    ]
+    titles = re.findall(r"<title>(.*?)</title>", (folder / "cran.qry.xml").read_text(), re.DOTALL)
+    queries = {str(place): title.strip() for place, title in enumerate(titles, 1)}
+    judged: dict[str, dict[str, int]] = {}
+    for line in (folder / "cranqrel.trec.txt").read_text().splitlines():
+        query, _, document, grade = line.split()
+        if int(grade) > 0:
+            judged.setdefault(query, {})[document] = int(grade)
+    return documents, queries, judged
 
 
 def print_row(name: str, documents: int, scores: Mapping[str, float]) -> None:

@@ -7,6 +7,10 @@ After every third question something changes: an access list, a membership, a ro
 another thread takes people out of access lists at the same time; whatever was hidden when a question began stays so.
 The truth is worked out in Python from grants and lists. Runs stay stored, so that pages and logs hold what people found
 before something was taken from them.
+
+With --words N it asks instead, in every mode with explanations and for completions, for N words: half stand in hidden
+documents alone, half in open ones too. The answers must be byte-equal, ids and times masked, before the hidden
+documents come, while they are there and once they were open in between.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--questions", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--words", type=int, default=0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as folder:
         Path(folder).chmod(0o755)  # PostgreSQL runs as another user
@@ -57,6 +62,9 @@ def measure(arguments: argparse.Namespace) -> None:
     from django.db import connections
 
     call_command("migrate", verbosity=0)
+    if arguments.words:
+        ask_words(arguments.words, arguments.seed)
+        return
     from evaluation_app.leak_probe.channels import CHANNELS, Person
     from evaluation_app.leak_probe.probe import ProbeReport, ask_once, question_about
     from evaluation_app.leak_probe.truth import Marks, what_may_be_read
@@ -125,6 +133,35 @@ def measure(arguments: argparse.Namespace) -> None:
         print(f"  {leak.channel}: {leak.doc_id} in {leak.collection}, asked {leak.question!r}")
     for channel, question in report.missing[:20]:
         print(f"  missing on {channel}: {question!r}")
+
+
+def ask_words(count: int, seed: int) -> None:
+    from tests.access.oracle import PAGES, SEARCHES, Oracle
+
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("bdfgklmnprstvz", k=1) + chance.choices("aeiou", k=1)) for _ in range(8 * count)]
+    words = list(dict.fromkeys("".join(words[place : place + 4]) for place in range(0, len(words), 4)))[:count]
+    shown = words[: len(words) // 2]
+
+    def texts(name: str, own: list[str], documents: int) -> dict[str, str]:
+        return {
+            f"{name}{place}": f"The report of the harbour tells of {', '.join(own[place::documents])}."
+            for place in range(documents)
+        }
+
+    began = time.perf_counter()
+    oracle = Oracle(texts("open", shown, 40), texts("hidden", words, 40))
+    before = oracle.told(words, SEARCHES) | oracle.told(words[:20], PAGES)
+    for change in (oracle.hide, oracle.open_and_hide_again):
+        change()
+        after = oracle.told(words, SEARCHES) | oracle.told(words[:20], PAGES)
+        differing = sorted({channel for channel, word in before if before[channel, word] != after[channel, word]})
+        changed = sum(before[key] != after[key] for key in before)
+        print(
+            f"{change.__name__}: {len(words):,} words, {len(before):,} answers on {len(SEARCHES | PAGES)} channels,"
+            f" {changed:,} differ {', '.join(differing)} (target: 0); {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
