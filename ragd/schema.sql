@@ -249,6 +249,10 @@ CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean LAN
     RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection)
         OR ragd_holds('read', collection) AND NOT ragd_is_narrowed(collection);
 
+-- Whether the sizes of tables are told: they count chunks that are kept from others.
+CREATE OR REPLACE FUNCTION ragd_sees_sizes(collection bigint) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection);
+
 -- About which share of a table's chunks these principals may read, by the statistics of the planner, which row-level
 -- security hides from the asker; NULL where there are none yet.
 CREATE OR REPLACE FUNCTION ragd_readable_share(part text, principals bigint[]) RETURNS double precision
@@ -271,8 +275,8 @@ END $$;
 CREATE OR REPLACE TRIGGER documents_access BEFORE INSERT OR UPDATE OF collection_id, doc_id, access ON documents
     FOR EACH ROW EXECUTE FUNCTION ragd_copy_access();
 
--- A change reaches the document and its chunks in every generation, or nothing. Writers of chunks hold the row of
--- chunk_stats, and who makes or swaps a generation that of collections: none of them writes the access of before.
+-- A change reaches the document, its chunks and the statistics of every generation, or nothing. Writers of chunks hold the
+-- row of chunk_stats, and who makes or swaps a generation that of collections: none of them writes the access of before.
 CREATE OR REPLACE FUNCTION ragd_spread_access() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -290,6 +294,9 @@ BEGIN
     FOR number IN SELECT generation FROM chunk_stats WHERE collection_id = scope ORDER BY generation FOR UPDATE LOOP
         part := format('chunks_c%s_g%s', scope, number);
         IF to_regclass(part) IS NOT NULL THEN
+            IF TG_OP <> 'UPDATE' THEN
+                PERFORM ragd_count_access(scope, number, document, readers);
+            END IF;
             EXECUTE format('UPDATE %I SET access = $1 WHERE collection_id = $2 AND doc_id = $3 AND access <> $1', part)
                 USING readers, scope, document;
         END IF;
@@ -322,17 +329,18 @@ CREATE TABLE IF NOT EXISTS chunk_stats (
     generation      integer NOT NULL DEFAULT 1,
     serving         boolean NOT NULL DEFAULT true,        -- false: being built, or kept for the way back
     chunk_count     bigint NOT NULL DEFAULT 0,
-    length_total    bigint NOT NULL DEFAULT 0,            -- summed length of the chunks, in lexemes
+    open_count      bigint NOT NULL DEFAULT 0,            -- of them, those without an access list: the N of BM25
+    length_total    bigint NOT NULL DEFAULT 0,            -- summed length of the open chunks, in lexemes
     length_baked    double precision NOT NULL DEFAULT 1,  -- the mean length that chunks.lexical was computed with
     placement       text NOT NULL DEFAULT 'local' CHECK (placement IN ('local', 'node', 'spread')),  -- of its chunks' table
     PRIMARY KEY (collection_id, generation)
 );
 
--- BM25 document frequencies: in how many chunks of the generation a hashed lexeme occurs
+-- BM25 document frequencies: in how many open chunks of the generation a term occurs (ragd_counted)
 CREATE TABLE IF NOT EXISTS chunk_terms (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
     generation      integer NOT NULL DEFAULT 1,
-    term            integer NOT NULL,                     -- ragd_term(lexeme)
+    term            integer NOT NULL,
     chunk_count     bigint NOT NULL,
     PRIMARY KEY (collection_id, generation, term)
 );
@@ -367,18 +375,119 @@ CREATE OR REPLACE FUNCTION ragd_term(lexeme text) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN mod(mod(hashtextextended(lexeme COLLATE "C", 0), 999999937) + 999999937, 999999937)::integer + 1;
 
+-- The lexemes of a chunk with their terms and places. In a collection of language auto each chunk has one lexeme without
+-- places that names its configuration ("configuration english"), and its terms are those of "english " and the lexeme: a
+-- word of one configuration counts in chunks of that configuration alone.
+CREATE OR REPLACE FUNCTION ragd_prefix(fts tsvector) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN coalesce((SELECT substr(lexeme, 15) || ' ' FROM unnest(fts) WHERE starts_with(lexeme, 'configuration ') LIMIT 1), '');
+
+CREATE OR REPLACE FUNCTION ragd_terms(fts tsvector) RETURNS TABLE (term integer, places integer)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 100
+BEGIN ATOMIC
+    SELECT ragd_term(named.prefix || word.lexeme), coalesce(cardinality(word.positions), 0)
+    FROM (SELECT ragd_prefix(fts) AS prefix OFFSET 0) AS named, unnest(fts) AS word;
+END;
+
+-- What a chunk adds to chunk_terms and length_total: its terms where it is open. Of one with an access list nothing but
+-- that a chunk of its configuration is there, so that those who may read it have their questions read by that too.
+CREATE OR REPLACE FUNCTION ragd_counted(fts tsvector, access bigint[]) RETURNS TABLE (term integer, places integer)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 100
+BEGIN ATOMIC
+    SELECT t.term, t.places FROM ragd_terms(fts) AS t WHERE 1 = ANY (access)
+    UNION ALL
+    SELECT ragd_term('restricted ' || ragd_prefix(fts)), 0 WHERE 1 <> ALL (access) AND ragd_prefix(fts) <> '';
+END;
+
+-- The statistics of one generation follow a document that gets or loses its access list, before its chunks have it.
+CREATE OR REPLACE FUNCTION ragd_count_access(collection bigint, number integer, document text, readers bigint[])
+    RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    part text := format('chunks_c%s_g%s', collection, number);
+    moved bigint;
+    length bigint;
+    changed_terms integer[];
+    changes bigint[];
+BEGIN
+    EXECUTE format('WITH moved AS MATERIALIZED (
+            SELECT fts, access FROM %I WHERE collection_id = $1 AND doc_id = $2 AND (1 = ANY (access)) <> (1 = ANY ($3))
+        ), counted AS (
+            SELECT c.term, -1 AS change, c.places FROM moved, ragd_counted(fts, access) AS c
+            UNION ALL
+            SELECT c.term, 1, c.places FROM moved, ragd_counted(fts, $3) AS c
+        ), summed AS (
+            SELECT term, sum(change)::bigint AS change, sum(change * places)::bigint AS length FROM counted GROUP BY term
+        )
+        SELECT (SELECT count(*) FROM moved), coalesce(sum(length), 0), array_agg(term), array_agg(change) FROM summed',
+        part) INTO moved, length, changed_terms, changes USING collection, document, readers;
+    IF moved = 0 THEN
+        RETURN;
+    END IF;
+    INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+    SELECT collection, number, listed.term, listed.change
+    FROM unnest(changed_terms, changes) AS listed (term, change) WHERE listed.change <> 0
+    ON CONFLICT (collection_id, generation, term) DO UPDATE
+        SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count;
+    UPDATE chunk_stats s
+    SET open_count = s.open_count + CASE WHEN 1 = ANY (readers) THEN moved ELSE -moved END,
+        length_total = s.length_total + length
+    WHERE s.collection_id = collection AND s.generation = number;
+    PERFORM ragd_follow_length(collection, number, moved);
+END $$;
+
+-- The mean length on a grid of 5 %: bake_length() of ragd/store/store.py.
+CREATE OR REPLACE FUNCTION ragd_bake_length(length bigint, chunks bigint) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN chunks > 0 AND length > 0
+        THEN power(1.05::double precision,
+                   round(ln(length::double precision / chunks) / ln(1.05::double precision))) ELSE 1 END;
+
+-- Stored weights by the mean length that the statistics have now: follow_length() of ragd/store/chunk_writer.py.
+CREATE OR REPLACE FUNCTION ragd_follow_length(collection bigint, number integer, moved bigint) RETURNS void
+    LANGUAGE plpgsql AS $$
+DECLARE
+    mean double precision;
+BEGIN
+    SELECT ragd_bake_length(s.length_total, s.open_count) INTO mean
+    FROM chunk_stats s JOIN collections c ON c.id = s.collection_id
+    WHERE s.collection_id = collection AND s.generation = number
+      AND s.open_count - moved <= 20000 AND ragd_bake_length(s.length_total, s.open_count) <> s.length_baked;
+    IF mean IS NULL THEN
+        RETURN;
+    END IF;
+    EXECUTE format('UPDATE %I SET lexical = ragd_bm25(fts, $1) WHERE fts IS NOT NULL',
+                   format('chunks_c%s_g%s', collection, number)) USING mean;
+    UPDATE chunk_stats SET length_baked = mean WHERE collection_id = collection AND generation = number;
+    DELETE FROM chunk_segments WHERE collection_id = collection AND generation = number;  -- packed again by the worker
+END $$;
+
+-- All statistics of one generation anew, of a table that was not written by index().
+CREATE OR REPLACE FUNCTION ragd_recount(collection bigint, number integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    part text := format('chunks_c%s_g%s', collection, number);
+BEGIN
+    DELETE FROM chunk_terms WHERE collection_id = collection AND generation = number;
+    EXECUTE format('INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+        SELECT $1, $2, c.term, count(*) FROM (SELECT fts, access FROM %I OFFSET 0) AS held, ragd_counted(fts, access) AS c
+        GROUP BY c.term', part) USING collection, number;
+    EXECUTE format('UPDATE chunk_stats s
+        SET chunk_count = counted.chunks, open_count = counted.open, length_total = counted.length
+        FROM (SELECT count(*) AS chunks, count(*) FILTER (WHERE 1 = ANY (access)) AS open,
+                     coalesce(sum((SELECT sum(c.places) FROM ragd_counted(fts, access) AS c)), 0)::bigint AS length
+              FROM (SELECT fts, access FROM %I OFFSET 0) AS held) AS counted
+        WHERE s.collection_id = $1 AND s.generation = $2', part) USING collection, number;
+END $$;
+
 -- BM25 (k1 = 1.2, b = 0.75) without the inverse document frequency, which the query brings:
--- tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean)), one entry per lexeme.
+-- tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean)), one entry per term.
 CREATE OR REPLACE FUNCTION ragd_bm25(fts tsvector, mean double precision) RETURNS sparsevec
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (SELECT ('{' || coalesce(string_agg(term || ':' || (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * total / mean)))::real, ','), '')
             || '}/1000000000')::sparsevec
     FROM (
-        SELECT ragd_term(lexeme) AS term,
-               sum(cardinality(positions))::double precision AS tf,
-               sum(sum(cardinality(positions))) OVER ()::double precision AS total
-        FROM unnest(fts)
-        GROUP BY 1
+        SELECT term, sum(places)::double precision AS tf, sum(sum(places)) OVER ()::double precision AS total
+        FROM ragd_terms(fts)
+        GROUP BY term
+        HAVING sum(places) > 0
     ) AS weighted);
 
 -- Whether a text at the path is a time from low to high, both included; a day begins at midnight, and what has no zone is

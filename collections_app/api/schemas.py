@@ -212,7 +212,9 @@ class Statistics(Schema):
     documents: int
     chunks: int
     tokens: int = Field(description="whitespace-separated words of all chunks")
-    bytes: int = Field(description="on disk: chunks, vectors and their indexes")
+    bytes: int | None = Field(
+        description="on disk: chunks, vectors and their indexes; null for who may not administer the collection"
+    )
     disabled_chunks: int
     vector_index: Literal["none", "building", "ready"]
     exact_threshold: int = Field(description="chunks up to which vector search is exact")

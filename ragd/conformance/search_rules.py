@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ragd
 from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.embedder import DIMS, ENTRY
 from ragd.conformance.report import Cases
+from ragd.store.indexing import delete_document_chunks
+from ragd.store.store import bake_length, execute
 from ragd.types import Chunk, RetrievePlan
 
 TOLERANCE = 1e-5
@@ -21,6 +23,12 @@ FRUIT = {
     "d": "the garden is full of apples and of pears and of plums",
     "e": "nothing of this kind",
 }
+HIDDEN = {"quince": "quinces and pears and apples", "plum": "plums"}
+HIDE = """
+INSERT INTO document_access (collection_id, doc_id, access)
+SELECT %(collection_id)s, doc_id, '{0}' FROM unnest(%(doc_ids)s::text[]) AS listed (doc_id)
+"""
+SHOW = "DELETE FROM document_access WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)"
 
 
 @rule("1.2.2", "candidates are the top of their list: no other chunk scores higher", needs_corpus=True)
@@ -83,7 +91,7 @@ def scores_are_bm25(bench: Bench, cases: Cases) -> None:
     length = store.state().length_baked
     for query in ("apples", "apples pears", "plums garden", "pears pears apples"):
         candidates = {item.doc_id: item.score for item in ragd.retrieve(query, RetrievePlan(mode="lexical"), store)}
-        expected = {doc_id: score for doc_id in FRUIT if (score := _bm25(query, doc_id, length)) > 0}
+        expected = {doc_id: score for doc_id, text in FRUIT.items() if (score := _bm25(query, text, length)) > 0}
         cases.equal(f"{query!r}: documents", sorted(candidates), sorted(expected))
         for doc_id, score in expected.items():
             near = math.isclose(candidates.get(doc_id, 0.0), score, rel_tol=TOLERANCE)
@@ -93,6 +101,60 @@ def scores_are_bm25(bench: Bench, cases: Cases) -> None:
     words = sum(len(text.split()) for text in FRUIT.values()) / len(FRUIT)
     near = abs(length / words - 1) <= 0.05
     cases.holds("mean length", near, expected=f"{words} within 5 %", got=f"{length}")
+
+
+@rule("4.2", "the numbers of BM25 are those of the chunks without an access list, whatever is hidden")
+def numbers_are_of_open_chunks(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("lists", language="simple")
+    plan, query = RetrievePlan(mode="lexical"), "apples pears garden quinces"
+
+    def check(case: str, listed: Sequence[str], *, hidden: Sequence[str] = ()) -> None:
+        opened = {name: text for name, text in FRUIT.items() if name not in listed}
+        state = store.state()
+        words = sum(len(text.split()) for text in opened.values())
+        cases.equal(f"{case}: open chunks and words", [state.open_count, state.length_total], [len(opened), words])
+        mean = bake_length(words / len(opened)) if opened else 1.0
+        cases.equal(f"{case}: mean length", state.length_baked, mean)
+        for item in ragd.retrieve(query, plan, store):
+            score = _bm25(query, (HIDDEN | FRUIT)[item.doc_id], mean, opened)
+            near = math.isclose(item.score, score, rel_tol=TOLERANCE)
+            cases.holds(f"{case}: {item.doc_id}", near, expected=f"{score} within {TOLERANCE}", got=f"{item.score}")
+        found = {item.doc_id for item in ragd.retrieve("quinces", plan, store)}
+        cases.equal(f"{case}: words that no open chunk holds", found, set(hidden))
+
+    for doc_id, text in FRUIT.items():
+        ragd.index(make_chunks(doc_id, text), store)
+    check("nothing hidden", ())
+    _set_list(store, list(HIDDEN), hide=True)
+    for doc_id, text in HIDDEN.items():
+        ragd.index(make_chunks(doc_id, text), store)
+    check("hidden before they came", (), hidden=["quince"])
+    ragd.index(make_chunks("plum", "plums", "plums plums"), store)
+    check("hidden ones replaced", (), hidden=["quince"])
+    _set_list(store, ["a", "d"], hide=True)
+    check("hidden while they were there", ("a", "d"), hidden=["quince"])
+    _set_list(store, ["a", "d"], hide=False)
+    check("shown again", (), hidden=["quince"])
+    delete_document_chunks(list(HIDDEN), store)
+    check("hidden ones gone", ())
+    _set_list(store, list(FRUIT), hide=True)
+    check("all hidden", list(FRUIT))
+
+
+@rule("4.2", "language auto: documents of another configuration change no score but by the mean length")
+def configurations_count_apart(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("apart", language="auto")
+    for doc_id, text in FRUIT.items():
+        ragd.index(make_chunks(doc_id, text, attributes={"language": "pl"}), store)
+    plan, query = RetrievePlan(mode="lexical"), "apples pears plums garden"
+    for number in range(7):
+        ragd.index(make_chunks(f"de{number}", f"apples pears {number}", attributes={"language": "de"}), store)
+        length = store.state().length_baked
+        scores = {item.doc_id: item.score for item in ragd.retrieve(query, plan, store) if item.doc_id in FRUIT}
+        for doc_id, got in scores.items():
+            score = _bm25(query, FRUIT[doc_id], length)
+            near = math.isclose(got, score, rel_tol=TOLERANCE)
+            cases.holds(f"{number}: {doc_id}", near, expected=f"{score} within {TOLERANCE}", got=f"{got}")
 
 
 @rule("4.2", "any word may match; words that no chunk holds change nothing; no word gives nothing")
@@ -263,13 +325,19 @@ def _with_equal_entries(query: ragd.types.Vector, equal: int) -> Chunk:
     return replace(make_chunks(f"e{equal:03}", f"text {equal}")[0], embedding=vector)
 
 
-def _bm25(query: str, doc_id: str, length: float) -> float:
+def _set_list(store: ragd.Store, doc_ids: Sequence[str], *, hide: bool) -> None:
+    """Give documents an access list of nobody but the administrators, or take it away."""
+    params = {"collection_id": store.collection.id, "doc_ids": list(doc_ids)}
+    execute(store.connection, HIDE if hide else SHOW, params)
+
+
+def _bm25(query: str, text: str, length: float, counted: Mapping[str, str] = FRUIT) -> float:
     """Robertson and Walker's sum with Lucene's idf; the mean length is the one that the store computes with."""
-    words = FRUIT[doc_id].split()
+    words = text.split()
     total = 0.0
     for word in query.split():
-        holding = sum(word in text.split() for text in FRUIT.values())
-        idf = math.log(1 + (len(FRUIT) - holding + 0.5) / (holding + 0.5))
+        holding = sum(word in each.split() for each in counted.values())
+        idf = math.log(1 + (len(counted) - holding + 0.5) / (holding + 0.5))
         repeats = words.count(word)
         total += idf * repeats * (K1 + 1) / (repeats + K1 * (1 - B + B * len(words) / length))
     return total

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import regex
@@ -14,7 +14,7 @@ import regex
 from ragd.search.lexical_search import lexeme_weight
 from ragd.search.vector_search import vector_text
 from ragd.store.analysis import Question, is_auto, is_sparse, lexemes_of, query_terms, read_question
-from ragd.store.state import StoreState
+from ragd.store.state import StoreState, TermCount
 from ragd.store.store import Store, fetch_all
 from ragd.text.scripts import UNSPACED, is_unspaced, pairs_of, split_runs
 from ragd.text.tokens import PART, find_tokens, question_forms
@@ -42,8 +42,9 @@ WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
 class QueryWord:
     """A word of the query. lexeme: what the language's dictionaries make of it, "" for a stop word.
 
-    repeats: how often the query has it. chunks: how many chunks of the collection hold it. idf: its inverse document
-    frequency, 0.0 when no chunk holds it, because it then adds nothing.
+    repeats: how often the query has it. chunks: how many open chunks of the collection hold it. idf: its inverse
+    document frequency, 0.0 of a stop word; where several configurations make the lexeme, that of the one in which most
+    chunks hold it. by_term: term -> idf, one of each configuration.
     """
 
     word: str
@@ -51,13 +52,14 @@ class QueryWord:
     repeats: int
     chunks: int
     idf: float
+    by_term: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
-        return self.chunks > 0
+        return bool(self.by_term)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "by_term"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,16 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     question = read_question(text, store)
     pieces = _pieces(text, question, store)
     kept = {token for token, made in pieces if made}
-    known = {lexeme: numbers for lexeme, _, *numbers in query_terms(question, store)}
+    by_lexeme: dict[str, list[TermCount]] = {}
+    for each in query_terms(question, store):
+        by_lexeme.setdefault(each.lexeme, []).append(each)
     words: list[tuple[int, QueryWord]] = []
-    for lexeme, (repeats, chunks, held) in known.items():
+    for lexeme, terms in by_lexeme.items():
         position, word = _piece_of(lexeme, pieces)
-        idf = lexeme_weight(question, lexeme, held, state.chunk_count) if chunks else 0.0
-        words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
+        by_term = {each.term: lexeme_weight(question, each, state) for each in terms}
+        most = max(terms, key=lambda each: each.chunks)
+        chunks = sum(each.chunks for each in terms)
+        words.append((position, QueryWord(word, lexeme, most.repeats, chunks, by_term[most.term], by_term)))
     words.sort(key=lambda item: item[0])
     ignored = dict.fromkeys(token for token, made in pieces if not made and token not in kept)
     return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in ignored)]
@@ -139,25 +145,19 @@ def word_shares(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: Sto
 
     The shares add up to the chunk's BM25 but for single precision, in which the database multiplies and adds.
     """
-    counting = {word.lexeme: word for word in words if word.counts}
+    terms = {term: (word, idf) for word in words for term, idf in word.by_term.items()}
     shares: dict[int, list[WordShare]] = {chunk_id: [] for chunk_id in chunk_ids}
-    if not counting or not chunk_ids:
+    if not terms or not chunk_ids:
         return shares
-    terms = _terms(list(counting), store)
-    params = {"collection_id": store.collection.id, "ids": list(chunk_ids), "terms": list(terms.values())}
+    params = {"collection_id": store.collection.id, "ids": list(chunk_ids), "terms": list(terms)}
     rows = fetch_all(store.connection, _of(store, TERM_WEIGHTS), params)
     weights = {(chunk_id, term): float(weight or 0.0) for chunk_id, term, weight in rows}
     for chunk_id in shares:
-        for lexeme, word in counting.items():
-            if weight := weights.get((chunk_id, terms[lexeme]), 0.0):
-                share = word.repeats * word.idf * weight
-                shares[chunk_id].append(WordShare(word.word, lexeme, word.repeats, word.idf, weight, share))
+        for term, (word, idf) in terms.items():
+            if weight := weights.get((chunk_id, term), 0.0):
+                share = word.repeats * idf * weight
+                shares[chunk_id].append(WordShare(word.word, word.lexeme, word.repeats, idf, weight, share))
     return shares
-
-
-def _terms(lexemes: Sequence[str], store: Store) -> dict[str, int]:
-    sql = "SELECT lexeme, ragd_term(lexeme) FROM unnest(%(lexemes)s::text[]) AS lexeme"
-    return dict(fetch_all(store.connection, sql, {"lexemes": list(lexemes)}))
 
 
 def cosine_parts(vector: Vector, chunk_ids: Sequence[int], store: Store) -> dict[int, CosineParts]:

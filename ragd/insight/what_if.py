@@ -39,7 +39,8 @@ from ragd.search.vector_search import (
     vector_candidates,
     vector_parameter,
 )
-from ragd.store.chunk_writer import EVERYBODY, Change, copy_rows, count_words, parse_words
+from ragd.store.analysis import EVERYBODY
+from ragd.store.chunk_writer import READ_LISTS, Change, copy_rows, count_words, parse_words
 from ragd.store.indexing import changed_chunks, read_existing, with_vectors
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.state import StoreState
@@ -60,15 +61,15 @@ LEFT_OUT = """doc_id <> ALL(%(left_documents)s::text[])
   AND (doc_id <> ALL(%(left_of)s::text[]) OR (doc_id || '#' || chunk_index) <> ALL(%(left_chunks)s::text[]))"""
 
 GONE_WORDS = """
-SELECT ragd_term(lexeme), count(*), coalesce(sum(cardinality(positions)), 0)
-FROM {chunks}, unnest(fts)
+SELECT counted.term, count(*), sum(counted.places)
+FROM {chunks}, ragd_counted(fts, access) AS counted
 WHERE doc_id = ANY(%(left_documents)s::text[])
    OR (doc_id = ANY(%(left_of)s::text[]) AND (doc_id || '#' || chunk_index) = ANY(%(left_chunks)s::text[]))
-GROUP BY lexeme
+GROUP BY counted.term
 """
 
 GONE_ROWS = """
-SELECT count(*) FROM {chunks}
+SELECT count(*), count(*) FILTER (WHERE 1 = ANY (access)) FROM {chunks}
 WHERE doc_id = ANY(%(left_documents)s::text[])
    OR (doc_id = ANY(%(left_of)s::text[]) AND (doc_id || '#' || chunk_index) = ANY(%(left_chunks)s::text[]))
 """
@@ -78,6 +79,7 @@ REWEIGHED = f"""
 SELECT {COLUMNS}, -distance AS score
 FROM (SELECT *, ragd_bm25(fts, %(length)s) <#> %(weights)s::sparsevec AS distance
       FROM {{chunks}} WHERE {{passing}} AND fts @@ %(words)s::tsquery) AS weighted
+WHERE distance < 0
 ORDER BY distance, doc_id, chunk_index
 LIMIT %(pool)s
 """  # noqa: S608  (constants of the library)
@@ -163,20 +165,29 @@ class WhatIf:
         gone = _left(supposed.gone_documents, supposed.gone)
         chunks = store.collection.partition
         if supposed.gone_documents or supposed.gone:
-            ((rows,),) = fetch_all(store.connection, GONE_ROWS.format(chunks=chunks), gone)
+            ((rows, open_rows),) = fetch_all(store.connection, GONE_ROWS.format(chunks=chunks), gone)
             words = fetch_all(store.connection, GONE_WORDS.format(chunks=chunks), gone)
             terms, counts, lengths = ([int(row[index]) for row in words] for index in range(3))
-            change.add(-int(rows), -sum(lengths), np.array(terms, np.int64), -np.array(counts, np.int64))
+            change.add(
+                -int(rows), -int(open_rows), -sum(lengths), np.array(terms, np.int64), -np.array(counts, np.int64)
+            )
         if supposed.added:
             parsed = parse_words(supposed.added, store) if store.collection.hybrid_enabled else None
-            count_words(parsed, len(supposed.added), change)
+            access = self._access()
+            count_words(parsed, [access.get(chunk.doc_id, EVERYBODY) for chunk in supposed.added], change)
         terms_moved, by = change.per_term()
         moved = dict(zip(terms_moved.tolist(), by.tolist(), strict=True))
-        count, total = self.state.chunk_count + change.rows, self.state.length_total + change.length
+        count, total = self.state.open_count + change.open_rows, self.state.length_total + change.length
         baked = self.state.length_baked
-        if (supposed.gone_documents or supposed.gone or supposed.added) and self.state.chunk_count <= REBAKE_LIMIT:
+        if (supposed.gone_documents or supposed.gone or supposed.added) and self.state.open_count <= REBAKE_LIMIT:
             baked = bake_length(total / count) if count else 1.0
-        return moved, replace(self.state, chunk_count=count, length_total=total, length_baked=baked)
+        rows = self.state.chunk_count + change.rows
+        return moved, replace(self.state, chunk_count=rows, open_count=count, length_total=total, length_baked=baked)
+
+    def _access(self) -> dict[str, Sequence[int]]:
+        """Who may read the documents that chunks are added to, where some may not."""
+        names = sorted({chunk.doc_id for chunk in self.supposed.added})
+        return dict(fetch_all(self.store.connection, READ_LISTS, self.store.scope | {"doc_ids": names}))
 
     def _fill(self) -> Store:
         """A store of the chunks that come, in a table of this session."""

@@ -35,9 +35,9 @@ SELECT given.place::integer, plainto_tsquery(named.name::regconfig, given.term):
        (SELECT min(coalesce(t.chunk_count, 0))
         FROM unnest(to_tsvector(named.name::regconfig, given.term)) AS word
              LEFT JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
-                                    AND t.term = ragd_term(word.lexeme))
+                                    AND t.term = ragd_term(named.prefix || word.lexeme))
 FROM unnest(%(terms)s::text[]) WITH ORDINALITY AS given (term, place)
-CROSS JOIN unnest(%(configurations)s::text[]) AS named (name)
+CROSS JOIN ROWS FROM (unnest(%(configurations)s::text[]), unnest(%(prefixes)s::text[])) AS named (name, prefix)
 ORDER BY given.place, named.name COLLATE "C"
 """
 HOLDS_WORDS = "fts @@ %(words)s::tsquery"
@@ -102,22 +102,23 @@ def _bridges(
     if not _has_words(store):
         return weigh(mentions, _rarity_in(mentions, pool), seen), {}
     names = {fold(each.text): each.text for each in mentions}
-    rarity: dict[str, float] = {}
+    chunks: Counter[str] = Counter()
     words: dict[str, str] = {}
     question = read_question(text, store)
     terms = [tokens.read_question(each, paired=is_auto(store))[0] for each in names.values()]
-    params = store.scope | {"terms": terms, "configurations": list(question.configurations)}
+    params = store.scope | question.params | {"terms": terms}
     for place, looked_for, held in fetch_all(store.connection, NAMES, params) if terms else ():
         name = list(names)[place - 1]
-        if looked_for and held:
+        if looked_for and held is not None:
             words[name] = f"{words[name]} | ({looked_for})" if name in words else f"({looked_for})"
-            rarity[name] = min(rarity.get(name, float("inf")), _rarity(held, state.chunk_count))
+            chunks[name] += held
+    rarity = {name: _rarity(held, state.open_count) for name, held in chunks.items()}
     return weigh(mentions, rarity, seen), words
 
 
 def _rarity(held: int, total: int) -> float:
-    """0 for a name that one chunk alone holds: it leads nowhere."""
-    return inverse_document_frequency(held, total) if held > 1 else 0.0
+    """0 for a name that one chunk alone holds: it leads nowhere. One that no open chunk holds may be in others."""
+    return inverse_document_frequency(held, total) if held != 1 else 0.0
 
 
 def _rarity_in(mentions: Sequence[Mention], pool: Sequence[Candidate]) -> dict[str, float]:

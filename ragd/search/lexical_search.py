@@ -13,7 +13,7 @@ from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.state import StoreState
+from ragd.store.state import StoreState, TermCount
 from ragd.store.store import Store, execute
 from ragd.types import Candidate, RetrievePlan
 
@@ -23,7 +23,7 @@ READABLE_PRUNED = 0.25
 LEXICAL = f"""
 SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
 FROM {{chunks}}
-WHERE {{passing}} AND fts @@ %(words)s::tsquery
+WHERE {{passing}} AND fts @@ %(words)s::tsquery AND lexical <#> %(weights)s::sparsevec < 0
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
 """
@@ -34,15 +34,17 @@ SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', tru
 
 @dataclass(frozen=True, slots=True)
 class LexicalQuery:
-    """What a text asks of the lexical index: the words that some chunk holds, and what each counts.
+    """What a text asks of the lexical index: its words, and what each counts.
 
-    lexemes: in order. weights: term -> idf times its repeats. chunks: term -> chunks that hold it. vector: the weights
-    as a sparse vector. highest: the score of a chunk that is all of these words, for unit scores.
+    lexemes: in order. weights: term -> idf times its repeats. chunks: term -> open chunks that hold it. vector: the
+    weights as a sparse vector. highest: the score of a chunk of one configuration that is all of these words, for unit
+    scores.
     """
 
     lexemes: list[str]
     weights: dict[int, float]
     chunks: dict[int, int]
+    highest: float
 
     @property
     def vector(self) -> str:
@@ -53,31 +55,34 @@ class LexicalQuery:
         """A text search query that any of the words satisfies."""
         return " | ".join(map(_quoted, self.lexemes))
 
-    @property
-    def highest(self) -> float:
-        return sum(self.weights.values()) * (BM25_K1 + 1)
-
 
 def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, int] | None = None) -> LexicalQuery:
-    """The words of the text that the store's chunks hold; none where no chunk holds any.
+    """The words of the text, also those that no open chunk holds: a chunk with an access list may.
 
     moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
     """
     more = moved or {}
-    question = read_question(text, store, more, state.configurations)
-    known = state.terms if state.question == text else None
-    terms = [row for row in query_terms(question, store, more, known) if row[3] > 0]
+    question = read_question(text, store, more, state)
+    terms = query_terms(question, store, more, state.terms if state.question == text else None)
     weights: dict[int, float] = {}
-    for lexeme, term, repeats, _, held in terms:
-        weights[term] = weights.get(term, 0.0) + repeats * lexeme_weight(question, lexeme, held, state.chunk_count)
-    return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks, _ in terms})
+    highest: dict[str, float] = {}
+    for each in terms:
+        weight = each.repeats * lexeme_weight(question, each, state)
+        weights[each.term] = weights.get(each.term, 0.0) + weight
+        highest[each.configuration] = highest.get(each.configuration, 0.0) + weight
+    return LexicalQuery(
+        list(dict.fromkeys(each.lexeme for each in terms)),
+        weights,
+        {each.term: each.chunks for each in terms},
+        max(highest.values(), default=0.0) * (BM25_K1 + 1),
+    )
 
 
 def lexical_candidates(
     text: str, plan: RetrievePlan, store: Store, state: StoreState, *, keys_only: bool = False
 ) -> Sequence[Candidate]:
-    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing. keys_only:
-    candidates without content where that is faster, see `fill`."""
+    """BM25 over the statistics of the open chunks: any word may match. Words that no chunk holds change nothing.
+    keys_only: candidates without content where that is faster, see `fill`."""
     query = read_query(text, store, state)
     if not query.lexemes:
         return []
@@ -109,12 +114,16 @@ def scanned_rows(
     return fetch_rows(store.connection, sql, scope(plan, store) | lexical, keys_only=keys_only)
 
 
-def lexeme_weight(question: Question, lexeme: str, chunks: int, total: int) -> float:
-    """What one lexeme of a query counts: its inverse document frequency, or what a sparse encoder says of it, so that
-    with the scale of the stored weights the score is the encoder's own."""
-    if question.learned is None:
-        return inverse_document_frequency(chunks, total)
-    return question.learned[lexeme] / LEARNED_SCALE
+def lexeme_weight(question: Question, term: TermCount, state: StoreState) -> float:
+    """What one lexeme of a query counts: its inverse document frequency among the open chunks of its configuration, or
+    what a sparse encoder says of it, so that with the scale of the stored weights the score is the encoder's own.
+
+    Among all chunks, a common word would count as a rare one in the few chunks of another configuration.
+    """
+    if question.learned is not None:
+        return question.learned[term.lexeme] / LEARNED_SCALE
+    total = state.open_count if question.totals is None else question.totals.get(term.configuration, 0)
+    return inverse_document_frequency(term.chunks, total)
 
 
 def inverse_document_frequency(chunks: int, total: int) -> float:

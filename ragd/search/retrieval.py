@@ -12,22 +12,20 @@ from ragd import telemetry
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled, QueryVectorError
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import has_visible, normalize
-from ragd.search.candidates import fill, narrows, with_text, without
+from ragd.search.candidates import fill, with_text, without
 from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.hop_search import Hops, search_hops
 from ragd.search.hops import Link
 from ragd.search.lexical_search import lexical_candidates
-from ragd.search.vector_search import count_passing, read_state, vector_list
+from ragd.search.vector_search import count_passing, count_readable, read_state, vector_list
 from ragd.store.state import StoreState
 from ragd.store.store import Store
 from ragd.text.windows import check_vector
 from ragd.types import Candidate, RetrievePlan
 
-ShortReason = Literal[
-    "collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld", "access"
-]
+ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,16 +290,16 @@ def _short_result(
     if got >= plan.k:
         return None
     reason: ShortReason
-    if state.chunk_count == 0:
-        reason, why = "collection_empty", "the collection has no chunks; upload documents first"
-    elif narrows(plan, store) and (exact or count_passing(plan, store, plan.k) < plan.k):
+    # the same whether others are kept from the reader or not
+    readable = state.chunk_count if store.principals is None else count_readable(store, plan.k)
+    if not readable:
+        reason, why = "collection_empty", "the collection has no chunks that you may read; upload documents first"
+    elif plan.filters and (exact or count_passing(plan, store, plan.k) < plan.k):
         reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata, filter); loosen them"
-        if not plan.filters:
-            reason, why = "access", "fewer chunks are of documents that you may read"
     elif plan.mode == "lexical":
         reason, why = "no_match", "fewer chunks hold any word of the query; try mode hybrid or vector"
-    elif state.chunk_count < plan.k and store.principals is None:
-        reason, why = "collection_small", f"the collection has only {state.chunk_count} chunks"
+    elif readable < plan.k:
+        reason, why = "collection_small", f"the collection has only {readable} chunks that you may read"
     elif exact is False:
         reason, why = "approximate", "the HNSW scan stopped early; raise ef_search or set exact to always"
     else:

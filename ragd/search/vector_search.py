@@ -12,7 +12,7 @@ import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from ragd.search.candidates import COLUMNS, fetch_rows, listed, passing, ranked, reads_most, scope
+from ragd.search.candidates import ACCESS, COLUMNS, fetch_rows, listed, passing, ranked, reads_most, scope
 from ragd.store.placement import set_everywhere
 from ragd.store.state import StoreState
 from ragd.store.store import Store, binds_on_server, execute, fetch_all
@@ -203,6 +203,13 @@ def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
     sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=passing(plan, store), most=most)
     ((matching,),) = fetch_all(store.connection, sql, scope(plan, store))
     return int(matching)
+
+
+def count_readable(store: Store, most: int) -> int:
+    """How many chunks the store's principals may read, disabled ones too; the count stops at `most`."""
+    sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=ACCESS, most=most)
+    ((readable,),) = fetch_all(store.connection, sql, {"principals": store.principals})
+    return int(readable)
 
 
 def vector_list(

@@ -12,7 +12,8 @@ differ. Weight: tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / mean length)).
 
 Each chunk of a collection `auto` also holds one lexeme without places that names its configuration. It counts nowhere
 as a word, but `chunk_terms` counts the chunks that hold it, so that a query knows the configurations without reading a
-document.
+document. What a configuration makes of a query counts in the chunks of that configuration alone (ragd_terms in
+schema.sql).
 
 Or it names a sparse encoder: a chunk's lexemes are the terms that the encoder gives it, without places, and their
 weights are the encoder's in place of BM25's; a query's lexemes are its tokens.
@@ -28,15 +29,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.state import CONFIGURATION, MARKER, TERMS, TermCount, read_terms, unit_vector
-from ragd.store.store import Store, fetch_all
+from ragd.store.state import (
+    CONFIGURATION,
+    CONFIGURATION_COUNTS,
+    MARKER,
+    RESTRICTED,
+    TERMS,
+    StoreState,
+    TermCount,
+    read_terms,
+    unit_vector,
+)
+from ragd.store.store import Connection, Store, fetch_all
 from ragd.text import tokens
-from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
+from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of, own_language
 from ragd.text.scripts import indexed_pairs, split_runs
 from ragd.types import Chunk
 
 ANALYSIS_VERSION = 2  # part of what identifies a generation with words
 WHOLE_WORDS = "simple"  # the configuration that changes nothing
+EVERYBODY = (0, 1)  # who may read a document of which nothing else is said (ragd_copy_access in schema.sql)
 
 PARSED = """
 json_array_elements_text(%(vectors)s::json) WITH ORDINALITY AS given (vector, place)
@@ -49,35 +61,33 @@ SELECT given.name, word, tsvector_to_array(to_tsvector(given.name::regconfig, wo
 FROM json_each(%(words)s::json) AS given (name, words) CROSS JOIN LATERAL json_array_elements_text(given.words) AS word
 """
 
-HELD = """
-SELECT listed.name, t.chunk_count
-FROM unnest(%(names)s::text[]) AS listed (name)
-JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
-                  AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name))
-"""
+# With the terms that count them.
+HELD = CONFIGURATION_COUNTS.replace(
+    "SELECT name,",
+    """SELECT name, ragd_term(name || ' ' || replace(%(marker)s, '{}', name)),
+       ragd_term(%(restricted)s || name || ' '),""",
+)
 
-MARKER_TERMS = "SELECT ragd_term(replace(%(marker)s, '{}', name)), name FROM unnest(%(names)s::text[]) AS name"
+# Of the chunks with an access list that the reader may read.
+READABLE = "SELECT DISTINCT rtrim(ragd_prefix(fts)) FROM {chunks} WHERE access && %(named)s::bigint[]"
 
 # Of one configuration: a quarter of the time of the general statement.
-PLAIN_TERMS = f"SELECT {TERMS.format(configuration=CONFIGURATION)}"
+PLAIN_TERMS = f"SELECT {TERMS.format(configuration=CONFIGURATION, prefix='%(prefix)s')}"
 
-# Each lexeme once, however many configurations make it, with its places in the query. A look-up per word, not a join:
-# without statistics of a young table a join would read all the collection's words.
+# Each lexeme of each configuration. A look-up per word, not a join: without statistics of a young table a join would
+# read all the collection's words.
 QUERY_TERMS = """
-SELECT lexeme, ragd_term(lexeme), max(repeats), coalesce((
+SELECT lexeme, term, repeats, coalesce((
        SELECT t.chunk_count FROM chunk_terms t
-       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0),
-       array_remove(array_agg(DISTINCT place), NULL)
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = words.term), 0), name
 FROM (
-    SELECT word.lexeme, cardinality(word.positions) AS repeats, place
-    FROM unnest(%(configurations)s::text[]) AS given (name),
-         unnest(to_tsvector(given.name::regconfig, %(words)s)) AS word
-         LEFT JOIN LATERAL unnest(word.positions) AS place ON true
-    UNION ALL
-    SELECT lexeme, cardinality(positions), NULL FROM unnest(%(units)s::tsvector)
+    SELECT word.lexeme, ragd_term(given.prefix || word.lexeme) AS term, cardinality(word.positions) AS repeats,
+           given.name
+    FROM ROWS FROM (unnest(%(configurations)s::text[]), unnest(%(prefixes)s::text[])) AS given (name, prefix),
+         unnest(%(units)s::tsvector || to_tsvector(given.name::regconfig, %(words)s)) AS word
+    OFFSET 0
 ) AS words
-GROUP BY lexeme
-ORDER BY lexeme COLLATE "C"
+ORDER BY lexeme COLLATE "C", name COLLATE "C"
 """
 
 
@@ -85,13 +95,15 @@ ORDER BY lexeme COLLATE "C"
 class Question:
     """A normalized query as the index is asked: each of the configurations reduces its words; units are as they are.
 
-    learned: what each lexeme counts by a sparse encoder; None where its inverse document frequency counts.
+    learned: what each lexeme counts by a sparse encoder; None where its inverse document frequency counts. totals:
+    where the chunks each name their configuration, how many open ones name each.
     """
 
     words: str
     units: tuple[str, ...]
     configurations: tuple[str, ...]
     learned: Terms | None = None
+    totals: Mapping[str, int] | None = None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -99,6 +111,7 @@ class Question:
             "words": self.words,
             "units": unit_vector(Counter(self.units)),
             "configurations": list(self.configurations),
+            "prefixes": [f"{name} " if self.totals is not None else "" for name in self.configurations],
         }
 
 
@@ -128,11 +141,18 @@ def _configuration(attributes: Mapping[str, Any]) -> str:
     return configuration_of(str(attributes.get("language", "")))
 
 
+def own_language_of(connection: Connection, collection_id: int, generation: int) -> str:
+    """The language of most open chunks of a generation that is analysed by the language of each document; "" where
+    none is."""
+    scope = {"collection_id": collection_id, "generation": generation}
+    return own_language(_held(connection, scope, {})[0])
+
+
 def read_question(
-    text: str, store: Store, moved: Mapping[int, int] | None = None, held: Sequence[str] | None = None
+    text: str, store: Store, moved: Mapping[int, int] | None = None, state: StoreState | None = None
 ) -> Question:
-    """The query by every configuration that the store's chunks were parsed by; moved: as for read_query(). held: their
-    names by the store's state, where they were read with it."""
+    """The query by every configuration of a chunk that is open, or that the reader may read; moved: as for
+    read_query(). state: that of the store, whose configurations count where they were read with it."""
     if is_sparse(store):
         learned = encoder_named(store.collection.language).query_terms(text)
         return Question("", tuple(learned), (WHOLE_WORDS,), learned)
@@ -140,8 +160,21 @@ def read_question(
         words, units = tokens.read_question(text, paired=False)
         return Question(words, tuple(units), (store.collection.language,))
     words, units = tokens.read_question(text, paired=True)
-    known = _held(store, moved or {}) if held is None or moved else tuple(held)
-    return Question(words, tuple(units), known or (configuration_of(""),))
+    if state is None or state.configurations is None or moved:
+        opened, restricted = _held(store.connection, store.scope, moved or {})
+    else:
+        opened, restricted = state.configurations, state.restricted_configurations
+    names = {*opened, *_readable(restricted, store)} or {configuration_of("")}
+    return Question(words, tuple(units), tuple(sorted(names)), totals=opened)
+
+
+def _readable(names: Sequence[str], store: Store) -> Sequence[str]:
+    """Of configurations that only chunks with an access list have, those of chunks that the reader may read."""
+    if not names or store.principals is None:
+        return names
+    named = [number for number in store.principals if number not in EVERYBODY]
+    rows = fetch_all(store.connection, READABLE.format(chunks=store.collection.partition), {"named": named})
+    return [name for (name,) in rows if name in names]
 
 
 def query_terms(
@@ -149,35 +182,22 @@ def query_terms(
     store: Store,
     moved: Mapping[int, int] | None = None,
     known: Sequence[TermCount] | None = None,
-) -> list[tuple[str, int, int, int, int]]:
-    """(lexeme, its term, how often the query has it, how many chunks hold it, how many hold its word), by lexeme, each
-    lexeme once; moved: as for read_query(). known: what the store's state says of the question.
-
-    A word is held in the form of each configuration: without the sum, a common word would count as a rare one in the
-    few chunks that another configuration stemmed. The forms of a word are the lexemes at the same place.
-    """
+) -> list[TermCount]:
+    """The lexemes of each configuration, by lexeme and configuration; moved: as for read_query(). known: what the
+    store's state says of the question."""
     more = moved or {}
-    is_single = len(question.configurations) == 1
-    if is_single:
+    name = question.configurations[0]
+    if len(question.configurations) == 1:
         if known is None:
-            params = store.scope | question.params | {"configuration": question.configurations[0]}
+            prefix = question.params["prefixes"][0]
+            params = store.scope | question.params | {"configuration": name, "prefix": prefix}
             ((found,),) = fetch_all(store.connection, PLAIN_TERMS, params)
             known = read_terms(found)
-        counted = [(each.lexeme, each.term, each.repeats, each.chunks + more.get(each.term, 0)) for each in known]
-        return [(*each, each[-1]) for each in counted]
-    rows = [
-        (str(lexeme), term, repeats, chunks + more.get(term, 0), places)
-        for lexeme, term, repeats, chunks, places in fetch_all(
-            store.connection, QUERY_TERMS, question.params | store.scope
-        )
-    ]
-    held: Counter[int] = Counter()
-    for *_, chunks, places in rows:
-        held.update(dict.fromkeys(places, chunks))
-    return [
-        (lexeme, term, repeats, chunks, max((held[place] for place in places), default=chunks))
-        for lexeme, term, repeats, chunks, places in rows
-    ]
+        found_terms = [each._replace(configuration=name) for each in known]
+    else:
+        rows = fetch_all(store.connection, QUERY_TERMS, question.params | store.scope)
+        found_terms = [TermCount(*row) for row in rows]
+    return [each._replace(chunks=each.chunks + more.get(each.term, 0)) for each in found_terms] if more else found_terms
 
 
 def text_words(
@@ -259,12 +279,12 @@ def _of_place(lexemes: Iterable[Sequence[str]]) -> Iterable[str]:
     return dict.fromkeys(itertools.chain.from_iterable(lexemes))
 
 
-def _held(store: Store, moved: Mapping[int, int]) -> tuple[str, ...]:
-    """The configurations of the store's chunks by name."""
-    params: dict[str, Any] = {"names": list(ALL_CONFIGURATIONS), "marker": MARKER} | store.scope
-    counts = Counter(dict(fetch_all(store.connection, HELD, params)))
-    if moved:
-        terms = dict(fetch_all(store.connection, MARKER_TERMS, {"names": params["names"], "marker": MARKER}))
-        for term in terms.keys() & moved.keys():
-            counts[terms[term]] += moved[term]
-    return tuple(sorted(name for name, count in counts.items() if count > 0))
+def _held(
+    connection: Connection, scope: Mapping[str, int], moved: Mapping[int, int]
+) -> tuple[dict[str, int], list[str]]:
+    """The configurations of a generation's open chunks with their number, and those that only chunks with an access
+    list have."""
+    params: dict[str, Any] = {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER, "restricted": RESTRICTED}
+    rows = fetch_all(connection, HELD, params | dict(scope))
+    opened = {name: count for name, term, _, held, _ in rows if (count := held + moved.get(term, 0)) > 0}
+    return opened, [name for name, _, term, _, held in rows if held + moved.get(term, 0) > 0 and name not in opened]

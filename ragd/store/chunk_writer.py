@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.models.sparse_encoder import LEARNED_SCALE
-from ragd.store.analysis import PARSED, learned_terms, parse_params
+from ragd.store.analysis import EVERYBODY, PARSED, learned_terms, parse_params
 from ragd.store.copy_rows import DocumentRow, binary_row
 from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
+from ragd.store.state import RESTRICTED
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -27,12 +28,15 @@ PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
 TERMS_AT_ONCE = 50_000
 LEXICAL_DIMS = 1_000_000_000
-EVERYBODY = (0, 1)  # who may read a document of which nothing else is said (ragd_copy_access in schema.sql)
 LEARNED_MAX = WEIGHT_MAX - 1e-6  # in single precision it stays below WEIGHT_MAX
 
 READ_DOCUMENTS = """
 SELECT doc_id, revision, enabled, chunk_count, access FROM documents
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+"""
+
+READ_LISTS = """
+SELECT doc_id, access FROM document_access WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
 
 INSERT_DOCUMENTS = """
@@ -74,14 +78,14 @@ WITH gone AS (
     USING unnest(%(doc_ids)s::text[], %(numbers)s::integer[]) AS listed (doc_id, chunk_index)
     WHERE c.collection_id = %(collection_id)s AND c.doc_id = listed.doc_id COLLATE "C"
       AND c.chunk_index = listed.chunk_index
-    RETURNING c.fts
+    RETURNING c.fts, c.access
 ), words AS (
-    SELECT ragd_term(lexeme) AS term, count(*) AS chunks, sum(cardinality(positions)) AS length
-    FROM gone, unnest(fts)
-    GROUP BY lexeme
+    SELECT counted.term, count(*) AS chunks, sum(counted.places) AS length
+    FROM gone, ragd_counted(fts, access) AS counted
+    GROUP BY counted.term
 )
-SELECT (SELECT count(*) FROM gone), coalesce(array_agg(term), '{{}}'), coalesce(array_agg(chunks), '{{}}'),
-       coalesce(sum(length), 0)
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM gone WHERE 1 = ANY (access)),
+       coalesce(array_agg(term), '{{}}'), coalesce(array_agg(chunks), '{{}}'), coalesce(sum(length), 0)
 FROM words
 """
 
@@ -97,10 +101,13 @@ REMOVE_TAILS = REMOVE.replace("%(numbers)s", "%(sizes)s").replace(
 )
 
 PARSE = f"""
-SELECT tsvectorsend(parsed.fts), words.terms, words.counts
+SELECT tsvectorsend(parsed.fts), words.terms, words.counts,
+       CASE WHEN named.prefix <> '' THEN ragd_term('{RESTRICTED}' || named.prefix) END
 FROM {PARSED}
+CROSS JOIN LATERAL (SELECT ragd_prefix(parsed.fts) AS prefix OFFSET 0) AS named
 CROSS JOIN LATERAL (
-    SELECT array_agg(ragd_term(lexeme)) AS terms, array_agg(coalesce(cardinality(positions), 0)) AS counts
+    SELECT array_agg(ragd_term(named.prefix || lexeme)) AS terms,
+           array_agg(coalesce(cardinality(positions), 0)) AS counts
     FROM unnest(parsed.fts)
 ) AS words
 ORDER BY given.place
@@ -120,9 +127,10 @@ ON CONFLICT (collection_id, generation, term) DO UPDATE SET chunk_count = chunk_
 
 COUNT_CHUNKS = """
 UPDATE chunk_stats
-SET chunk_count = chunk_count + %(added)s, length_total = length_total + %(length)s
+SET chunk_count = chunk_count + %(added)s, open_count = open_count + %(opened)s,
+    length_total = length_total + %(length)s
 WHERE collection_id = %(collection_id)s AND generation = %(generation)s
-RETURNING chunk_count, length_total, length_baked
+RETURNING chunk_count, open_count, length_total, length_baked
 """
 
 COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
@@ -138,15 +146,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Change:
-    """What a write does to the statistics: rows and summed length (in lexemes) won or lost, and rows per term."""
+    """What a write does to the statistics: rows won or lost, and of the open ones their number, summed length (in
+    lexemes) and rows per term."""
 
     rows: int = 0
+    open_rows: int = 0
     length: int = 0
     terms: list[Ints] = field(default_factory=list)
     changes: list[Ints] = field(default_factory=list)
 
-    def add(self, rows: int, length: int, terms: Ints, changes: Ints) -> None:
+    def add(self, rows: int, open_rows: int, length: int, terms: Ints, changes: Ints) -> None:
         self.rows += rows
+        self.open_rows += open_rows
         self.length += length
         self.terms.append(terms)
         self.changes.append(changes)
@@ -178,6 +189,7 @@ class Words:
     sizes: Ints
     terms: Ints
     counts: Ints
+    restricted: list[int | None]  # the one term that each counts with an access list, None where it is none
     learned: npt.NDArray[np.float64] | None = None
 
 
@@ -225,10 +237,10 @@ def remove_tails(store: Store, scope: Mapping[str, Any], change: Change) -> int:
 
 
 def _remove(sql: str, params: dict[str, Any], store: Store, change: Change) -> int:
-    ((rows, terms, chunks, length),) = fetch_all(
+    ((rows, open_rows, terms, chunks, length),) = fetch_all(
         store.connection, sql.format(chunks=store.collection.partition), params
     )
-    change.add(-int(rows), -int(length), np.array(terms, np.int64), -np.array(chunks, np.int64))
+    change.add(-int(rows), -int(open_rows), -int(length), np.array(terms, np.int64), -np.array(chunks, np.int64))
     return int(rows)
 
 
@@ -239,7 +251,9 @@ def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, An
     no trigger there locks the document and says who may read it; here it stays until the end of the transaction.
     """
     if store.document_states is not None:
-        return {doc_id: (*store.document_states[doc_id], 0, EVERYBODY) for doc_id in {each.doc_id for each in chunks}}
+        lists = dict(fetch_all(store.connection, READ_LISTS, dict(scope)))
+        names = {each.doc_id for each in chunks}
+        return {name: (*store.document_states[name], 0, lists.get(name, EVERYBODY)) for name in names}
     locked = READ_DOCUMENTS + "FOR KEY SHARE" if store.collection.is_distributed else READ_DOCUMENTS
     known: dict[str, DocumentRow] = {row[0]: row[1:] for row in fetch_all(store.connection, locked, dict(scope))}
     missing = {chunk.doc_id: chunk for chunk in reversed(chunks) if chunk.doc_id not in known}
@@ -256,6 +270,7 @@ def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
     terms: list[int] = []
     counts: list[int] = []
     sizes: list[int] = []
+    restricted: list[int | None] = []
     weights: list[float] = []
     learned = learned_terms(chunks, store)
     for first in range(0, len(chunks), PARSED_AT_ONCE):
@@ -263,8 +278,9 @@ def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
         given = None if learned is None else learned[part]
         params: dict[str, Any] = {**parse_params(chunks[part], store, given)}
         rows = fetch_all(store.connection, PARSE if given is None else PARSE_LEARNED, params)
-        for place, (parsed, its_terms, its_counts) in enumerate(rows):
+        for place, (parsed, its_terms, its_counts, marker) in enumerate(rows):
             fts.append(bytes(parsed))
+            restricted.append(marker)
             sizes.append(len(its_terms or ()))
             terms += its_terms or ()
             if given is None:
@@ -272,30 +288,41 @@ def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
             else:
                 weights += [given[place][lexeme] for lexeme in its_counts or ()]
                 counts += [0] * len(its_counts or ())
-    made = np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64)
+    made = np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64), restricted
     return Words(fts, *made, None if learned is None else np.array(weights))
 
 
-def count_words(words: Words | None, rows: int, change: Change) -> None:
-    """Add so many rows with these words to the change; None: the collection counts no words."""
+def count_words(words: Words | None, access: Sequence[Sequence[int]], change: Change) -> None:
+    """Add rows with these words to the change, as ragd_counted() does; None: the collection counts no words. access:
+    who may read each row."""
+    is_open = np.array([EVERYBODY[1] in readers for readers in access], bool)
     if words is None:
-        change.rows += rows
+        change.rows, change.open_rows = change.rows + len(access), change.open_rows + int(is_open.sum())
         return
-    change.add(rows, int(words.counts.sum()), words.terms, np.ones(len(words.terms), np.int64))
+    counted = np.repeat(is_open, words.sizes)
+    markers = [term for term, opened in zip(words.restricted, is_open, strict=True) if term is not None and not opened]
+    terms = np.concatenate([words.terms[counted], np.array(markers, np.int64)])
+    length = int(words.counts[counted].sum())
+    change.add(len(access), int(is_open.sum()), length, terms, np.ones(len(terms), np.int64))
 
 
 def settle_statistics(change: Change, store: Store) -> None:
     """Move the statistics along; then the weights by the mean length that comes of it, and the postings."""
-    count, total, baked = _apply(change, store)
+    rows, count, total, baked = _apply(change, store)
     if store.collection.hybrid_enabled:
-        follow_length(store, count - change.rows, count, total, baked)
-        extend_postings(store, count)
+        follow_length(store, count - change.open_rows, count, total, baked)
+        extend_postings(store, rows)
 
 
-def _apply(change: Change, store: Store) -> tuple[int, int, float]:
-    """Returns count, total length and the mean length that weights are computed with."""
+def _apply(change: Change, store: Store) -> tuple[int, int, int, float]:
+    """Returns rows, open rows, their summed length, and the mean length that weights are computed with."""
     terms, changes = change.per_term()
-    params: dict[str, Any] = {**store.scope, "added": change.rows, "length": change.length}
+    params: dict[str, Any] = {
+        **store.scope,
+        "added": change.rows,
+        "opened": change.open_rows,
+        "length": change.length,
+    }
     first = 0
     while True:
         part = slice(first, first + TERMS_AT_ONCE)
@@ -304,12 +331,12 @@ def _apply(change: Change, store: Store) -> tuple[int, int, float]:
         if first >= len(terms):
             break
         execute(store.connection, COUNT_TERMS, params)
-    ((count, total, baked),) = fetch_all(store.connection, COUNT_BOTH, params)
-    return int(count), int(total), float(baked)
+    ((rows, count, total, baked),) = fetch_all(store.connection, COUNT_BOTH, params)
+    return int(rows), int(count), int(total), float(baked)
 
 
 def follow_length(store: Store, rows_before: int, count: int, total: int, baked: float) -> float:
-    """The mean length to compute weights with, of `count` rows with `total` words.
+    """The mean length to compute weights with, of `count` open rows with `total` words.
 
     Where it is another than that of the stored weights, and there were few rows before, they are computed anew; where
     there were many they stay as they are, and so does the length.

@@ -101,8 +101,10 @@ FORGET = (
 )
 
 SIZES = """
-SELECT s.generation, s.chunk_count, to_regclass('chunks_c' || s.collection_id || '_g' || s.generation)::text,
-       pg_total_relation_size(to_regclass('chunks_c' || s.collection_id || '_g' || s.generation))
+SELECT s.generation, CASE WHEN ragd_sees_sizes(s.collection_id) THEN s.chunk_count ELSE s.open_count END,
+       to_regclass('chunks_c' || s.collection_id || '_g' || s.generation)::text,
+       pg_total_relation_size(to_regclass('chunks_c' || s.collection_id || '_g' || s.generation)),
+       ragd_sees_sizes(s.collection_id)
 FROM chunk_stats s WHERE s.collection_id = %(collection_id)s
 """
 
@@ -318,7 +320,11 @@ def drop_generation(connection: Connection, collection_id: int, number: int) -> 
 
 def generation_sizes(connection: Connection, collection_id: int) -> dict[int, tuple[int, int | None]]:
     """number -> (chunks, bytes on disk with indexes) of every generation that has a table, wherever that is. Bytes are
-    None where a node that holds a part of it does not answer. A fixed number of statements."""
+    None where a node that holds a part of it does not answer, and for a reader from whom chunks may be kept, who is
+    told the open chunks alone. A fixed number of statements."""
     elsewhere = bytes_on_nodes(connection, collection_id)
     rows = fetch_all(connection, SIZES, {"collection_id": collection_id})
-    return {int(number): (int(chunks), elsewhere.get(table, int(size or 0))) for number, chunks, table, size in rows}
+    return {
+        int(number): (int(chunks), elsewhere.get(table, int(size or 0)) if sees else None)
+        for number, chunks, table, size, sees in rows
+    }

@@ -56,7 +56,7 @@ WHERE c.collection_id = %(collection_id)s
 """
 
 LOCK_STATS = """
-SELECT serving, chunk_count, length_total, length_baked FROM chunk_stats
+SELECT serving, open_count, length_total, length_baked FROM chunk_stats
 WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
 """
 
@@ -169,7 +169,7 @@ class _Replacement:
         if not fresh:
             return
         words = parse_words(fresh, self.store) if self.store.collection.hybrid_enabled else None
-        count_words(words, len(fresh), self.change)
+        count_words(words, [self.documents[chunk.doc_id][3] for chunk in fresh], self.change)
         self.change.gather()
         copy_rows(fresh, self.store, self.documents, words, self._bake())
         self.inserted += len(fresh)
@@ -179,7 +179,7 @@ class _Replacement:
         if self.baked is None:
             self.baked = self.baked_before
             if self.store.collection.hybrid_enabled:
-                count, length = self.rows_before + self.change.rows, self.length_before + self.change.length
+                count, length = self.rows_before + self.change.open_rows, self.length_before + self.change.length
                 self.baked = follow_length(self.store, self.rows_before, count, length, self.baked)
         return self.baked
 
@@ -214,8 +214,8 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
 
 
 def lock_statistics(store: Store) -> tuple[int, int, float]:
-    """Wait until nobody else writes this generation; returns its chunks, their summed length, and the mean length that
-    weights are computed with. Raises GenerationChanged when another one serves by now.
+    """Wait until nobody else writes this generation; returns its open chunks, their summed length, and the mean length
+    that weights are computed with. Raises GenerationChanged when another one serves by now.
     """
     rows = fetch_all(store.connection, LOCK_STATS, store.scope)
     if not rows:

@@ -42,7 +42,7 @@ WEIGHT_MAX = 2.2
 STEP = WEIGHT_MAX / 255
 
 LOCK_STATS = """
-SELECT chunk_count, length_total, length_baked FROM chunk_stats
+SELECT chunk_count, open_count, length_total, length_baked FROM chunk_stats
 WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
 """
 
@@ -101,7 +101,7 @@ def refresh_weights(store: Store) -> bool:
 
     Rewrites every row of the collection and packs its postings again; writers wait meanwhile.
     """
-    ((count, total, baked),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
+    ((_, count, total, baked),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
     requested = bake_length(total / count) if count else 1.0
     if requested == baked:
         return False

@@ -13,7 +13,7 @@ from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.tokens import read_question
 
 STATE = """
-SELECT s.chunk_count, s.length_total, s.length_baked,
+SELECT s.chunk_count, s.open_count, s.length_total, s.length_baked,
        EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
        to_regclass(%(compact_index)s) IS NOT NULL{also}
 FROM chunk_stats s{held}
@@ -25,26 +25,41 @@ ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
       WHERE g.collection_id = %(collection_id)s AND g.generation = %(generation)s ORDER BY g.last_id)
 """
 
-# A space keeps the marker of a configuration apart from every word that the parser can make.
+# A space keeps the marker of a configuration apart from every word that the parser can make. In ragd/schema.sql too.
 MARKER = "configuration {}"
+RESTRICTED = "restricted "
 
-# Those of a collection whose chunks each name one. OFFSET 0: read once, however often they are named.
-HELD_CONFIGURATIONS = """
-CROSS JOIN LATERAL (SELECT ARRAY(SELECT listed.name FROM unnest(%(configurations)s::text[]) AS listed (name)
-      JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
-                        AND t.term = ragd_term(replace(%(marker)s, '{}', listed.name)) AND t.chunk_count > 0
-      ORDER BY listed.name COLLATE "C") AS names OFFSET 0) AS held
-"""
-CONFIGURATIONS = "held.names"
+HELD = """coalesce((SELECT t.chunk_count FROM chunk_terms t WHERE t.collection_id = %(collection_id)s
+                AND t.generation = %(generation)s AND t.term = ragd_term({text})), 0)"""
+# Each configuration with how many open chunks have it, and how many with an access list.
+CONFIGURATION_COUNTS = f"""
+SELECT name, {HELD.format(text="name || ' ' || replace(%(marker)s, '{}', name)")} AS opened,
+       {HELD.format(text="%(restricted)s || name || ' '")} AS restricted
+FROM unnest(%(configurations)s::text[]) AS listed (name)
+"""  # noqa: S608  (constants of the library)
+# Those of a collection whose chunks each name one, with their open chunks, and those that only chunks with an access
+# list have. OFFSET 0: read once, however often they are named.
+HELD_CONFIGURATIONS = f"""
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(name ORDER BY name COLLATE "C") FILTER (WHERE opened > 0), '{{}}') AS names,
+           coalesce(array_agg(opened ORDER BY name COLLATE "C") FILTER (WHERE opened > 0), '{{}}') AS counts,
+           coalesce(array_agg(name ORDER BY name COLLATE "C") FILTER (WHERE opened = 0 AND restricted > 0), '{{}}')
+               AS restricted
+    FROM ({CONFIGURATION_COUNTS} OFFSET 0) AS counted
+    OFFSET 0) AS held
+"""  # noqa: S608  (constants of the library)
+CONFIGURATIONS = {"configurations": "held.names", "counts": "held.counts", "restricted": "held.restricted"}
 ONLY_CONFIGURATION = "coalesce(held.names[1], %(configuration)s)"
 
 # The words of a question, by one text search configuration, as JSON.
 TERMS = """
-(SELECT json_agg(json_build_array(lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
+(SELECT json_agg(json_build_array(lexeme, term, cardinality(positions), coalesce((
             SELECT t.chunk_count FROM chunk_terms t
-            WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
+            WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = words.term
         ), 0)) ORDER BY lexeme COLLATE "C")::text
- FROM unnest(%(units)s::tsvector || to_tsvector(({configuration})::regconfig, %(words)s)))
+ FROM (SELECT word.lexeme, word.positions, ragd_term({prefix} || word.lexeme) AS term
+       FROM unnest(%(units)s::tsvector || to_tsvector(({configuration})::regconfig, %(words)s)) AS word
+       OFFSET 0) AS words)
 """
 CONFIGURATION = "%(configuration)s"
 PLACES_MAX = 255  # of one lexeme, as the database's own parser keeps them
@@ -62,29 +77,35 @@ class Segment:
 
 
 class TermCount(NamedTuple):
-    """A lexeme of a question, its term, how often the question has it, and how many chunks hold it."""
+    """A lexeme of a question by one configuration, its term, how often the question has it, and how many open chunks of
+    that configuration hold it."""
 
     lexeme: str
     term: int
     repeats: int
     chunks: int
+    configuration: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What changes with every write. length_total counts lexemes.
+    """What changes with every write. open_count: the chunks without an access list, which BM25 counts; length_total:
+    their lexemes.
 
-    Where they were asked for, else None: segments, oldest first, and of a collection in several languages the text
-    search configurations of its chunks, by name; question and, where one configuration reads it, its words.
+    Where they were asked for, else None: segments, oldest first, and of a collection in several languages by name the
+    text search configurations of its open chunks, with how many have each, and those that only chunks with an access
+    list have; question and, where one configuration reads it, its words.
     """
 
     chunk_count: int
+    open_count: int
     length_total: int
     length_baked: float
     vector_index: bool
     compact_index: bool
     segments: Sequence[Segment] | None = None
-    configurations: Sequence[str] | None = None
+    configurations: Mapping[str, int] | None = None
+    restricted_configurations: Sequence[str] = ()
     question: str | None = None
     terms: Sequence[TermCount] | None = None
 
@@ -96,12 +117,12 @@ def wanted_for_words(language: str, question: str | None) -> tuple[dict[str, str
     if language != AUTO:
         if question is None or is_sparse_model(language):
             return wanted, {}
-        wanted["terms"] = TERMS.format(configuration=CONFIGURATION)
+        wanted["terms"] = TERMS.format(configuration=CONFIGURATION, prefix="''")
         return wanted, {"configuration": language} | _word_params(question, language)
-    wanted["configurations"] = CONFIGURATIONS
-    params: dict[str, Any] = {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER}
+    wanted |= CONFIGURATIONS
+    params: dict[str, Any] = {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER, "restricted": RESTRICTED}
     if question is not None:
-        wanted["terms"] = TERMS.format(configuration=ONLY_CONFIGURATION)
+        wanted["terms"] = TERMS.format(configuration=ONLY_CONFIGURATION, prefix=f"{ONLY_CONFIGURATION} || ' '")
         params |= {"configuration": configuration_of("")} | _word_params(question, language)
     return wanted, params
 
@@ -130,12 +151,26 @@ def state_statement(wanted: Mapping[str, str], also: str = "") -> str:
 
 def state_of(row: Sequence[Any], wanted: Mapping[str, str], question: str | None) -> StoreState:
     """What a row of that statement says."""
-    count, total, baked, vector_index, compact_index, *more = row
+    count, open_count, total, baked, vector_index, compact_index, *more = row
     found = dict(zip(wanted, more, strict=False))
     segments = [Segment(*each) for each in found["segments"]] if wanted else None
-    configurations = found.get("configurations")
-    terms = read_terms(found["terms"]) if "terms" in found and len(configurations or ()) < 2 else None
-    return StoreState(count, total, baked, vector_index, compact_index, segments, configurations, question, terms)
+    names, restricted = found.get("configurations"), found.get("restricted", ())
+    configurations = None if names is None else dict(zip(names, found["counts"], strict=True))
+    is_single = len(configurations or ()) < 2 and not restricted
+    terms = read_terms(found["terms"]) if "terms" in found and is_single else None
+    return StoreState(
+        count,
+        open_count,
+        total,
+        baked,
+        vector_index,
+        compact_index,
+        segments,
+        configurations,
+        restricted,
+        question,
+        terms,
+    )
 
 
 def read_terms(found: str | None) -> list[TermCount]:

@@ -37,7 +37,7 @@ STATISTICS = """
 SELECT count(*) AS chunks,
        coalesce(sum(token_count), 0) AS tokens,
        count(*) FILTER (WHERE NOT enabled) AS disabled_chunks,
-       {size}(%(partition)s::regclass) AS bytes
+       CASE WHEN ragd_sees_sizes(%(collection_id)s) THEN {size}(%(partition)s::regclass) END AS bytes
 FROM {chunks}
 """
 
@@ -292,7 +292,8 @@ class Store:
         return {"collection_id": self.collection.id, "generation": self.collection.generation}
 
     def statistics(self) -> dict[str, Any]:
-        """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk; index state."""
+        """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk, None where chunks may be kept
+        from the reader; index state."""
         params = {"collection_id": self.collection.id, "partition": self.collection.partition}
         size = "citus_total_relation_size" if self.collection.is_distributed else "pg_total_relation_size"
         sql = STATISTICS.format(chunks=self.collection.partition, size=size)

@@ -89,8 +89,10 @@ class Measured:
         self.query = normalize(query).strip()
         self._question = read_question(self.query, store)
         terms = query_terms(self._question, store)
-        total = store.state().chunk_count
-        self._idf = {lexeme: lexeme_weight(self._question, lexeme, held, total) for lexeme, *_, held in terms}
+        state = store.state()
+        self._idf: dict[str, float] = {}  # in the configuration where most chunks hold it: a passage may be of any
+        for each in sorted(terms, key=lambda term: -term.chunks):
+            self._idf.setdefault(each.lexeme, lexeme_weight(self._question, each, state))
         self._names = special_words(self.query)
         self._vector: np.ndarray | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 
-from collections_app.services.collections.export_parts import DOCUMENTS, invalid_export
+from collections_app.services.collections.export_parts import DOCUMENTS, LISTS, invalid_export
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
 from collections_app.services.transfer.import_stage import read_spec
@@ -28,6 +28,12 @@ INSERT_DOCUMENTS = """
 INSERT INTO documents (collection_id, doc_id, revision, enabled)
 SELECT %(collection)s, doc_id, revision, enabled
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS listed (doc_id text, revision integer, enabled boolean)
+"""
+
+# Nobody reads as somebody here, but scores are those of the chunks without a list.
+INSERT_LISTS = """
+INSERT INTO document_access (collection_id, doc_id, access)
+SELECT %(collection)s, doc_id, '{0}' FROM unnest(%(doc_ids)s::text[]) AS listed (doc_id) ON CONFLICT DO NOTHING
 """
 
 
@@ -60,6 +66,8 @@ def open_export(archive: Archive) -> Iterator[Store]:
 
 
 def _fill(store: Store, archive: Archive) -> None:
+    listed = [str(row["doc_id"]) for row in archive.rows(LISTS)]
+    execute(connection, INSERT_LISTS, {"collection": store.collection.id, "doc_ids": listed})
     rows = []
     for row in archive.rows(DOCUMENTS.member):
         check_row(DOCUMENTS.member, row)

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 QUERY_CHARS_MAX = 20_000
 
 READ_STATE = """
-SELECT s.chunk_count, s.length_total,
+SELECT s.open_count, s.length_total,
        (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id)
 FROM chunk_stats s
 WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s

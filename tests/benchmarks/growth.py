@@ -63,7 +63,8 @@ GROUP BY 3
 """
 
 STATS = """
-UPDATE chunk_stats SET chunk_count = %(chunks)s, length_total = %(length_total)s, length_baked = %(length_baked)s
+UPDATE chunk_stats SET chunk_count = %(chunks)s, open_count = %(chunks)s, length_total = %(length_total)s,
+                       length_baked = %(length_baked)s
 WHERE collection_id = %(collection_id)s AND generation = %(generation)s
 """
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ragd
@@ -15,9 +16,10 @@ from ragd.insight.score_parts import find_words, query_words, word_shares, writt
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.search.lexical_search import inverse_document_frequency, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
+from ragd.store.analysis import own_language_of
 from ragd.store.generations import GenerationSpec
 from ragd.store.postings import build_postings
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import Store, execute, fetch_all
 from ragd.store.tables import create_collection
 from ragd.text.languages import ALL_CONFIGURATIONS, configuration_of, detect_language
 from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
@@ -39,6 +41,9 @@ QUESTIONS = {
     "boils keys": "en", "Schlüssels": "de", "钥匙有效": "zh", "postgresql": "zh", "有効期間": "ja", "อายุเก้าสิบ": "th",
     "ອາຍຸເກົ້າ": "lo", "សុពលភាព": "km", "သက်တမ်း": "my",
 }  # fmt: skip
+SHARED_WORDS = ("cancer", "radio", "hotel", "kettle", "berlin")  # no stop word anywhere
+LONG_GERMAN = " ".join(f"Am Tag {day} liegt der Schlüssel unter der Matte, und die Fähre fährt." for day in range(60))
+NUMBERS = count()
 VECTOR = (1.0, 0.0, 0.0)
 PLAN = RetrievePlan(mode="lexical", k=20)
 SPACED = st.text(alphabet="ab cdéü.\n你日ก", max_size=400).filter(
@@ -132,7 +137,7 @@ def test_the_explanation_adds_up_and_names_each_lexeme_once(store: Store) -> Non
     assert "".join(marked) == "钥匙有效PostgreSQL"
 
 
-def test_a_word_is_as_rare_as_its_forms_in_all_languages_together(connection: Any) -> None:
+def test_a_word_is_as_rare_as_in_the_chunks_of_its_configuration(connection: Any) -> None:
     store = make_store(connection, "mixed")
     text = "Häuser am See"
     chunks = [
@@ -142,9 +147,76 @@ def test_a_word_is_as_rare_as_its_forms_in_all_languages_together(connection: An
     ragd.index([*chunks, make_chunk("en")], store)
     query = read_query("Häuser", store, store.state())
     assert sorted(query.chunks.values()) == [1, 2] and query.lexemes == ["haus", "häuser"]
-    assert set(query.weights.values()) == {inverse_document_frequency(3, 4)}
+    german, english = inverse_document_frequency(2, 2), inverse_document_frequency(1, 2)
+    assert set(query.weights.values()) == {german, english}
     explained = {word.lexeme: word.idf for word in query_words("Häuser", store, store.state())}
-    assert set(explained.values()) == {inverse_document_frequency(3, 4)}
+    assert explained == {"haus": german, "häuser": english}
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    own=st.lists(st.lists(st.sampled_from(SHARED_WORDS), min_size=3, max_size=3), min_size=1, max_size=6),
+    others=st.lists(st.lists(st.sampled_from(SHARED_WORDS), min_size=3, max_size=3), min_size=1, max_size=6),
+    languages=st.permutations(["en", "de", "fr", "ru"]),
+)
+def test_documents_of_another_language_change_no_score(
+    connection: Any, own: list[list[str]], others: list[list[str]], languages: list[str]
+) -> None:
+    """All documents have three words, so that the mean length stays too."""
+
+    def chunks(texts: list[list[str]], language: str) -> list[Chunk]:
+        return [
+            Chunk(f"{language}{number}", 0, text, 0, len(text), embedding=VECTOR, attributes={"language": language})
+            for number, text in enumerate(map(" ".join, texts))
+        ]
+
+    def scores() -> dict[str, float]:
+        found = ragd.retrieve(" ".join(SHARED_WORDS), PLAN, store)
+        return {item.doc_id: item.score for item in found if item.doc_id.startswith(languages[0])}
+
+    store = make_store(connection, f"apart{next(NUMBERS)}")
+    ragd.index(chunks(own, languages[0]), store)
+    before = scores()
+    ragd.index(chunks(others, languages[1]), store)
+    assert before and scores() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "likely", "expected"),
+    [
+        ("Helicobacter pylori infection", "en", "en"),
+        ("Diabetes mellitus type 2", "en", "en"),
+        ("Diabetes mellitus type 2", "de", "de"),
+        ("Der Hafen ist im Winter geschlossen", "en", "de"),
+        ("Bonjour tout le monde", "en", "fr"),
+        (LONG_GERMAN, "en", "de"),
+        ("The ferry leaves the harbour at noon and returns at dusk", "de", "en"),
+        ("Ключ от дома лежит под ковром у двери, а дверь закрыта", "en", "ru"),
+        ("钥匙有效期为九十天", "en", "zh"),
+        ("", "en", ""),
+    ],
+)
+def test_a_text_in_doubt_is_in_the_language_of_what_stands_beside_it(text: str, likely: str, expected: str) -> None:
+    assert detect_language(text, likely) == expected
+
+
+def test_the_language_of_a_collection_is_that_of_most_of_its_open_chunks(connection: Any) -> None:
+    store = make_store(connection, "own")
+
+    def own() -> str:
+        return own_language_of(connection, store.collection.id, store.collection.generation)
+
+    assert own() == ""
+    ragd.index([replace(make_chunk("de"), doc_id=f"de{number}") for number in range(5)], store)
+    assert own() == "de"
+    hide = "INSERT INTO document_access (collection_id, doc_id, access) VALUES (%(id)s, %(doc_id)s, '{0}')"
+    for number in range(3):
+        execute(connection, hide, {"id": store.collection.id, "doc_id": f"en{number}"})
+    ragd.index([replace(make_chunk("en"), doc_id=f"en{number}") for number in range(9)], store)
+    assert own() == "en"
+    for number in range(3, 9):
+        execute(connection, hide, {"id": store.collection.id, "doc_id": f"en{number}"})
+    assert own() == "de"
 
 
 def test_the_analysis_is_part_of_what_a_generation_is() -> None:

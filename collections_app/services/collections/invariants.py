@@ -95,13 +95,16 @@ RULES = (
         "the collection's statistics are not those of its chunks",
         """
         WITH words AS MATERIALIZED (
-            SELECT coalesce(sum(cardinality(positions)), 0)::bigint AS length FROM {chunks} c, unnest(c.fts)
-        ), rows AS MATERIALIZED (SELECT count(*) AS chunks FROM {chunks}), counted AS (SELECT * FROM rows, words)
-        SELECT 'counted ' || counted.chunks || ' chunks of ' || counted.length || ' words, stored ' || s.chunk_count
-               || ' of ' || s.length_total
+            SELECT coalesce(sum(w.places), 0)::bigint AS length FROM {chunks} c, ragd_counted(c.fts, c.access) AS w
+        ), rows AS MATERIALIZED (
+            SELECT count(*) AS chunks, count(*) FILTER (WHERE 1 = ANY (access)) AS opened FROM {chunks}
+        ), counted AS (SELECT * FROM rows, words)
+        SELECT 'counted ' || counted.chunks || ' chunks, ' || counted.opened || ' open ones of ' || counted.length
+               || ' words, stored ' || s.chunk_count || ', ' || s.open_count || ' of ' || s.length_total
         FROM chunk_stats s, counted
         WHERE s.collection_id = %(collection)s AND s.generation = %(generation)s
-          AND (s.chunk_count, s.length_total) IS DISTINCT FROM (counted.chunks, counted.length)
+          AND (s.chunk_count, s.open_count, s.length_total)
+              IS DISTINCT FROM (counted.chunks, counted.opened, counted.length)
         UNION ALL
         SELECT 'there are no statistics' WHERE NOT EXISTS (
             SELECT 1 FROM chunk_stats s WHERE s.collection_id = %(collection)s AND s.generation = %(generation)s)
@@ -113,7 +116,7 @@ RULES = (
         "a term's number of chunks is not what a recount gives",
         """
         WITH r AS MATERIALIZED (
-            SELECT ragd_term(lexeme) AS term, count(*) AS chunks FROM {chunks} c, unnest(c.fts) GROUP BY 1
+            SELECT w.term, count(*) AS chunks FROM {chunks} c, ragd_counted(c.fts, c.access) AS w GROUP BY 1
         )
         SELECT 'term ' || coalesce(t.term, r.term) || ' is in ' || coalesce(r.chunks, 0) || ' chunks, stored '
                || coalesce(t.chunk_count, 0)

@@ -40,10 +40,10 @@ from ragd.types import Chunk
 
 GROWTH = 2.0  # so many times more or fewer chunks than were measured: measure again
 
-# By a hash of their names, which an index holds: no text is read to choose.
+# By a hash of their names, which an index holds: no text is read to choose. Open ones: everybody sees weights.
 SAMPLE = """
 SELECT doc_id, chunk_index, content, context, attributes::text FROM {chunks}
-WHERE collection_id = %(collection_id)s AND enabled
+WHERE collection_id = %(collection_id)s AND enabled AND 1 = ANY (access)
 ORDER BY md5(doc_id || ' ' || chunk_index), doc_id, chunk_index LIMIT %(most)s
 """
 
@@ -51,10 +51,10 @@ DUE = """
 SELECT c.id FROM collections c
 JOIN chunk_stats s ON s.collection_id = c.id AND s.generation = c.generation
 LEFT JOIN generations g ON g.collection_id = c.id AND g.number = c.generation
-WHERE c.deleted_at IS NULL AND c.hybrid_enabled AND s.chunk_count >= %(least)s
+WHERE c.deleted_at IS NULL AND c.hybrid_enabled AND s.open_count >= %(least)s
   AND (g.list_weights_measured_at IS NULL
-       OR s.chunk_count >= %(growth)s * (g.list_weights_report->>'chunks')::float
-       OR s.chunk_count * %(growth)s <= (g.list_weights_report->>'chunks')::float)
+       OR s.open_count >= %(growth)s * (g.list_weights_report->>'chunks')::float
+       OR s.open_count * %(growth)s <= (g.list_weights_report->>'chunks')::float)
 ORDER BY c.id
 """
 
@@ -129,7 +129,7 @@ def _record_change(collection: Collection, before: Mapping[str, float], after: M
 def measure(store: Store) -> dict[str, Any]:
     """What is kept of a measurement, as fields of the generation. Raises what the embedder raises."""
     embedder = ingest_embedder(store.collection.embed_model, store.collection.embed_dims)
-    chunk_count = store.state().chunk_count
+    chunk_count = store.state().open_count
     probes = sample_probes(store)
     measured = None
     if len(probes) >= CHUNKS_MIN * len(KINDS):

@@ -59,21 +59,13 @@ COPY_CHUNKS = "INSERT INTO {past} ({columns}) SELECT {columns} FROM {base} WHERE
 # documents of then may be deleted by now
 DROP_TRIGGER = "DROP TRIGGER {past}_document ON {past}"
 
-COUNT_CHUNKS = """
-UPDATE chunk_stats s
-SET chunk_count = counted.chunks, length_total = counted.length, length_baked = base.length_baked
-FROM (SELECT count(*) AS chunks,
-             coalesce(sum((SELECT sum(cardinality(positions)) FROM unnest(c.fts))), 0)::bigint AS length
-      FROM {past} c) AS counted,
-     chunk_stats base
+RECOUNT = "SELECT ragd_recount(%(collection_id)s, %(generation)s)"
+
+# as long as nothing is counted anew, the weights are those of the table that was copied
+SET_LENGTH = """
+UPDATE chunk_stats s SET length_baked = base.length_baked FROM chunk_stats base
 WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
   AND base.collection_id = s.collection_id AND base.generation = %(base)s
-"""
-
-COUNT_TERMS = """
-INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
-SELECT %(collection_id)s, %(generation)s, ragd_term(lexeme), count(*)
-FROM {past} c, unnest(c.fts) GROUP BY ragd_term(lexeme)
 """
 
 # of documents that are gone by now, too
@@ -296,8 +288,9 @@ class _Maker:
         left_out = {*changed, *(name for name in base if name not in self.state.documents)}
         execute(connection, COPY_CHUNKS.format(columns=COLUMNS, **names), {"left_out": list(left_out)})
         scope = {"collection_id": self.collection.pk, "generation": number, "base": self.state.generation}
-        execute(connection, COUNT_CHUNKS.format(**names), scope)
-        execute(connection, COUNT_TERMS.format(**names), scope)
+        execute(connection, SET_ACCESS.format(**names))
+        fetch_all(connection, RECOUNT, scope)
+        execute(connection, SET_LENGTH, scope)
         for enabled in (True, False):
             flipped = [
                 name
@@ -308,7 +301,6 @@ class _Maker:
                 params = {"enabled": enabled, "doc_ids": flipped}
                 execute(connection, SET_ENABLED.format(**names), params)
         self._put_back(store, changed)
-        execute(connection, SET_ACCESS.format(**names))
         execute(connection, f"ANALYZE {names['past']}")
         return store
 

@@ -58,7 +58,7 @@ SOURCE_PART = 1 << 20
 COLLECTION = """
 SELECT {settings}, c.name, c.created_at, c.generation,
        g.hash, g.spec_version, g.policy, g.chunk_policy,
-       s.chunk_count, s.length_total, s.length_baked,
+       s.open_count, s.length_total, s.length_baked,
        (SELECT count(*) FROM chunk_terms t WHERE t.collection_id = c.id AND t.generation = c.generation
                                              AND t.chunk_count <> 0)
 FROM collections c

@@ -71,7 +71,7 @@ WHERE c.collection_id = %(collection)s AND c.doc_id = listed.doc_id COLLATE "C" 
 """
 
 READ_STATS = """
-SELECT s.chunk_count, s.length_total, s.length_baked,
+SELECT s.open_count, s.length_total, s.length_baked,
        (SELECT count(*) FROM chunk_terms t WHERE t.collection_id = s.collection_id AND t.generation = s.generation
                                              AND t.chunk_count <> 0)
 FROM chunk_stats s WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
