@@ -63,13 +63,8 @@ SEARCHES: Mapping[str, Channel] = {
     **{f"API search {mode}": _search(mode) for mode in ("lexical", "vector", "hybrid")},
     "completions": _page("/filter-completions/", collection="oracle", text="metadata.{w}"),
 }
-PAGES: Mapping[str, Channel] = {
+OTHERS: Mapping[str, Channel] = {
     "MCP search": _tool,
-    "page playground": _page("/collections/{c}/playground/", q="{w}", mode="lexical", rows="all", analyze="on"),
-    "page search": _page("/go/", q="{w}"),
-    "page collection": _page("/collections/{c}/"),
-    "page statistics": _page("/collections/{c}/statistics/"),
-    "page home": _page("/collections/"),
     "API collections": _get("/v1/collections"),
     "API collection": _get("/v1/collections/{c}"),
     "API statistics": _get("/v1/collections/{c}/statistics"),

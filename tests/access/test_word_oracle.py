@@ -8,10 +8,14 @@ import json
 import pytest
 from django.db import connection
 
+from collections_app.access_context import using_access
 from collections_app.services.collections.invariant_check import check_invariants
+from collections_app.services.governance.access import access_of_user
 from evaluation_app.leak_probe.channels import Person
 from ragd.store.store import fetch_all
-from tests.access.oracle import PAGES, SEARCHES, Answers, Oracle
+from retrieval_app.explanations.ranking import explain
+from retrieval_app.runs.plans import build_plan
+from tests.access.oracle import OTHERS, SEARCHES, Answers, Oracle
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]
 
@@ -26,7 +30,7 @@ HIDDEN = {
     "secret2": "Das Vorhaben Falkengrat wird im Herbst bekannt gegeben und betrifft den Hafen.",
     "secret3": "Le projet de la crête du faucon concerne le port et la bouilloire du bureau.",
 }
-WORDS = ("Falconridge", "harbour Hafen", "faucon")
+WORDS = ("Falconridge", "harbour Hafen")
 
 
 @pytest.fixture
@@ -44,10 +48,10 @@ def differences(before: Answers, after: Answers) -> list[str]:
     return found
 
 
-@pytest.mark.fault("SEC-01", "SEC-03")
+@pytest.mark.fault("SEC-01")
 def test_no_answer_changes_with_what_is_hidden(oracle: Oracle) -> None:
     def told() -> Answers:
-        return oracle.told(WORDS, SEARCHES) | oracle.told(WORDS[:1], PAGES)
+        return oracle.told(WORDS, SEARCHES) | oracle.told(WORDS[:1], OTHERS)
 
     before = told()
     assert all(name in before["API search lexical", "harbour Hafen"] for name in ("open1", "explanation"))
@@ -69,6 +73,18 @@ def test_who_may_read_them_finds_hidden_documents_by_words_that_stand_nowhere_el
             assert {each["chunks"] for each in told["explanation"]["words"]} == {0}
             parts = told["explanation"]["candidates"][f"{doc_id}#0"]["arithmetic"]["bm25"]
             assert parts["sum"] == pytest.approx(told["results"][0]["score"], rel=1e-5)
+
+
+@pytest.mark.fault("SEC-03")
+def test_plans_are_for_who_reads_everything(oracle: Oracle) -> None:
+    oracle.hide()
+    plan = build_plan(oracle.collection, mode="lexical")
+    whole = explain(oracle.collection, "Falconridge", plan, analyze=True)
+    assert whole["plans_hidden"] is False and all(each["explain"] for each in whole["statements"] if each["rows"])
+    with using_access(access_of_user(oracle.ada)):
+        shown = explain(oracle.collection, "Falconridge", plan, analyze=True)
+    assert shown["plans_hidden"] is True and shown["statements"]
+    assert all(not each["explain"] and not each["params"] and each["rows"] is None for each in shown["statements"])
 
 
 def test_an_owner_has_the_same_scores_as_a_reader(oracle: Oracle) -> None:

@@ -136,7 +136,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def ask_words(count: int, seed: int) -> None:
-    from tests.access.oracle import PAGES, SEARCHES, Oracle
+    from tests.access.oracle import OTHERS, SEARCHES, Oracle
 
     chance = random.Random(seed)
     words = ["".join(chance.choices("bdfgklmnprstvz", k=1) + chance.choices("aeiou", k=1)) for _ in range(8 * count)]
@@ -151,14 +151,14 @@ def ask_words(count: int, seed: int) -> None:
 
     began = time.perf_counter()
     oracle = Oracle(texts("open", shown, 40), texts("hidden", words, 40))
-    before = oracle.told(words, SEARCHES) | oracle.told(words[:20], PAGES)
+    before = oracle.told(words, SEARCHES) | oracle.told(words[:20], OTHERS)
     for change in (oracle.hide, oracle.open_and_hide_again):
         change()
-        after = oracle.told(words, SEARCHES) | oracle.told(words[:20], PAGES)
+        after = oracle.told(words, SEARCHES) | oracle.told(words[:20], OTHERS)
         differing = sorted({channel for channel, word in before if before[channel, word] != after[channel, word]})
         changed = sum(before[key] != after[key] for key in before)
         print(
-            f"{change.__name__}: {len(words):,} words, {len(before):,} answers on {len(SEARCHES | PAGES)} channels,"
+            f"{change.__name__}: {len(words):,} words, {len(before):,} answers on {len(SEARCHES | OTHERS)} channels,"
             f" {changed:,} differ {', '.join(differing)} (target: 0); {time.perf_counter() - began:.0f} s",
             flush=True,
         )
