@@ -29,6 +29,7 @@ Answers = dict[tuple[str, str], str]  # (channel, word) -> what it told
 
 
 def masked(body: str) -> str:
+    body = body.replace('\\"', '"')  # JSON in a text of JSON
     for pattern, stands in MASKS.items():
         body = re.sub(pattern, stands, body)
     return body
