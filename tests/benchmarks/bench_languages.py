@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import statistics
 import sys
 import time
@@ -34,9 +33,9 @@ from ragd.text.scripts import indexed_pairs, split_runs
 from ragd.types import Chunk, RetrievePlan
 from tests.benchmarks.bench_peers import running_database
 from tests.benchmarks.bench_scifact import ndcg
+from tests.benchmarks.cranfield import load_cranfield
 from tests.benchmarks.multilingual import LANGUAGES, LanguageSet, load
 from tests.benchmarks.scifact import load_scifact
-from tests.benchmarks.server import need_data
 
 CONFIGURATIONS = ("english", "simple", AUTO)
 TARGETED = ("zh", "ja", "th")
@@ -76,13 +75,12 @@ def main() -> None:
 
 def measure_english() -> None:
     """What documents that are taken for ones of another language cost a collection in one language."""
-    data = load_scifact()
-    sets = {"scifact": (data.documents, data.queries, data.judged), "cranfield": load_cranfield()}
+    sets = {"scifact": load_scifact(), "cranfield": load_cranfield()}
     print(f"{'nDCG@10, lexical':<18}{'stated':>9}{'found':>9}{'others':>9}" + "".join(f"{n:>6} odd" for n in FOREIGN))
     with running_database() as (url, _), psycopg.connect(url) as connection:
         apply_schema(connection)
-        for name, (documents, queries, judged) in sets.items():
-            texts = [(key, title, text) for key, title, text in documents if text.strip()]
+        for name, data in sets.items():
+            texts = [(key, title, text) for key, title, text in data.documents if text.strip()]
             found: dict[str, str] = {}
             counts: Counter[str] = Counter()
             for key, title, text in texts:
@@ -105,33 +103,13 @@ def measure_english() -> None:
                 plan = RetrievePlan(mode="lexical", k=K)
                 scores.append(
                     statistics.fmean(
-                        ndcg([item.doc_id for item in ragd.retrieve(queries[key], plan, store)], judged[key])
-                        for key in queries
-                        if key in judged
+                        ndcg([item.doc_id for item in ragd.retrieve(query, plan, store)], data.judged[key])
+                        for key, query in data.queries.items()
                     )
                 )
                 connection.rollback()
             first, second, *rest = scores
             print(f"{name:<18}{first:>9.4f}{second:>9.4f}{others:>9}" + "".join(f"{each:>10.4f}" for each in rest))
-
-
-def load_cranfield() -> tuple[list[tuple[str, str, str]], dict[str, str], dict[str, dict[str, int]]]:
-    """Documents as (id, title, text), queries by their position from 1, and the relevant documents of each."""
-    folder = need_data("cranfield")
-    documents = [
-        (number.strip(), "", text.strip())
-        for number, text in re.findall(
-            r"<docno>(.*?)</docno>.*?<text>(.*?)</text>", (folder / "cran.all.1400.xml").read_text(), re.DOTALL
-        )
-    ]
-    titles = re.findall(r"<title>(.*?)</title>", (folder / "cran.qry.xml").read_text(), re.DOTALL)
-    queries = {str(place): title.strip() for place, title in enumerate(titles, 1)}
-    judged: dict[str, dict[str, int]] = {}
-    for line in (folder / "cranqrel.trec.txt").read_text().splitlines():
-        query, _, document, grade = line.split()
-        if int(grade) > 0:
-            judged.setdefault(query, {})[document] = int(grade)
-    return documents, queries, judged
 
 
 def print_row(name: str, documents: int, scores: Mapping[str, float]) -> None:
