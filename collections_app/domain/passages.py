@@ -23,7 +23,8 @@ class Piece:
     """A run of text that the same chunks cover.
 
     chunks: indices of the chunks that hold it. begins: chunks that begin with it. cited: inside the cited place;
-    anchor: the first such piece. crowded: begins so close behind another that their marks would touch.
+    anchor: the first such piece. passage: inside the passage of the cited place. crowded: begins so close behind
+    another that their marks would touch.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Piece:
     cited: bool = False
     anchor: bool = False
     crowded: bool = False
+    passage: bool = False
 
     @property
     def overlap(self) -> bool:
@@ -45,14 +47,16 @@ def cut_pieces(
     spans: Sequence[ChunkSpan],
     cited: tuple[int, int] | None = None,
     begin: int | None = None,
+    passage: tuple[int, int] | None = None,
 ) -> list[Piece]:
     """The text, which begins at character `offset` of its document, as pieces in order; joined they are the text again.
 
     Spans may reach beyond the text; what no span covers is a piece without chunks. begin: where a piece begins too.
+    passage: the place around `cited`.
     """
     end = offset + len(text)
     borders = {offset, end}
-    places = [(span.start, span.end) for span in spans] + ([cited] if cited else [])
+    places = [*((span.start, span.end) for span in spans), *filter(None, (cited, passage))]
     for start, stop in [*places, *([(begin, begin)] if begin is not None else [])]:
         borders.update(position for position in (start, stop) if offset < position < end)
     edges = sorted(borders)
@@ -71,6 +75,7 @@ def cut_pieces(
                 cited=is_cited,
                 anchor=is_cited and not anchored,
                 crowded=bool(begins) and start - last_begin < CROWDED_CHARS,
+                passage=passage is not None and passage[0] <= start < passage[1],
             )
         )
         last_begin = start if begins else last_begin

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
+from zlib import crc32
 
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Substr
@@ -12,6 +14,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from collections_app.domain.differences import Part, mark_words
 from collections_app.domain.outliers import DUPLICATE, Limits, flags_of, limits_of
 from collections_app.domain.overlays import EDIT, MARK
 from collections_app.domain.passages import ChunkSpan, Piece, cut_pieces, join_chunks
@@ -51,14 +54,16 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if elsewhere:
         return redirect(elsewhere)
     cited = cited_span(request, record.size_chars)
+    cited_chunk = _cited_chunk(request, record, cited)
+    passage = (cited_chunk.start_char, cited_chunk.end_char) if cited and cited_chunk else None
     limits = _limits(collection, record)
     flagged = request.GET.get("flagged") == "1"
     chunks = Chunk.objects.light().of_document(record)
     if flagged:
         chunks = chunks.outlying(limits, _duplicates(record))
-    page = None if flagged else _page_beside(request, record, cited)
+    page = None if flagged else _page_beside(request, record, cited, passage)
     formatted = request.GET.get("view") == "formatted" and not flagged
-    reading = _read(request, record, chunks, None if flagged else cited, page, flagged=flagged)
+    reading = _read(request, record, chunks, None if flagged else cited, page, passage, flagged=flagged)
     context = {
         "collection": collection,
         "document": record,
@@ -71,7 +76,9 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "shown_view": "page" if page else "formatted" if formatted else "chunks",
         "original": originals(record).first(),
         "zoom": request.GET.get("zoom") == "1",
-        "cited_query": f"&start={cited[0]}&end={cited[1]}" if cited else "",
+        "cited_query": _cited_query(request) if cited else "",
+        "whole_cited": cited == passage,
+        "edited": _edited_passage(request, record, cited_chunk, is_cited=cited is not None),
         "overlays": _count_overlays(record),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
@@ -81,13 +88,69 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return render_page(request, "collections/document.html", context)
 
 
-def _page_beside(request: PageRequest, document: Document, cited: tuple[int, int] | None) -> PageView | None:
+def _cited_chunk(request: PageRequest, document: Document, cited: tuple[int, int] | None) -> Chunk | None:
+    """The passage of the cited place: the chunk that ?chunk= names, else the last one that holds the place whole."""
+    rows = Chunk.objects.light().of_document(document)
+    index = whole_number(request.GET.get("chunk"))
+    named = None if index is None else rows.filter(chunk_index=index).first()
+    if cited is None:
+        return named
+    if named and named.start_char <= cited[0] and cited[1] <= named.end_char:
+        return named
+    return rows.filter(start_char__lte=cited[0], end_char__gte=cited[1]).order_by("-chunk_index").first()
+
+
+def _cited_query(request: PageRequest) -> str:
+    """The cited place for the address of another view or page of the document."""
+    given = {name: request.GET[name] for name in ("start", "end", "chunk", "quoted") if name in request.GET}
+    return f"&{urlencode(given)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EditedPassage:
+    """A cited passage that a person wrote. pieces: its text with the quotation marked, [] where the edit was reverted.
+    parts: what differs from the document, [] for one that was added. changed: whether the quotation is not in it."""
+
+    pieces: list[Piece]
+    parts: list[Part]
+    changed: bool = False
+
+
+def _edited_passage(
+    request: PageRequest, document: Document, chunk: Chunk | None, *, is_cited: bool
+) -> EditedPassage | None:
+    """None where nothing is cited, or the chunk was and is as the document has it."""
+    was_edited = "quoted" in request.GET
+    overlay = chunk.metadata.get(MARK) if chunk else None
+    if chunk is None or not overlay:
+        return EditedPassage([], []) if was_edited else None
+    if not (is_cited or was_edited):
+        return None
+    original = _text_of(document, chunk.start_char, chunk.end_char)
+    quoted = _quoted(request, chunk.content)
+    parts = mark_words(original, chunk.content) if overlay == EDIT else []
+    return EditedPassage(cut_pieces(chunk.content, 0, [], quoted), parts, was_edited and quoted is None)
+
+
+def _quoted(request: PageRequest, content: str) -> tuple[int, int] | None:
+    """?quoted=START-END-CRC32: the quotation within a chunk that a person wrote; None where it is gone."""
+    numbers = [whole_number(text) for text in request.GET.get("quoted", "").split("-")[:2]]
+    start, end = numbers if len(numbers) == 2 else (None, None)
+    if start is None or end is None or not start < end <= len(content):
+        return None
+    written = f"{start}-{end}-{crc32(content[start:end].encode()):08x}"
+    return (start, end) if request.GET["quoted"] == written else None
+
+
+def _page_beside(
+    request: PageRequest, document: Document, cited: tuple[int, int] | None, passage: tuple[int, int] | None
+) -> PageView | None:
     """The page of the document's file that is shown beside the text, if one is: for a cited place whose words have a
     place on a page, and where it is asked for."""
     asked = request.GET.get("view")
     if asked not in (None, "page") or not (asked or cited):
         return None
-    page = view_page(document, whole_number(request.GET.get("leaf")), cited)
+    page = view_page(document, whole_number(request.GET.get("leaf")), cited, passage)
     return page if page is not None and (asked or page.cited) else None
 
 
@@ -115,6 +178,7 @@ def _read(
     chunks: QuerySet[Chunk],
     cited: tuple[int, int] | None,
     page: PageView | None,
+    passage: tuple[int, int] | None,
     *,
     flagged: bool = False,
 ) -> Reading:
@@ -133,22 +197,13 @@ def _read(
     start = page_chunks[0].start_char if page_chunks and first else 0
     end = following[0].start_char if following else document.size_chars
     end = max([end, *(chunk.end_char for chunk in page_chunks)])
-    return Reading(number, total, [_cut(document, start, end, page_chunks, cited, page)], page_chunks)
-
-
-def _cut(
-    document: Document,
-    start: int,
-    end: int,
-    chunks: Sequence[Chunk],
-    cited: tuple[int, int] | None,
-    page: PageView | None,
-) -> list[Piece]:
-    """text[start:end] in pieces. What was added by hand at its very end begins with a piece without text."""
-    spans = [ChunkSpan(chunk.chunk_index, chunk.start_char, chunk.end_char) for chunk in chunks]
-    pieces = cut_pieces(_text_of(document, start, end), start, spans, cited, page.start if page is not None else None)
+    spans = [ChunkSpan(chunk.chunk_index, chunk.start_char, chunk.end_char) for chunk in page_chunks]
+    begin = page.start if page is not None else None
+    pieces = cut_pieces(_text_of(document, start, end), start, spans, cited, begin, passage)
     behind = tuple(span.index for span in spans if span.start == span.end == end)
-    return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
+    if behind:  # what was added by hand at the very end begins with a piece without text
+        pieces.append(Piece("", end, (), behind, crowded=True))
+    return Reading(number, total, [pieces], page_chunks)
 
 
 def _stretches(document: Document, page_chunks: Sequence[Chunk]) -> list[list[Piece]]:
@@ -248,7 +303,7 @@ def show_chunk(
     span = ChunkSpan(row.chunk_index, row.start_char, row.end_char)
     overlay = row.metadata.get(MARK)
     if overlay:  # its offsets are those of the text that it stands for
-        pieces = [Piece(row.content, row.start_char, (index,), ())]
+        pieces = cut_pieces(row.content, 0, [], _quoted(request, row.content))
     else:
         pieces = cut_pieces(row.content, row.start_char, [span], cited)
     original = _text_of(document, row.start_char, row.end_char) if overlay or row.switched_off else ""

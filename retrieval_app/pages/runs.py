@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -16,7 +17,7 @@ from ragd.search.codes import list_weights
 from ragd.types import HOP_LISTS
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.citations.answer_html import render_answer
-from retrieval_app.citations.places import path_of
+from retrieval_app.citations.places import is_written, path_of
 from retrieval_app.citations.support import count_support, mark_support
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.calibration import describe_correction
@@ -131,13 +132,15 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         positions = [(name, *_rank_and_score(ranks.get(name))) for name in names]
         name = result.get("collection") or run.collection_name
         chunk = reverse("collections:chunk", args=[name, result["chunk_index"], result["doc_id"]])
+        document = reverse("collections:document", args=[name, result["doc_id"]])
+        query = _place_query(result, {"start": start, "end": end}, source["excerpt"] if source else "")
         rows.append(
             SourceRow(
                 result=result,
                 title=" › ".join((path_of(result["context"]) or result["doc_id"]).split(" > ")),
                 excerpt=source["excerpt"] if source else result["content"],
-                href=_document_href(name, result["doc_id"], start, end, result["revision"]),
-                chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
+                href=f"{document}?{query}&chunk={result['chunk_index']}#cited",
+                chunk_href=f"{chunk}?{query}",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
                 place=(source or result).get("place") or result["page"],
@@ -174,13 +177,18 @@ def _arithmetic(run: QueryRun, locations: list[tuple[str, int | None, float | No
 
 
 def _cited_href(run: QueryRun, citation: Mapping[str, Any]) -> str:
-    revision = next((item["revision"] for item in run.results if _chunk_of(item) == _chunk_of(citation)), 1)
+    result: Mapping[str, Any] = next((item for item in run.results if _chunk_of(item) == _chunk_of(citation)), {})
     source: Mapping[str, Any] = next((item for item in run.sources if item["marker"] == citation["marker"]), {})
     name = source.get("collection") or run.collection_name
-    return _document_href(name, citation["doc_id"], citation["start"], citation["end"], revision)
+    address = reverse("collections:document", args=[name, citation["doc_id"]])
+    place = _place_query(result, citation, citation["quote"])
+    return f"{address}?{place}&chunk={citation['chunk_index']}#cited"
 
 
-def _document_href(name: str, doc_id: str, start: int, end: int, revision: int) -> str:
-    """The document's page with the place marked and scrolled to."""
-    address = reverse("collections:document", args=[name, doc_id])
-    return f"{address}?start={start}&end={end}&revision={revision}#cited"
+def _place_query(result: Mapping[str, Any], place: Mapping[str, Any], quote: str) -> str:
+    """The cited place as the pages of documents and chunks take it. quoted: where it stands in a chunk that a person
+    wrote, whose text the document does not have."""
+    query = f"start={place['start']}&end={place['end']}&revision={result.get('revision', 1)}"
+    if quote and is_written(result.get("metadata", {})) and (at := result["content"].find(quote)) >= 0:
+        query += f"&quoted={at}-{at + len(quote)}-{crc32(quote.encode()):08x}"
+    return query

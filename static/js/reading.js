@@ -26,7 +26,7 @@
   }
 
   // the cited place on a page
-  const frame = chunkPane.querySelector(".frame");
+  const frame = chunkPane.querySelector(".frame:not(.passage)") ?? chunkPane.querySelector(".frame");
   if (frame) {
     const place = () => bringIntoView(chunkPane, frame);
     const picture = chunkPane.querySelector("img");

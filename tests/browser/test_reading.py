@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit
@@ -71,3 +72,45 @@ def test_another_policy_moves_the_edges_as_it_is_typed(visit: Visit, nature: Col
     page.get_by_label("Overlap (words)").fill("5")
     page.get_by_role("button", name="Apply to this document").click()
     expect(page.locator("#toasts")).to_contain_text("now has its own chunking policy")
+
+
+@pytest.mark.fault("UX-F9")
+def test_the_citation_of_an_edited_chunk_opens_the_edited_passage(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/documents/trees.md/")
+    page.locator("#chunk-0").get_by_text("Edit", exact=False).first.click()
+    edited = "# Trees\n\nThe coast redwood is the tallest tree of all. It grows in Oregon and California."
+    page.get_by_label("Content of chunk 0").fill(edited)
+    page.get_by_label("Content of chunk 0").press("Control+Enter")
+    expect(page.locator("#chunk-0")).to_contain_text("edited")
+
+    visit.go("/chat/?collection=nature")
+    page.keyboard.type("Where does the coast redwood grow, in Oregon?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".answer")).to_contain_text("Oregon")
+    page.locator(".answer .cite").first.click()
+    note = page.locator("[data-edited]")
+    expect(note.locator("#cited")).to_contain_text("Oregon")
+    expect(note.locator("#cited")).to_be_in_viewport()
+    expect(note.locator("#cited")).not_to_contain_text("tallest")
+    expect(note.locator("ins").filter(has_text="Oregon")).to_be_visible()
+    assert page.locator(".text mark:not(.passage)").count() == 0  # the document does not say what is cited
+    for theme, width in (("dark", 390), ("light", 1280)):
+        visit.look(theme, width)  # type: ignore[arg-type]
+        assert visit.violations() == [] and visit.overflow_px() <= 0
+    cited = page.url
+    page.go_back()
+    expect(page.locator(".answer")).to_contain_text("Oregon")
+
+    # another edit, and the way back to the document's text: both are said
+    visit.go("/collections/nature/documents/trees.md/")
+    page.locator("#chunk-0").get_by_text("Edit", exact=False).first.click()
+    page.get_by_label("Content of chunk 0").fill("Redwoods are found nowhere but at the coast of California.")
+    page.get_by_label("Content of chunk 0").press("Control+Enter")
+    expect(page.locator("#chunk-0")).to_contain_text("nowhere")
+    page.goto(cited)
+    expect(note.locator("#cited")).to_have_count(0)
+    expect(note).to_contain_text("edited again")
+    visit.go("/collections/nature/chunks/0/trees.md/")
+    page.get_by_role("button", name="Revert edit").click()
+    page.goto(cited)
+    expect(note).to_contain_text("reverted")

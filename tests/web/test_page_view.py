@@ -119,3 +119,20 @@ def test_a_text_has_no_pages(visitor: Client, fill: Any) -> None:
     html = visitor.get("/collections/nature/documents/whales.md/?view=page&start=0&end=5").content.decode()
     assert "page-pane" not in html and 'href="?view=page' not in html
     assert visitor.get("/collections/nature/page-image/1/whales.md/").status_code == 404
+
+
+@pytest.mark.fault("UX-F10")
+def test_the_cited_sentence_is_framed_strongly_and_its_passage_lightly(visitor: Client, paper: Collection) -> None:
+    document = Document.objects.get()
+    start = document.text.index("north")
+    html = visitor.get(f"{BASE}?start={start}&end={start + 5}").content.decode()
+    (frame,), (light, *_) = frames(html), frames(html, "frame passage")
+    assert light["width"] > frame["width"]
+    assert re.findall(r'<mark class="piece"[^>]*>([^<]*)', html) == ["north"]
+    around = "".join(re.findall(r'<span class="piece passage"[^>]*>([^<]*)', html))
+    assert "Krill moves" in around and "north" not in around
+    whole = visitor.get(
+        f"{BASE}?start=0&end={document.size_chars}"
+    ).content.decode()  # nothing is known but the passage
+    assert frames(whole) == [] and len(frames(whole, "frame passage")) == 1
+    assert "".join(re.findall(r'<mark class="piece passage"[^>]*>([^<]*)', whole)) == document.text

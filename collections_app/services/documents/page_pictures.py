@@ -48,8 +48,9 @@ class Frame:
 class PageView:
     """One page beside its text. has_file: whether it can be drawn. width, height: in points, 0 where not known.
 
-    start: where its text begins, in characters of the document. cited: frames of the cited place, one a line. unsure:
-    words that text recognition is not sure of. confidence: mean of the page's words, None without recognition.
+    start: where its text begins, in characters of the document. cited: frames of the cited place, one a line; passage:
+    those of the passage around it. unsure: words that text recognition is not sure of. confidence: mean of the page's
+    words, None without recognition.
     """
 
     number: int
@@ -61,6 +62,7 @@ class PageView:
     cited: list[Frame]
     unsure: list[Frame]
     confidence: float | None
+    passage: list[Frame]
 
     @property
     def view_box(self) -> str:
@@ -80,7 +82,12 @@ def has_pages(document: Document | DocumentRevision) -> bool:
     return document.media_type == PDF or is_image(document.media_type)
 
 
-def view_page(document: Document, number: int | None, cited: tuple[int, int] | None) -> PageView | None:
+def view_page(
+    document: Document,
+    number: int | None,
+    cited: tuple[int, int] | None,
+    passage: tuple[int, int] | None = None,
+) -> PageView | None:
     """The page of that number, else the one where the cited place begins, else the first; None without pages."""
     if not has_pages(document):
         return None
@@ -105,10 +112,15 @@ def view_page(document: Document, number: int | None, cited: tuple[int, int] | N
         width=layout.width if layout else 0.0,
         height=layout.height if layout else 0.0,
         start=begins[0] if begins else document.size_chars,
-        cited=merge_frames([w for w in words if w.start < cited[1] and w.end > cited[0]]) if cited else [],
+        cited=_frames_of(words, cited),
+        passage=_frames_of(words, passage),
         unsure=[_frame([word], 0.0) for word in words if word.confidence is not None and word.confidence < UNSURE],
         confidence=sum(known) / len(known) if known else None,
     )
+
+
+def _frames_of(words: Sequence[Word], place: tuple[int, int] | None) -> list[Frame]:
+    return merge_frames(word for word in words if word.start < place[1] and word.end > place[0]) if place else []
 
 
 def merge_frames(words: Iterable[Word]) -> list[Frame]:
