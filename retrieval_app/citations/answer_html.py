@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
@@ -125,8 +125,8 @@ def _place(source: str, marks: Sequence[tuple[int, str]], fits: Callable[[list[i
     placed: list[tuple[int, str]] = []
     for spot, mark in marks:
         before = [at for at, _ in placed]
-        free = takewhile(lambda at, last=before[-1] if before else 0: at > last, _mark_places(source, spot))
-        found = next((at for at in islice(free, PLACES_TRIED) if fits([*before, at])), None)
+        places = islice(_mark_places(source, spot), PLACES_TRIED)
+        found = next((at for at in places if at > max(before, default=0) and fits([*before, at])), None)
         placed += [] if found is None else [(found, mark)]
     return placed
 
