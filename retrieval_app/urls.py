@@ -19,6 +19,7 @@ urlpatterns = [
     path("ask/", RedirectView.as_view(pattern_name="retrieval:chat", query_string=True), name="ask"),
     path("chat/", threads.chat, name="chat"),
     path("chat/stream/", streaming.stream_answer, name="chat-stream"),
+    path("chat/messages/<int:pk>/stop/", threads.stop_answer, name="chat-stop"),
     path("chat/assistants/", assistants.list_assistants, name="chat-assistants"),
     path("chat/assistants/new/", assistants.edit_assistant, name="chat-assistant-new"),
     path("chat/assistants/<int:pk>/", assistants.edit_assistant, name="chat-assistant"),

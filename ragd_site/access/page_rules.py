@@ -163,6 +163,7 @@ RULES: dict[str, Rule] = {
             "retrieval:chat-stream",
             "retrieval:chat-rename",
             "retrieval:chat-share",
+            "retrieval:chat-stop",
             "retrieval:chat-delete",
         ),
         Rule(ASK, ASK),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import Max
@@ -17,13 +18,19 @@ from retrieval_app.models.chats import TITLE_CHARS_MAX
 
 @transaction.atomic
 def add_message(
-    thread: ChatThread, question: str, run: QueryRun, *, replaces: ChatMessage | None = None
+    thread: ChatThread,
+    question: str,
+    run: QueryRun,
+    *,
+    replaces: ChatMessage | None = None,
+    writing_until: datetime | None = None,
 ) -> ChatMessage:
     """The question at the end of the thread, which is stored with its first one; the run need not be stored yet.
 
     The thread's `rewrites` is stored with it.
 
-    replaces: a message of the thread; it and those after it go, and the question stands in its place.
+    replaces: a message of the thread; it and those after it go, and the question stands in its place. writing_until: as
+    `ChatMessage` has it.
     """
     if thread._state.adding:
         thread.title = _title_of(question)
@@ -36,7 +43,11 @@ def add_message(
             locked.title = _title_of(question)
     last = locked.messages.aggregate(last=Max("position"))["last"]
     message = ChatMessage.objects.create(
-        thread=locked, position=0 if last is None else last + 1, question=normalize(question).strip(), run_id=run.pk
+        thread=locked,
+        position=0 if last is None else last + 1,
+        question=normalize(question).strip(),
+        run_id=run.pk,
+        writing_until=writing_until,
     )
     locked.collection_ids = sorted({*locked.collection_ids, *collections_of(run)})
     locked.updated_at = timezone.now()

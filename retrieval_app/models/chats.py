@@ -128,7 +128,8 @@ class ChatMessageQuerySet(models.QuerySet["ChatMessage"]):
 class ChatMessage(models.Model):
     """One question of a thread, and the run that answered it, which need not be stored (yet, or any more).
 
-    question: as it was typed; the run's query is what was searched for.
+    question: as it was typed; the run's query is what was searched for. writing_until: while a process writes the
+    answer it puts this off; null once it is done. stop_requested: a person asked to end the answer where it is.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -137,6 +138,8 @@ class ChatMessage(models.Model):
     question = models.TextField()
     run_id = models.UUIDField(db_column="run", db_index=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    writing_until = models.DateTimeField(null=True, blank=True)
+    stop_requested = models.BooleanField(default=False, db_default=False)
 
     run: QueryRun | None = None
 
@@ -156,6 +159,15 @@ class ChatMessage(models.Model):
     def is_rewritten(self) -> bool:
         """Whether something else was searched for than was typed."""
         return self.run is not None and self.run.query != self.question
+
+    @property
+    def is_being_written(self) -> bool:
+        return self.run is None and self.writing_until is not None and self.writing_until > timezone.now()
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the process that wrote the answer ended before the answer did."""
+        return self.run is None and self.writing_until is not None and self.writing_until <= timezone.now()
 
     def get_absolute_url(self) -> str:
         return f"{reverse('retrieval:chat-thread', args=[self.thread_id])}#message-{self.pk}"

@@ -4,7 +4,7 @@
 (() => {
   const broken = () => gettext("Connection lost. The answer is kept in the thread: reload the page in a moment.");
   const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "chat" };
-  let stopping = null; // an AbortController while an answer is read
+  let answering = null; // while an answer is read: {href of the thread, stop: where it is ended, isStopping}
 
   // the thread as it stands; what was typed meanwhile stays
   async function show(href) {
@@ -38,16 +38,29 @@
     banner.hidden = false;
   }
 
+  async function stop() {
+    const token = find("[name=csrfmiddlewaretoken]").value;
+    const response = await fetch(answering.stop, { method: "POST", headers: { "X-CSRFToken": token, "HX-Request": "true" } }).catch(() => null);
+    if (!response?.ok) say(gettext("The server is not responding. Try again in a moment."));
+  }
+
+  // the thread has its address and its place in the rail from now on, so that a reload comes back to it
+  const enter = (href) => htmx.ajax("GET", href, { target: "#threads", swap: "none" });
+
   async function read(chat, form, response, submitter, place) {
     let growing = null;
     for await (const [name, data] of eventsOf(response)) {
       if (name === "search_results") {
-        place.href = data.href;
+        Object.assign(place, { href: data.href, stop: data.stop });
         growing = begin(chat, form, data.html, submitter);
+        place.entered = enter(data.href).catch(() => null);
+        if (place.isStopping) stop();
       } else if (name === "answer") growing.replaceChildren(...parseNodes(data.html));
       else if (name === "stage") find("[data-stage]", form).textContent = data.text;
-      else if (name === "final") return data.href && show(data.href);
-      else if (name === "error") return place.href ? show(place.href) : fail(form, data.error.message);
+      else if (name === "final" || place.href && name === "error") {
+        await place.entered;
+        return data.href && show(data.href);
+      } else if (name === "error") return fail(form, data.error.message);
     }
     return fail(form, broken());
   }
@@ -56,13 +69,20 @@
     if (busy) chat.dataset.streaming = "";
     else delete chat.dataset.streaming;
     findAll("button[type=submit]", chat).forEach((button) => { button.disabled = busy; });
-    findAll("[data-stop]", chat).forEach((button) => { button.hidden = !busy; });
+    findAll("[data-stop]", chat).forEach((button) => { [button.hidden, button.disabled] = [!busy, false]; });
     if (busy) return;
     find("[data-writing]", chat)?.remove();
     find("[aria-busy]", chat)?.removeAttribute("aria-busy");
   }
 
-  on("click", "[data-stop]", () => stopping?.abort());
+  // the server ends the answer, also for whoever reads it elsewhere; before there are results it does so when they come
+  on("click", "[data-stop]", (button) => {
+    if (!answering || answering.isStopping) return;
+    answering.isStopping = true;
+    button.disabled = true;
+    find("[data-stage]", button.form).textContent = gettext("Stopping…");
+    if (answering.stop) stop();
+  });
 
   document.addEventListener("htmx:confirm", async (event) => {
     const form = event.detail.elt;
@@ -71,11 +91,11 @@
     event.preventDefault();
     const chat = form.closest("#chat");
     const body = new FormData(form, submitter);
-    const place = { href: "" };
-    stopping = new AbortController();
+    const place = { href: "", stop: "", isStopping: false };
+    answering = place;
     setBusy(chat, true);
     try {
-      const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS, signal: stopping.signal });
+      const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS });
       const streams = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
       if (streams) await read(chat, form, response, submitter, place);
       else if (!goToLogin(response)) {
@@ -84,12 +104,10 @@
         if (response.headers.get("Ragd-Part") === "chat") htmx.swap(chat, html, { swapStyle: "outerHTML" });
         else event.detail.issueRequest(true); // the page itself says what is wrong, or answers all at once
       }
-    } catch (error) {
-      if (error.name === "AbortError") {
-        if (place.href) show(place.href); // what was written until then
-      } else fail(form, place.href ? broken() : gettext("The server is not responding. Try again in a moment."));
+    } catch {
+      fail(form, place.href ? broken() : gettext("The server is not responding. Try again in a moment."));
     } finally {
-      stopping = null;
+      answering = null;
       setBusy(chat, false);
     }
   });
@@ -98,7 +116,7 @@
   on("keydown", "#composer textarea", (area, event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    if (!stopping) area.form.requestSubmit();
+    if (!answering) area.form.requestSubmit();
   });
 
   // a collection's name chooses it alone, with Enter on its box too; the box itself adds it

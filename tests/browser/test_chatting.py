@@ -129,3 +129,45 @@ def test_what_is_typed_on_chat_is_the_question(visit: Visit, nature: Collection)
     page.keyboard.press("g")
     page.keyboard.press("c")
     page.wait_for_url("**/chat/")
+
+
+@pytest.mark.fault("UX-F5")
+def test_an_answer_goes_on_while_its_page_is_reloaded(
+    visit: Visit, nature: Collection, openai_server: OpenAIServer, settings: Settings
+) -> None:
+    settings.RAGD_LLM_BASE_URL = openai_server.base_url
+    settings.RAGD_LLM_API_KEY = openai_server.api_key
+    written = threading.Event()
+    openai_server.chat_reply = lambda messages: "The coast redwood [1] is the tallest tree. " * 20
+    openai_server.pause = lambda sent: None if sent < 7 else written.wait(60)
+    page = visit.go("/chat/?collection=nature")
+    page.get_by_label("Question").fill("Which tree is the tallest?")
+    page.get_by_label("Question").press("Enter")
+    expect(page.locator("[data-growing]")).to_contain_text("The coast redwood", timeout=15_000)
+    expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/$"))
+    expect(page.locator("#threads [aria-current=page]")).to_have_text("Which tree is the tallest?")
+
+    page.reload()
+    expect(page.locator(".message")).to_contain_text("The answer is being written.")
+    page.get_by_label("Question").fill("typed meanwhile")
+    assert visit.violations() == []
+    written.set()
+    expect(page.locator(".message .answer")).to_contain_text("redwood")
+    expect(page.locator(".message")).not_to_contain_text("Stopped")
+    assert page.locator(".message .answer").inner_text().count("tallest") == 20
+    expect(page.get_by_label("Question")).to_have_value("typed meanwhile")
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/chat/\?collection=nature$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Ask a question")
+    page.go_forward()
+    expect(page.locator(".message .answer")).to_contain_text("redwood")
+
+    # stopped by its person after the reload, while the model is silent
+    silent = threading.Event()
+    openai_server.pause = lambda sent: None if sent < 7 else silent.wait(60)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("[data-growing]")).to_contain_text("The coast redwood", timeout=15_000)
+    page.reload()
+    page.locator("[data-stop-written]").click()
+    expect(page.locator(".message")).to_contain_text("Stopped", timeout=30_000)
+    silent.set()

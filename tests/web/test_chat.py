@@ -14,7 +14,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.domain.permissions import Role
 from collections_app.errors import ServiceError
+from collections_app.models import RoleGrant
 from collections_app.services.documents.documents import set_documents_enabled
 from evaluation_app.models import Review
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun
@@ -416,23 +418,65 @@ def test_where_the_model_fails_quotations_answer_and_it_can_be_tried_again(
     assert QueryRun.objects.latest("created_at").error == ""
 
 
-def test_a_reader_that_leaves_stops_the_model(
+@pytest.mark.fault("UX-F5")
+def test_a_reader_that_leaves_stops_nothing_and_a_person_does(
     visitor: Client, fill: Callable[..., Any], model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill()
     model.chat_reply = lambda messages: "Whales [1] sing. " * 50
     tell = PageStream.tell
 
-    def read_until_30_characters(self: PageStream, text: str) -> None:
-        tell(self, text)
-        if len(self.text) > 30:
-            self.left.set()
+    def after_30_characters(act: Callable[[PageStream], None]) -> None:
+        def read(self: PageStream, text: str) -> None:
+            tell(self, text)
+            if len(self.text) > 30:
+                act(self)
 
-    monkeypatch.setattr(PageStream, "tell", read_until_30_characters)
+        monkeypatch.setattr(PageStream, "tell", read)
+
+    after_30_characters(PageStream.leave)
     stream(visitor)
     run = QueryRun.objects.get()
+    assert run.status == "ok" and run.token_usage["finish_reason"] == "stop"
+    assert run.answer is not None and run.answer.count("sing") == 50
+    assert not ChatMessage.objects.exclude(writing_until=None).exists()
+
+    after_30_characters(lambda self: self.question.writing.stopped.set())
+    stream(visitor)
+    run = QueryRun.objects.exclude(pk=run.pk).get()
     assert run.status == "ok" and run.token_usage["finish_reason"] == "stopped"
     assert run.answer is not None and 30 < len(run.answer) < 200
+
+
+@pytest.mark.fault("UX-F5")
+def test_a_message_says_whether_its_answer_is_written_or_was_cut(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], django_user_model: Any
+) -> None:
+    fill()
+    ask(QUESTION)
+    message = ChatMessage.objects.get()
+    address = message.thread.get_absolute_url()
+    stop = f"/chat/messages/{message.pk}/stop/"
+    QueryRun.objects.all().delete()
+    assert not has(visitor.get(address), f"form[action='{stop}']") and not has(visitor.get(address), "[data-cut]")
+
+    ChatMessage.objects.update(writing_until=timezone.now() + timedelta(seconds=20))
+    page = visitor.get(address)
+    assert attribute(page, "[hx-trigger='load delay:1s']", "hx-target") == f"#message-{message.pk}"
+    assert has(page, f"form[action='{stop}']") and not has(page, "[data-cut]")
+    stranger = Client()
+    eve = django_user_model.objects.create_user("eve")
+    RoleGrant.objects.create(user=eve, role=Role.ASKER)  # of all collections: only the thread is not hers
+    stranger.force_login(eve)
+    assert stranger.post(stop).status_code == 404
+    assert not ChatMessage.objects.get().stop_requested
+    assert visitor.post(stop).status_code == 302 and ChatMessage.objects.get().stop_requested
+    assert has(visitor.get(address), f"form[action='{stop}'] button[disabled]")
+
+    ChatMessage.objects.update(writing_until=timezone.now() - timedelta(seconds=1))
+    page = visitor.get(address)
+    assert has(page, "[data-cut] button[name=retry]") and not has(page, f"form[action='{stop}']")
+    assert not has(page, "[hx-trigger='load delay:1s']")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from retrieval_app.chats.public import (
     read_thread,
 )
 from retrieval_app.citations.answer_html import render_answer
+from retrieval_app.llm.chat_completion import stops_with
 from retrieval_app.models import ChatAssistant, QueryRun
 from retrieval_app.pages.chat.streaming import DrawnStream
 from retrieval_app.pages.excerpts import mark_words
@@ -41,11 +43,16 @@ EXCERPTS_SHOWN = 5
 
 class PublicStream(DrawnStream):
     """search_results {"html", "thread"}: that sources were found, and how the thread goes on. final {"html", "thread"}:
-    the whole message. error {"problem"}."""
+    the whole message. error {"problem"}. A reader that leaves stops the model: nobody could come back to the answer."""
 
     def __init__(self, assistant: ChatAssistant, thread: PublicThread) -> None:
         super().__init__()
         self.assistant, self.thread = assistant, thread
+        self.left = threading.Event()
+
+    def leave(self) -> None:
+        self.left.set()
+        super().leave()
 
     def retrieved(self, run: QueryRun) -> None:
         html = render_to_string("retrieval/chat/public_writing.html", {"total": len(run.results)})
@@ -110,7 +117,7 @@ def stream_public_answer(request: HttpRequest, slug: str) -> HttpResponseBase:
         stream = PublicStream(assistant, thread)
 
         def work(listener: RunListener) -> dict[str, Any]:
-            with stream.watched():
+            with stream.watched(), stops_with(stream.left):
                 run = ask_publicly(assistant, question, thread, listener)
             html = render_to_string(
                 "retrieval/chat/public_message.html", {"each": _describe(run) | {"question": question}}

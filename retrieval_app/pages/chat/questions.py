@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import Http404, QueryDict
+from django.utils import timezone
 
 from collections_app.http.page_requests import PageRequest, find_or_404, whole_number
 from collections_app.models import Collection
@@ -17,6 +18,7 @@ from retrieval_app.chats.assistants import collections_of_assistant
 from retrieval_app.chats.history import turns_of
 from retrieval_app.chats.rewriting import make_whole
 from retrieval_app.chats.threads import add_message
+from retrieval_app.chats.writing import LEASE, Writing
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
 from retrieval_app.pages.forms import AskForm
 from retrieval_app.runs import query_pipeline
@@ -39,10 +41,11 @@ class Question:
     rewrites: bool
     user: Any
     message: ChatMessage | None = None
+    writing: Writing = field(default_factory=Writing)
 
     def ask(self, listener: query_pipeline.RunListener) -> QueryRun:
-        """Answer it. Once there are results it is a message of the thread. Raises what `plans.choose_plan`,
-        `query_pipeline.search` and `query_pipeline.ask` raise."""
+        """Answer it, to its end or until a person stops it. Once there are results it is a message of the thread.
+        Raises what `plans.choose_plan`, `query_pipeline.search` and `query_pipeline.ask` raise."""
         data = self.form.cleaned_data
         collection, chosen, beside = self.form.asked()
         earlier = self.earlier()
@@ -55,16 +58,17 @@ class Question:
             run = query_pipeline.search(collection, query, chosen.plan, **common)
             self.keep(run)
             return run
-        return query_pipeline.ask(
-            collection,
-            query,
-            chosen.plan,
-            **self._under(collection, beside),
-            history=turns_of(earlier) if has_chat_model() else (),
-            listener=listener,
-            quotes_on_failure=True,
-            **common,
-        )
+        with self.writing.held():
+            return query_pipeline.ask(
+                collection,
+                query,
+                chosen.plan,
+                **self._under(collection, beside),
+                history=turns_of(earlier) if has_chat_model() else (),
+                listener=listener,
+                quotes_on_failure=True,
+                **common,
+            )
 
     def _under(self, collection: Collection, beside: Sequence[Beside]) -> dict[str, Any]:
         """The model and the instructions of the thread's assistant; {} without one, or without a chat model."""
@@ -89,7 +93,10 @@ class Question:
         for collection in self.form.cleaned_data["collection"]:
             typed = policy_of(collection).hide(typed)
         self.thread.rewrites = "as_typed" not in self.form.data
-        self.message = add_message(self.thread, typed, run, replaces=self.replaces)
+        until = None if self.is_search else timezone.now() + LEASE
+        self.message = add_message(self.thread, typed, run, replaces=self.replaces, writing_until=until)
+        if not self.is_search:
+            self.writing.begin(self.message)
 
 
 class Keeper(query_pipeline.RunListener):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 from django.http import JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
@@ -22,7 +22,6 @@ from ragd.errors import RagdError
 from retrieval_app.api.answer_streams import TOO_MANY, AnswerStream, Event, event_response, frame_event, open_stream
 from retrieval_app.citations.answer_html import close_marks, render_answer
 from retrieval_app.citations.citations import Citation
-from retrieval_app.llm.chat_completion import stops_with
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.chat.questions import Question, find_thread, read_question
 from retrieval_app.pages.chat.threads import describe_page, show_part
@@ -34,8 +33,8 @@ HEARTBEAT_S = 0.5  # soon enough to notice that nobody reads any more
 
 
 class DrawnStream(AnswerStream):
-    """stage {"text"}: what is being done, before there are results. answer {"html"}: the answer so far, drawn. A reader
-    that leaves stops the model: what it wrote until then is the answer. links: whether citations lead anywhere."""
+    """stage {"text"}: what is being done, before there are results. answer {"html"}: the answer so far, drawn. links:
+    whether citations lead anywhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +42,6 @@ class DrawnStream(AnswerStream):
         self.text, self.citations = "", list[dict[str, Any]]()
         self.links = False
         self._drawn_chars = 0
-        self.left = threading.Event()
 
     def reach(self, stage: str, count: int | None) -> None:
         """Tell of what takes long before there are results."""
@@ -61,10 +59,6 @@ class DrawnStream(AnswerStream):
         self.text += text
         self._draw()
 
-    def leave(self) -> None:
-        self.left.set()
-        super().leave()
-
     def cite(self, citation: Citation) -> None:
         self.citations.append(citation.as_dict())
         self._draw(at_once=True)
@@ -75,8 +69,8 @@ class DrawnStream(AnswerStream):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The work inside tells its stages here, and ends its model calls when the reader leaves."""
-        with telemetry.watching_stages(self.reach), stops_with(self.left):
+        """The work inside tells its stages here."""
+        with telemetry.watching_stages(self.reach):
             yield
 
     def _draw(self, *, at_once: bool = False) -> None:
@@ -88,8 +82,8 @@ class DrawnStream(AnswerStream):
 
 
 class PageStream(DrawnStream):
-    """search_results {"html", "href" of the thread}: the message as it stands while the answer is written. final and
-    error {"href"}: where the thread stands."""
+    """search_results {"html", "href" of the thread, "stop": where the answer is ended}: the message as it stands while
+    the answer is written. final and error {"href"}: where the thread stands. A reader that leaves changes nothing."""
 
     def __init__(self, question: Question) -> None:
         super().__init__()
@@ -100,7 +94,9 @@ class PageStream(DrawnStream):
         context = describe_run(run)
         self.links = context["collection_lives"]
         html = render_to_string("retrieval/chat/answering.html", context | {"message": self.question.message})
-        self.found(run, {"html": html, "href": self.href})
+        assert self.question.message is not None
+        stop = reverse("retrieval:chat-stop", args=[self.question.message.pk])
+        self.found(run, {"html": html, "href": self.href, "stop": stop})
 
     @property
     def href(self) -> str:

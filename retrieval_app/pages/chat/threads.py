@@ -10,7 +10,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.utils.translation import gettext
@@ -22,37 +21,42 @@ from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
     find_or_404,
+    is_part,
     refuse,
     render_page,
     whole_number,
 )
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.operations import arriving_collection
+from collections_app.services.governance.people import name_administrators
 from ragd.errors import RagdError
 from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.chats.assistants import collections_of_assistant
 from retrieval_app.chats.exporting import as_json, as_markdown
-from retrieval_app.chats.starters import find_starters, usual_collections
+from retrieval_app.chats.starters import askable, find_starters, usual_collections
 from retrieval_app.chats.threads import delete, rename, share
+from retrieval_app.chats.writing import request_stop
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
 from retrieval_app.pages.chat.questions import Keeper, Question, find_assistant, find_thread, read_question
 from retrieval_app.pages.forms import AskForm, initial_of
 from retrieval_app.pages.runs import describe_run
 
-PARTS = {"chat": "retrieval/chat/chat.html", "starters": "retrieval/chat/starters.html"}
+PARTS = {
+    "chat": "retrieval/chat/chat.html",
+    "starters": "retrieval/chat/starters.html",
+    "threads": "retrieval/chat/around.html",
+}
 THREADS_LISTED = 50
 ASSISTANTS_OFFERED = 12
 EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/json")}
-WRITTEN_WITHIN_S = 600  # a run that is not stored after that is not being made any more
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """A message with what is shown of its run; {} where there is none. is_open: it may still be written."""
+    """A message with what is shown of its run; {} where there is none."""
 
     message: ChatMessage
     shown: dict[str, Any]
-    is_open: bool = False
 
 
 @require_http_methods(["GET", "POST"])
@@ -81,7 +85,10 @@ def show_part(request: PageRequest, context: dict[str, Any], *, status: int = 20
     """The page or its part, at the thread's address."""
     response = render_page(request, "retrieval/chat/page.html", context, parts=PARTS, status=status)
     thread = context["thread"]
-    return push_url(response, thread.get_absolute_url()) if thread and request.htmx else response
+    if not thread or not is_part(request, ("chat", "threads")):
+        return response
+    address, current = thread.get_absolute_url(), request.htmx.current_url_abs_path or ""
+    return response if current.partition("#")[0] == address else push_url(response, address)
 
 
 def describe_page(
@@ -103,7 +110,9 @@ def describe_page(
             message.run = unstored.run
     edited = _edited(request, listed) if is_own else None
     last = next((message.run for message in reversed(listed) if message.run), None)
-    initial = initial_of(run) if run else _initial(request, collections, last)
+    offered = askable(collections)
+    unasked = [each.label for each in collections if each not in offered]
+    initial = initial_of(run) if run else _initial(request, offered, last)
     if edited:
         initial["query"] = edited.question
     assistant = thread.assistant if thread else find_assistant(request.GET.get("assistant", ""))
@@ -117,9 +126,11 @@ def describe_page(
         "assistants": [] if thread else ChatAssistant.objects.offered().by_name()[:ASSISTANTS_OFFERED],
         "is_own": is_own,
         "messages_shown": _shown(listed, {collection.name for collection in collections}),
-        "form": AskForm(initial=initial, collections=collections),
+        "form": AskForm(initial=initial, collections=offered),
         "replaces": edited,
-        "collections": collections,
+        "collections": offered,
+        "unasked": unasked,
+        "whom_to_ask": name_administrators() if unasked else [],
         "arriving": None if thread else _arriving(collections),
         "quotes_only": not has_chat_model(),
         "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
@@ -142,9 +153,8 @@ def _shown(listed: Sequence[ChatMessage], living: set[str]) -> list[ShownMessage
     rows = []
     for message in listed:
         run = message.run
-        age_s = (timezone.now() - message.created_at).total_seconds()
         shown = describe_run(run, lives=run.collection_name in living) if run else {}
-        rows.append(ShownMessage(message, shown, is_open=run is None and age_s < WRITTEN_WITHIN_S))
+        rows.append(ShownMessage(message, shown))
     return rows
 
 
@@ -208,6 +218,14 @@ def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     with RefusalMessages(request):
         rename(found, request.POST.get("title", ""))
     return redirect(found)
+
+
+@require_POST
+def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
+    """End the answer to a message of one's own where it is."""
+    found: ChatMessage = find_or_404(ChatMessage.objects.filter(thread__in=ChatThread.objects.of(request.user)), pk=pk)
+    request_stop(found)
+    return HttpResponse(status=204) if request.htmx else redirect(found)
 
 
 @require_POST
