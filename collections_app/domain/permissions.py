@@ -26,11 +26,11 @@ ALL_PERMISSIONS = frozenset(Permission)
 
 
 class Role(models.TextChoices):
-    VIEWER = "viewer", gettext_lazy("Viewer")
-    ASKER = "asker", gettext_lazy("Asker")
-    CURATOR = "curator", gettext_lazy("Curator")
-    EVALUATOR = "evaluator", gettext_lazy("Evaluator")
-    ADMINISTRATOR = "administrator", gettext_lazy("Administrator")
+    VIEWER = "viewer", gettext_lazy("Can view")
+    ASKER = "asker", gettext_lazy("Can ask")
+    CURATOR = "curator", gettext_lazy("Can edit")
+    EVALUATOR = "evaluator", gettext_lazy("Can evaluate")
+    ADMINISTRATOR = "administrator", gettext_lazy("Can manage")
 
 
 GIVEN: dict[str, frozenset[Permission]] = {

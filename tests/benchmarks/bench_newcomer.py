@@ -207,7 +207,7 @@ def invite_a_colleague(person: Newcomer, open_page: Callable[[], Page]) -> None:
         person.click("link", "Add person")
         person.fill(USER_NAME, "grace")
         person.fill(PASSWORD_LABEL, PASSWORD)
-        person.choose("Role", "Asker")
+        person.choose("Role", "Can ask")
         person.choose("Collection", "Field notes")
         person.click("button", "Add person")
         expect(person.page.get_by_role("main")).to_contain_text("Field notes")

@@ -16,10 +16,14 @@ from django.utils import translation
 from django.utils.translation.template import templatize
 
 from collections_app.domain.formats import language_name
+from collections_app.domain.permissions import Role
+from collections_app.services.collections.collections import create_collection
+from collections_app.views.forms.people import ROLE_HELP
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.modes import TITLES, find_mode, stored_table
 from evaluation_app.pages.overview.periods import period_until
 from tests.vocabulary import template_texts
+from tests.web.pages import tree
 
 # the page of styles is for those who write pages
 TEMPLATES = sorted(path for path in (settings.BASE_DIR / "templates").rglob("*.html") if path.name != "style.html")
@@ -138,3 +142,16 @@ def test_text_has_the_direction_of_its_own_script() -> None:
     styles = (settings.BASE_DIR / "static" / "css" / "base.css").read_text()
     rule = next(line for line in styles.splitlines() if "unicode-bidi: plaintext" in line)
     assert {"p", ".passage", ".text", "textarea", "h1", "td"} <= set(rule.partition("{")[0].replace(",", " ").split())
+
+
+@pytest.mark.fault("UX-F7")
+def test_roles_have_names_of_their_own_in_german_and_the_help_uses_them(visitor: Client) -> None:
+    labels = ["Darf lesen", "Darf fragen", "Darf bearbeiten", "Darf evaluieren", "Darf verwalten"]
+    with translation.override("de"):
+        assert [str(role.label) for role in Role] == labels
+        assert all(label in str(ROLE_HELP) for label in labels)
+    create_collection(name="nature")
+    visitor.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
+    page = tree(visitor.get("/collections/nature/sharing/"))
+    offered = [option.text(strip=True) for option in page.css("select[name=role] option")]
+    assert sorted(offered) == sorted(labels) and offered[0] == "Darf fragen"

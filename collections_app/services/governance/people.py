@@ -303,18 +303,22 @@ def set_active(user: User, is_active: bool, *, actor: audit.Actor = None) -> Non
             audit.record(actor, [locked], audit.CHANGE, "made active" if is_active else "made inactive")
 
 
-def administrators() -> QuerySet[User]:
-    """Active people who administer all collections: superusers, and who has that role, own or by a group."""
-    whole = RoleGrant.objects.filter(collection_id=EVERYWHERE, role=Role.ADMINISTRATOR)
+def administrators(collection: Collection | None = None) -> QuerySet[User]:
+    """Active people who administer all collections: superusers, and who has that role, own or by a group. With a
+    collection, those who administer it alone too."""
+    where = {EVERYWHERE} if collection is None else {EVERYWHERE, collection.pk}
+    whole = RoleGrant.objects.filter(collection_id__in=where, role=Role.ADMINISTRATOR)
     held = Q(pk__in=whole.filter(user__isnull=False).values("user"))
     by_group = Q(groups__in=whole.filter(group__isnull=False).values("group"))
     return User.objects.filter(Q(is_superuser=True) | held | by_group, is_active=True).distinct()
 
 
-def name_administrators() -> list[str]:
-    """Whom to ask for a role: the first ones by name. Everybody who is logged in may know them."""
+def name_administrators(collection: Collection | None = None) -> list[str]:
+    """Whom to ask for a role: the first ones by name. Who is logged in may know those of all collections, who sees a
+    collection also those of it."""
     with system_access():
-        return [each.get_full_name() or each.get_username() for each in administrators().order_by("username")[:NAMED]]
+        rows = administrators(collection).order_by("username")[:NAMED]
+        return [each.get_full_name() or each.get_username() for each in rows]
 
 
 def _has_administrator() -> bool:

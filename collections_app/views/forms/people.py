@@ -16,9 +16,13 @@ from collections_app.services.governance.mail import can_mail_passwords
 from collections_app.services.governance.people import list_people
 
 ROLE_HELP = gettext_lazy(
-    "Viewers read. Askers also ask. Curators also change documents and settings. Evaluators ask and evaluate."
-    " Administrators may do everything, and say who may what."
+    "Can ask: read documents and ask questions. Can edit: also change documents and settings. Can manage: everything,"
+    " and who has access. Can view: read documents without asking. Can evaluate: ask, and run evaluations."
 )
+# what most people are given comes first and is preselected
+FIRST_ROLES = [(role.value, role.label) for role in (Role.ASKER, Role.CURATOR)]
+MORE_ROLES: Any = (gettext_lazy("More"), [(role.value, role.label) for role in (Role.VIEWER, Role.EVALUATOR)])
+ROLE_CHOICES: list[Any] = [*FIRST_ROLES, (Role.ADMINISTRATOR.value, Role.ADMINISTRATOR.label), MORE_ROLES]
 
 
 PASSWORD_CHOICES = [
@@ -31,7 +35,7 @@ class RoleForm(forms.Form):
     """A role, and in which collection; "" is all."""
 
     collection = forms.ChoiceField(label=gettext_lazy("Collection"), required=False)
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLE_CHOICES, help_text=ROLE_HELP)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,7 +86,7 @@ class PersonForm(RoleForm):
             words = gettext("With a password, which they set by a link in a mail")
             log_in.choices = [("invitation", words), *PASSWORD_CHOICES]
         role = field_of(self, "role", forms.ChoiceField)
-        role.required, role.choices = False, [("", gettext("No role yet")), *Role.choices]
+        role.required, role.choices = False, [("", gettext("No role yet")), *ROLE_CHOICES]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -129,12 +133,12 @@ class ShareForm(forms.Form):
         help_text=gettext_lazy("A user name, or @ and a group's name."),
         widget=forms.TextInput(attrs={"list": "holders", "autocomplete": "off"}),
     )
-    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, help_text=ROLE_HELP)
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLE_CHOICES, help_text=ROLE_HELP)
 
 
 class OpenRoleForm(forms.Form):
     open_role = forms.ChoiceField(
         label=gettext_lazy("Everybody who is logged in"),
         required=False,
-        choices=[("", gettext_lazy("No role: the collection is private")), *Role.choices[:-1]],
+        choices=[("", gettext_lazy("No role: the collection is private")), *FIRST_ROLES, MORE_ROLES],
     )
