@@ -80,8 +80,11 @@ async function openPage(dialog, href, part) {
   if (!(await fillPart(find(".dialog-body", dialog), href, part))) return false;
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
-  const place = new URL(href, location).hash;
-  if (place) find(place, dialog)?.scrollIntoView();
+  const hash = new URL(href, location).hash;
+  const place = hash && find(hash, dialog);
+  const field = place && find("input:not([type=hidden]), textarea, select", place);
+  field?.focus({ preventScroll: true });
+  (field ?? place)?.scrollIntoView({ block: "center" });
   return true;
 }
 

@@ -13,6 +13,7 @@ from collections_app.models import Document, IngestBatch, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from tests.browser.conftest import Visit
+from tests.parsing.builders import make_pdf
 
 
 def fill(folder: Path) -> None:
@@ -204,3 +205,29 @@ def test_the_state_after_an_upload_is_true(visit: Visit, tmp_path: Path) -> None
     expect(page.locator("#batch tbody tr").first).to_contain_text("It is locked.")
     page.go_back()
     expect(state).to_have_text("1 ready, 2 need attention.")
+
+
+@pytest.mark.fault("UX-F18")
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+def test_the_password_of_a_file_is_asked_in_view(visit: Visit, tmp_path: Path, theme: str, width: int) -> None:
+    create_collection(name="nature")
+    (tmp_path / "plan.pdf").write_bytes(make_pdf(["Locked page"], password="Ahab"))
+    page = visit.go("/collections/nature/upload/")
+    visit.look(theme, width)  # type: ignore[arg-type]
+    page.locator("#id_uploads").set_input_files(tmp_path / "plan.pdf")
+    page.get_by_role("button", name="Upload 1 file").click()
+    expect(page.locator("#upload-state p")).to_have_text("0 ready, 1 needs attention.")
+    visit.go("/collections/nature/")
+    page.get_by_role("link", name="Enter the password").click()
+    drawer, field = page.locator("#drawer"), page.get_by_label("Password of the file")
+    expect(field).to_be_focused()
+    box, bar = field.bounding_box(), drawer.locator(".drawer-close").bounding_box()
+    assert box and bar and bar["y"] + bar["height"] <= box["y"] and box["y"] + box["height"] <= 800
+    cut = "boxes => boxes.filter(box => box.scrollWidth > box.clientWidth).map(box => box.outerHTML.slice(0, 80))"
+    expect(drawer.locator("table").first).to_be_attached()
+    assert drawer.locator(".scroll, .dialog-body").evaluate_all(cut) == []
+    assert visit.violations() == []
+    page.keyboard.type("Ahab")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("plan.pdf")
+    expect(page.locator("[data-failed-file]")).to_have_count(0)
