@@ -87,7 +87,7 @@ def test_the_citation_of_an_edited_chunk_opens_the_edited_passage(visit: Visit, 
     page.keyboard.type("Where does the coast redwood grow, in Oregon?")
     page.keyboard.press("Enter")
     expect(page.locator(".answer")).to_contain_text("Oregon")
-    page.locator(".answer .cite").first.click()
+    page.locator(".answer .cite").last.click()
     note = page.locator("[data-edited]")
     expect(note.locator("#cited")).to_contain_text("Oregon")
     expect(note.locator("#cited")).to_be_in_viewport()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html as html_module
 import json
 import re
+import threading
 from collections.abc import Callable
 from datetime import UTC, timedelta
 from typing import Any
@@ -441,8 +442,11 @@ def test_a_reader_that_leaves_stops_nothing_and_a_person_does(
     assert run.answer is not None and run.answer.count("sing") == 50
     assert not ChatMessage.objects.exclude(writing_until=None).exists()
 
+    ended = threading.Event()  # the model goes on writing until then
+    model.pause = lambda sent: None if sent < 30 else ended.wait(30)
     after_30_characters(lambda self: self.question.writing.stopped.set())
     stream(visitor)
+    ended.set()
     run = QueryRun.objects.exclude(pk=run.pk).get()
     assert run.status == "ok" and run.token_usage["finish_reason"] == "stopped"
     assert run.answer is not None and 30 < len(run.answer) < 200
