@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('collections_app', '0050_compact_indexes'),
+        ('collections_app', '0051_open_statistics'),
     ]
 
     operations = [
