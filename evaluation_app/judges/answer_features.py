@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in, stems_in
+from evaluation_app.judges.protocol import SHORT_WORDS, Numbers, Reading, share_in, stems_in
+from retrieval_app.answerers.refusals import holds_refusal
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 # A capital that opens no sentence: most names, few other words.
@@ -90,7 +91,7 @@ def answer_table(reading: Reading) -> Numbers:
         row = _sentence_row(reading, everything, index, cosines[:, index])
         row |= {
             "question_cosine": float(similarities[index]),
-            "refuses": float(bool(REFUSAL.search(text))),
+            "refuses": float(holds_refusal(text)),
             "place": index / max(1, len(reading.answer) - 1),
             "is_last": float(index == len(reading.answer) - 1 and index > 0),
             "is_first": float(index == 0),

@@ -15,7 +15,8 @@ what its probabilities P make it expect, where Len is words (or 1, with unit "se
     answer relevance     0.7 * highest cosine of a sentence of the answer with the question
                          + 0.3 * share of the question's content words that the answer holds; no estimate
 
-A sentence of the answer is supported when its P(unsupported) is below the stored threshold. A `SupportModel` may give
+A sentence of the answer is supported when its P(unsupported) is below the stored threshold and the context does not
+contradict it (`refutations`). A `SupportModel` may give
 P(unsupported) instead, with a threshold of its own; adherence and faithfulness then have no estimates. The same case
 gets the same judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
 """
@@ -133,6 +134,7 @@ class EmbeddedJudge:
                 "utilized": _by_key(sentences, marks.likely["utilized"]),
                 "unsupported": _by_key(case.answer, marks.unsupported),
             },
+            refuted={each.key: found for each, found in zip(case.answer, features.refuted, strict=True) if found},
         )
 
     def _scores(

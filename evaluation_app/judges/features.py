@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.answer_features import answer_table
-from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Case, Numbers, Reading, share_in
+from evaluation_app.judges.protocol import SHORT_WORDS, Case, Numbers, Reading, share_in
+from evaluation_app.judges.refutations import Refutation, refute
+from retrieval_app.answerers.refusals import holds_refusal
 
 BM25_K1, BM25_B = 1.2, 0.75
 MEANING = 0.7
@@ -27,13 +29,15 @@ class Features:
 
     documents: for each sentence of the context the place of its document among those that have sentences, rising.
     nearest: for each sentence of the answer the place of the context's sentence that means most the same; the first of
-    equals; empty without context. addressed: see `_addressed`.
+    equals; empty without context. refuted: for each sentence of the answer what the context has against it, None for
+    nothing. addressed: see `_addressed`.
     """
 
     context: Numbers
     answer: Numbers
     documents: npt.NDArray[np.int64]
     nearest: npt.NDArray[np.int64]
+    refuted: Sequence[Refutation | None]
     addressed: float
 
 
@@ -43,7 +47,10 @@ def measure_case(case: Case, vectors: Mapping[str, npt.ArrayLike]) -> Features:
     nearest = np.zeros(0, dtype=np.int64)
     if reading.texts and reading.answer:
         nearest = np.argmax(reading.vectors @ reading.answer_vectors.T, axis=0).astype(np.int64)
-    return Features(context_table(reading), answer_table(reading), reading.documents, nearest, _addressed(reading))
+    refuted = [refute(each, case.context, case.cited.get(each.key, ()), case.question) for each in case.answer]
+    return Features(
+        context_table(reading), answer_table(reading), reading.documents, nearest, refuted, _addressed(reading)
+    )
 
 
 def _addressed(reading: Reading) -> float:
@@ -161,7 +168,7 @@ def context_table(reading: Reading) -> Numbers:
         "before_answer_cosine": np.r_[closest[:1], closest[:-1]],
         "after_answer_cosine": np.r_[closest[1:], closest[-1:]],
         "answer_sentences": math.log1p(len(reading.answer)),
-        "answer_refuses": float(bool(REFUSAL.search(" ".join(reading.answer)))),
+        "answer_refuses": float(any(map(holds_refusal, reading.answer))),
         "answer_words": math.log1p(sum(map(len, reading.answer_words))),
         "answer_question_cosine": float(similarities.max()) if len(similarities) else 0.0,
         "question_and_answer": cosines * closest,

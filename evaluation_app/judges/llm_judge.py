@@ -16,9 +16,17 @@ from typing import Any
 from collections_app.errors import ServiceError
 from evaluation_app.judges.annotation_json import AnnotationFaults, Fault, JudgedAnswer, check_answer, read_reply
 from evaluation_app.judges.prompts import PROMPT_HASH, QUESTION, Message, build_messages, build_repair
-from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, JudgementCache, judgement_key
+from evaluation_app.judges.protocol import (
+    MEASURES,
+    NO_QUESTION,
+    Case,
+    Judgement,
+    JudgementCache,
+    is_refusal,
+    judgement_key,
+)
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, REFUSED, Annotation, Support, Unit, trace_scores
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Annotation, Support, Unit, trace_scores
 from ragd import telemetry
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import ModelAnswer, TokenCounter, call_model
@@ -108,10 +116,15 @@ class LlmJudge:
         self.version = f"{model} {self._digest()}"
 
     def judge(self, case: Case) -> Judgement:
-        """A case without a question, or with neither context nor answer, is unscorable and the model is not asked."""
+        """The model is not asked, and everything is unscorable, without a question, without words of context, and where
+        the answer declines."""
         without = _unscorables(case, self.unit)
         if not case.question.strip():
             return Judgement(dict.fromkeys(MEASURES, unscorable(NO_QUESTION)), None, usage=FREE)
+        refused = is_refusal(case)
+        if refused or without.get("context_relevance"):
+            reason = unscorable(REFUSED if refused else NO_CONTEXT)
+            return Judgement({name: without.get(name, reason) for name in MEASURES}, None, refused=refused, usage=FREE)
         if len(without) == len(MEASURES):
             return Judgement(without, None, usage=FREE)
         messages = build_messages(case)

@@ -18,6 +18,8 @@ from evaluation_app.judges.features import Features
 from evaluation_app.judges.protocol import Numbers
 from evaluation_app.judges.support_model import THRESHOLD
 
+REFUTED = 0.97  # P(unsupported) at least of a sentence that the context contradicts
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -41,7 +43,8 @@ def mark_case(
 ) -> Marks:
     """lengths: of the sentences of the context, all 0 for a context without words. is_blank: per sentence of the
     answer; a blank one says nothing that would need support. doubt: P(unsupported) of each by a `SupportModel`, with
-    which adherence and faithfulness have no estimates, since those are fitted to the model's own."""
+    which adherence and faithfulness have no estimates, since those are fitted to the model's own. What the context
+    contradicts (`refutations`) is unsupported."""
     likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
     total = float(lengths.sum())
     if doubt is not None:
@@ -49,6 +52,8 @@ def mark_case(
     else:
         unsupported, threshold = model.doubt(features.answer), model.threshold
     unsupported = unsupported if total else np.ones(len(is_blank))
+    is_refuted = np.array([each is not None and not each.is_miscited for each in features.refuted], dtype=np.bool_)
+    unsupported = np.where(is_refuted, np.maximum(unsupported, REFUTED), unsupported)
     unsupported = np.where(is_blank, 0.0, unsupported)
     expected: dict[str, float] = {}
     if total:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -16,10 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from evaluation_app.judges.refutations import Refutation
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
 from ragd.models.embedding import Embedder
 from retrieval_app.answerers.extractive_answerer import list_stems
+from retrieval_app.answerers.refusals import declines
 
 Numbers = npt.NDArray[np.float64]
 Vectors = Mapping[str, npt.NDArray[np.float32]]
@@ -29,25 +30,22 @@ MEASURES = (
 NO_QUESTION = "there is no question"
 SHORT_WORDS = 4
 STEMS_KEPT = 20_000  # sentences, of some 2 kB each
-REFUSAL = re.compile(
-    r"(?:does|do|did|is|are|was|were|has|have)(?:\s+not|n['\u2019]t)\s+(?:\w+\s+){0,3}"
-    r"(?:provide|contain|mention|specif|include|state|enough|sufficient|information|address|give|find|discuss|explicit"
-    r"|direct|clear|answer|cover|say|tell)"
-    r"|not\s+(?:provided|mentioned|specified|stated|available|clear|addressed|explicitly|enough)"
-    r"|no\s+(?:information|mention|specific|direct|answer)"
-    r"|can(?:not|['\u2019]t|\s+not)\s+(?:answer|be\s+(?:determined|answered))"
-    r"|unable\s+to|insufficient|i(?:['\u2019]m|\s+am)\s+sorry|i\s+do(?:n['\u2019]t|\s+not)\s+know",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer over its retrieved context. context: per document (or chunk) its sentences with their keys."""
+    """One answer over its retrieved context.
+
+    context: per document (or chunk) its sentences with their keys. declined: the answerer itself says that the sources
+    do not answer. cited: by the key of a sentence of the answer, the places in `context` of the documents that it
+    cites.
+    """
 
     question: str
     context: Sequence[Sequence[Sentence]]
     answer: Sequence[Sentence]
+    declined: bool = False
+    cited: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: str, documents: Sequence[str], answer: str) -> Case:
@@ -80,7 +78,8 @@ class Judgement:
     and supported; None when the judge could not give one. refused: the answer declines to answer. estimates: of scored
     measures, what the judge expects the figure to be, where it has probabilities. likely: those, by sentence key,
     {"relevant", "utilized", "unsupported"}. usage: what the judging took, {"input_tokens", "output_tokens",
-    "cost_usd", "cached"}; {} for a judge that asks no model.
+    "cost_usd", "cached"}; {} for a judge that asks no model. refuted: what the context has against sentences of the
+    answer, by key.
     """
 
     scores: Mapping[str, Score]
@@ -90,6 +89,7 @@ class Judgement:
     likely: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     usage: Mapping[str, Any] = field(default_factory=dict)
     explanation: str = ""
+    refuted: Mapping[str, Refutation] = field(default_factory=dict)
 
 
 class Judge(Protocol):
@@ -194,10 +194,9 @@ def embed_texts(embedder: Embedder, texts: Sequence[str]) -> Vectors:
 
 
 def is_refusal(case: Case) -> bool:
-    """Whether half of the answer's words or more stand in sentences that say that the question is not answered."""
-    counts = [(len(sentence.text.split()), bool(REFUSAL.search(sentence.text))) for sentence in case.answer]
-    words = sum(count for count, _ in counts)
-    return words > 0 and 2 * sum(count for count, refuses in counts if refuses) >= words
+    """Return True if the answerer declined, or the answer declines in words of its own (see `refusals.declines`)."""
+    texts = [" ".join(sentence.text for sentence in document) for document in case.context]
+    return case.declined or declines(case.answer_text, texts)
 
 
 def share_in(part: Iterable[object], whole: Set[object]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from collections_app.services.governance.security_policy import SecurityPolicy
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.trace import Annotation
+from evaluation_app.measures.trace import Annotation, Sentence
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 
@@ -16,22 +16,28 @@ TRAILING = " \t"
 Outcome = Literal["answered", "abstained", "refused", "searched", "error"]
 
 
-def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> str:
-    """The answer without the markers [n] of these citations and the blanks before them: they are no words of it."""
-    positions = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
-    pieces, position = [], 0
-    for start, end in positions:
+def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> tuple[str, list[tuple[int, str]]]:
+    """The answer without the markers [n] of these citations and the blanks before them: they are no words of it.
+
+    Also where each marker stood in it, with the key "doc_id#chunk_index" of what it cites.
+    """
+    ordered = sorted(citations, key=lambda item: int(item["answer_start"]))
+    text, position = "", len(answer) - len(answer.lstrip())
+    cited: list[tuple[int, str]] = []
+    for item in ordered:
+        start, end = int(item["answer_start"]), int(item["answer_end"])
         if start < position or end > len(answer):  # a record of another text
             continue
-        pieces.append(answer[position:start].rstrip(TRAILING))
+        text += answer[position:start].rstrip(TRAILING)
         position = end
-    return "".join((*pieces, answer[position:])).strip()
+        cited.append((len(text), f"{item['doc_id']}#{item['chunk_index']}"))
+    return (text + answer[position:]).rstrip(), cited
 
 
 @dataclass(frozen=True, slots=True)
 class RunCase:
     """keys: "doc_id#chunk_index" of each retrieved chunk, by rank. texts: what of each the answerer could read.
-    results: the stored results as a model may read them."""
+    results: the stored results as a model may read them. cited: where in the answer which of the keys is cited."""
 
     keys: tuple[str, ...]
     texts: tuple[str, ...]
@@ -39,6 +45,7 @@ class RunCase:
     answer: str
     outcome: Outcome
     results: Sequence[Mapping[str, Any]] = ()
+    cited: Sequence[tuple[int, str]] = ()
 
     @classmethod
     def of(cls, run: QueryRun, policy: SecurityPolicy = SecurityPolicy()) -> RunCase:  # noqa: B008  (frozen)
@@ -46,18 +53,34 @@ class RunCase:
         spans that were kept, joined by newlines ("" for a chunk of which none was kept). policy: of the collection; see
         `readable_results`."""
         results = readable_results(run.results, policy)
+        answer, cited = without_markers(policy.hide(run.answer or ""), run.citations)
         pairs = [(f"{item['doc_id']}#{item['chunk_index']}", text_of(item)) for item in results]
         return cls(
             keys=tuple(key for key, _ in pairs),
             texts=tuple(text for _, text in pairs),
             question=policy.hide(run.query),
-            answer=without_markers(policy.hide(run.answer or ""), run.citations),
+            answer=answer,
             outcome=outcome_of(run),
             results=results,
+            cited=cited,
         )
 
     def as_case(self) -> Case:
-        return Case.of(self.question, self.texts, self.answer)
+        case = Case.of(self.question, self.texts, self.answer)
+        return replace(case, declined=self.outcome == "abstained", cited=self._cited_by(case.answer))
+
+    def _cited_by(self, sentences: Sequence[Sentence]) -> dict[str, tuple[int, ...]]:
+        """By the key of each sentence that cites: the places of what it cites among the retrieved chunks."""
+        places = {key: place for place, key in enumerate(self.keys)}
+        cited: dict[str, tuple[int, ...]] = {}
+        start = 0
+        for sentence in sentences:
+            end = self.answer.find(sentence.text, start) + len(sentence.text)
+            found = [places[key] for position, key in self.cited if start < position <= end and key in places]
+            if found:
+                cited[sentence.key] = tuple(dict.fromkeys(found))
+            start = max(start, end)
+        return cited
 
 
 def outcome_of(run: QueryRun) -> Outcome:

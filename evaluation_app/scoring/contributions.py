@@ -160,7 +160,7 @@ class _Labeller:
         draft = self.answerer.answer(self.query, sources, spans)
         tokens = {"input_tokens": draft.usage.context_tokens, "output_tokens": draft.usage.generation_tokens}
         citations = [citation.as_dict() for citation in draft.checked.citations]
-        return (None if draft.abstained else without_markers(draft.checked.answer, citations)), tokens
+        return (None if draft.abstained else without_markers(draft.checked.answer, citations)[0]), tokens
 
 
 def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:

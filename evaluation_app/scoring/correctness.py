@@ -15,16 +15,20 @@ from evaluation_app.judges.components import ComponentJudge
 from evaluation_app.judges.protocol import embed_texts
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.scoring.statements import HOLDS, STATES, place_of
+from evaluation_app.scoring.statements import HOLDS, SAYS, find_claim
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
+from retrieval_app.answerers.contradictions import content_words, share_held
 from retrieval_app.answerers.extractive_answerer import list_stems
 
-CLAUSES = re.compile(r";\s+|,?\s+(?:but|while|whereas)\s+|,\s+(?:and|so|which|who|where)\s+")
-ITEMS = re.compile(r",\s+(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+CLAUSES = re.compile(
+    r";\s+|,?\s+(?:but|while|whereas|aber|während|sondern)\s+|,\s+(?:and|so|which|who|where|und|der|die|das)\s+"
+)
+ITEMS = re.compile(r",\s+(?:(?:and|or|und|oder|sowie)\s+)?|\s+(?:and|or|und|oder|sowie)\s+")
 CLAUSE_WORDS_MIN = 3  # content words of each clause, else the sentence stays whole
-ITEMS_MIN, ITEM_WORDS_MAX = 3, 3
+ITEMS_MIN, ITEM_WORDS_MAX, ADDED_WORDS_MAX = 3, 3, 2
+CONTRADICTED = 0.4  # at most, for an answer that contradicts a component: it is not right
 LIKELY = 0.5  # what a component counts that is held by its meaning alone
 
 
@@ -95,9 +99,10 @@ def measure_correctness(
             return Correctness(failed(held.error), usage=held.usage)
         return _summed([_component(text, by) for text, by in zip(components, held.by, strict=True)], held.usage)
     try:
-        return _summed(_find(components, answer, golden.question, embedder))
+        found = _find(components, answer, golden.question, embedder)
     except RagdError:
         return Correctness(failed("embedder"))
+    return _summed(found, adds=any(_adds_item(components, text, golden.question) for _, text in answer))
 
 
 def _find(
@@ -105,18 +110,55 @@ def _find(
 ) -> list[dict[str, Any]]:
     texts = [text for _, text in answer]
     vectors = embed_texts(embedder, [*components, *texts])
+
+    def likeness(one: str, other: str) -> float:
+        words = embed_texts(embedder, [one, other])
+        return float(words[one] @ words[other])
+
     found = []
     for component in components:
-        stated = place_of(texts, component, vectors, STATES, question)
-        place = stated if stated is not None else place_of(texts, component, vectors, HOLDS, question)
-        found.append(_component(component, "" if place is None else answer[place][0], certain=stated is not None))
+        stated = find_claim(texts, component, vectors, SAYS, question, likeness=likeness)
+        held = stated
+        if stated.place is None:
+            held = find_claim(texts, component, vectors, HOLDS, question, likeness=likeness)
+        by = "" if held.place is None else answer[held.place][0]
+        denied = "" if held.contradicted_by is None else answer[held.contradicted_by][0]
+        found.append(_component(component, by, certain=stated.place is not None, contradicted_by=denied))
     return found
 
 
-def _component(text: str, by: str, *, certain: bool = True) -> dict[str, Any]:
-    return {"text": text, "found": bool(by), "certain": bool(by) and certain, "by": by}
+def _component(text: str, by: str, *, certain: bool = True, contradicted_by: str = "") -> dict[str, Any]:
+    found = {"text": text, "found": bool(by), "certain": bool(by) and certain, "by": by}
+    return found | ({"contradicted_by": contradicted_by} if contradicted_by else {})
 
 
-def _summed(components: list[dict[str, Any]], usage: Mapping[str, Any] | None = None) -> Correctness:
+def _adds_item(components: Sequence[str], text: str, question: str) -> bool:
+    """Whether a sentence enumerates two of the components and, among them, something else in a word or two."""
+    known = content_words(" ".join((*components, question)))
+    parts = [part.strip(" .:") for part in ITEMS.split(text)]
+    held = [
+        index
+        for index, part in enumerate(parts)
+        if any(
+            share_held(content_words(each), content_words(part)) > 0.5
+            for each in components
+            if len(each.split()) <= ITEM_WORDS_MAX
+        )
+    ]
+    if len(held) < 2:
+        return False
+    near = parts[max(0, held[0] - 1) : held[-1] + 2]
+    return any(
+        len(part.split()) <= ADDED_WORDS_MAX and content_words(part) and not share_held(content_words(part), known)
+        for part in near
+    )
+
+
+def _summed(
+    components: list[dict[str, Any]], usage: Mapping[str, Any] | None = None, *, adds: bool = False
+) -> Correctness:
     held = sum(1.0 if item["certain"] else LIKELY for item in components if item["found"])
-    return Correctness(scored(held / len(components)), components, usage or {})
+    share = held / len(components)
+    if adds or any("contradicted_by" in item for item in components):
+        share = min(share, CONTRADICTED)
+    return Correctness(scored(share), components, usage or {})

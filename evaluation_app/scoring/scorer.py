@@ -358,6 +358,8 @@ def _details(judgement: Judgement | None) -> dict[str, Any]:
     details: dict[str, Any] = {}
     if judgement.explanation:
         details["explanation"] = judgement.explanation
+    if judgement.refuted:
+        details["contradictions"] = {key: asdict(found) for key, found in judgement.refuted.items()}
     if judgement.estimates:
         details["estimates"] = {name: estimate.as_dict() for name, estimate in judgement.estimates.items()}
     if judgement.likely:

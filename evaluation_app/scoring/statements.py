@@ -1,68 +1,114 @@
 """Whether a text says what a claim says, as far as rules and vectors can decide it without a language model.
 
 One mechanism for all that asks it: the components of an expected answer in an answer, the sentences of an answer in the
-expected one, a claim in the sentences of a chunk. What differs is how near a text has to be (`Limits`)."""
+expected one, a claim in the sentences of a chunk. What differs is how near a text has to be (`Limits`). What a text
+contradicts (`contradictions`) it never says."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from evaluation_app.judges.answer_features import NAME, NEGATION
-from evaluation_app.judges.protocol import Vectors, share_in, stems_in
+from collections_app.domain.quantities import is_german
+from evaluation_app.judges.protocol import Vectors
+from retrieval_app.answerers.contradictions import (
+    Reading,
+    find_contradictions,
+    find_substitutions,
+    holds_word,
+    read,
+    share_held,
+    unstated,
+)
 
-UNITS = "%|ms|s|min|h|days?|weeks?|months?|years?|[kKMGT]i?B|bytes|mg|kg|g|mm|cm|km|m|°C|°F"
-QUANTITY = re.compile(rf"(?<![\w.,])(\d+(?:[.,]\d+)*)(?:\s?({UNITS})(?!\w)|(?!\w))")
-NUMBER_WORDS = {
-    "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
-    "ten": "10",
-}  # fmt: skip
 # names with an underscore, files, assignments: RAGD_VAR, pg_dump, manage.py, PORT=8001
 IDENTIFIER = re.compile(r"\w*[^\W_]_[^\W_]\w*|\b\w{2,}\.[a-z]{2,4}\b|\b[A-Za-z]\w+=\w+")
+TOKEN = re.compile(r"\w+")
+ASKS_QUANTITY = re.compile(
+    r"\b(?:how (?!do|does|did|is|are|can|to|come)\w+|when|wann|was kostet|an welchem|(?:bis|ab|seit) wie|welcher frist"
+    r"|(?:what|which) (?:time|date|year|day|percentage|share|price|amount|number|temperature|size|speed|delay|age)"
+    r"|wie (?:viele?|lange|oft|hoch|groß|schwer|teuer|weit|breit|tief|schnell|alt|früh|spät|warm|häufig)"
+    r"|welche[rsnm]? (?:temperatur|datum|tag|jahr|frist|anzahl|zahl|preis|summe|grenze|gleis|dauer))\b",
+    re.IGNORECASE,
+)
+SURE_COSINE = 0.75  # of a short claim none of whose words the text holds
+SYNONYMS, SURE_SYNONYMS = 0.5, 0.7  # cosine of two words that may stand for each other
+SHORT_WORDS = 4  # content words of a claim of which a cosine alone says little
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """cosine, words: a text says what a claim says from this cosine on, or when it holds this share of the claim's
-    content words. near: from this share on a text is the claim but for single words, and those decide. lenient: a
-    quantity or identifier of the claim may be left out, but not be another one."""
+    content words. short: the cosine of a claim of few words. about: the least share of its words in a text that can
+    contradict it. lenient: a quantity or identifier of the claim may be left out."""
 
     cosine: float
     words: float
-    near: float = 0.7
+    short: float = 0.85
+    about: float = 0.0
     lenient: bool = False
 
 
-STATES = Limits(0.85, 0.5)  # chosen by bench_noise
-SUPPORTS = Limits(0.55, 0.5)  # of a sentence by its context: chosen by bench_correctness
-HOLDS = Limits(0.4, 0.35, lenient=True)  # chosen by bench_correctness, so that few right answers are called wrong
+STATES = Limits(0.85, 0.5, about=0.6)  # chosen by bench_noise
+SUPPORTS = Limits(0.55, 0.5, short=0.75, about=0.6)  # of a sentence by its context: chosen by bench_correctness
+SAYS = Limits(0.85, 0.5)  # of an expected answer by an answer
+HOLDS = Limits(0.4, 0.35, short=0.6, lenient=True)  # chosen by bench_correctness, so that few right answers are wrong
+
+
+class Found(NamedTuple):
+    """place: of the first text that says what the claim says, None for none; of a text that contradicts it."""
+
+    place: int | None
+    contradicted_by: int | None
+
+
+def find_claim(
+    texts: Sequence[str],
+    claim: str,
+    vectors: Vectors,
+    limits: Limits = STATES,
+    given: str = "",
+    *,
+    likeness: Callable[[str, str], float] | None = None,
+) -> Found:
+    """Look for a claim in texts.
+
+    Its quantities, dates and identifiers must stand in the texts, unless they are `given`, as by the question. A text
+    that contradicts the claim does not say it. One that holds the words of the claim in a row says it. Else the share
+    of its content words that are not given decides, or its cosine; a claim all of whose words are given, or that is a
+    quantity that was asked for, needs its quantities alone. vectors: a unit vector per text and for the claim.
+    likeness: cosine of two words; with it a text that has another word in the place of one of the claim's contradicts
+    it.
+    """
+    language = is_german(" ".join((given, claim, *texts)))
+    subject, question = read(claim, language), read(given, language)
+    readings = [read(text, language) for text in texts]
+    lowered = " ".join([given, *texts]).lower()
+    missing = bool(unstated(subject, readings, question))
+    identifiers = all(name.lower() in lowered for name in IDENTIFIER.findall(claim))
+    contradicted = None
+    for index, text in enumerate(readings):
+        is_about = not limits.about or share_held(subject.words, text.words) >= limits.about
+        if (is_about and find_contradictions(claim, text.text, given)) or (
+            likeness and _is_swapped(subject, text, question, likeness)
+        ):
+            contradicted = index if contradicted is None else contradicted
+            continue
+        if not limits.lenient and (missing or not identifiers):
+            continue
+        if _says(text, subject, question, float(vectors[text.text] @ vectors[claim]), limits, missing=missing):
+            return Found(index, None)
+    return Found(None, contradicted)
 
 
 def place_of(
     texts: Sequence[str], claim: str, vectors: Vectors, limits: Limits = STATES, given: str = ""
 ) -> int | None:
-    """The index of the first text that says what the claim says; None for none.
-
-    Its quantities (numbers with their units) and identifiers must stand in the texts, unless they are `given`, as by
-    the question. A text that does not negate does not say what a claim with a negation says. Where a text differs from
-    the claim in single words alone (`Limits.near`), it must also hold the claim's own quantities and negate as the
-    claim does, and the texts must hold its names. Else its cosine or the share of the claim's content words decides; a
-    claim without any needs the cosine. vectors: a unit vector per text and for the claim.
-    """
-    subject, readings = _read(claim), [_read(text) for text in texts]
-    lowered = " ".join([given, *texts]).lower()
-    missing = _lacks(subject.quantities, _read(given).quantities.union(*(each.quantities for each in readings)))
-    if not limits.lenient and (missing or any(name.lower() not in lowered for name in subject.identifiers)):
-        return None
-    has_names = all(name.lower() in lowered for name in subject.names)
-    for index, text in enumerate(readings):
-        if missing and text.quantities - subject.quantities:
-            continue  # it says another quantity
-        if _says(text, subject, float(vectors[text.text] @ vectors[claim]), limits, has_names=has_names):
-            return index
-    return None
+    """The index of the first text that says what the claim says; None for none."""
+    return find_claim(texts, claim, vectors, limits, given).place
 
 
 def states(texts: Sequence[str], claim: str, vectors: Vectors, limits: Limits = STATES, given: str = "") -> bool:
@@ -70,48 +116,49 @@ def states(texts: Sequence[str], claim: str, vectors: Vectors, limits: Limits = 
     return place_of(texts, claim, vectors, limits, given) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    text: str
-    words: tuple[str, ...]
-    quantities: frozenset[tuple[str, str]]
-    identifiers: frozenset[str]
-    names: frozenset[str]
-    negates: bool
+@lru_cache(maxsize=8192)
+def _tokens(text: str) -> str:
+    return f" {' '.join(TOKEN.findall(text.lower()))} "
 
 
-@lru_cache(maxsize=4096)
-def _read(text: str) -> _Read:
-    return _Read(
-        text=text,
-        words=stems_in(text),
-        quantities=frozenset(_quantities(text)),
-        identifiers=frozenset(IDENTIFIER.findall(text)),
-        names=frozenset(NAME.findall(text)),
-        negates=bool(NEGATION.search(text)),
-    )
-
-
-def _quantities(text: str) -> Iterator[tuple[str, str]]:
-    """(number without thousands commas, unit or ""); of number words too."""
-    yield from ((number.replace(",", ""), unit) for number, unit in QUANTITY.findall(text))
-    yield from ((NUMBER_WORDS[word], "") for word in re.findall(r"[a-z]+", text) if word in NUMBER_WORDS)
-
-
-def _says(text: _Read, claim: _Read, cosine: float, limits: Limits, *, has_names: bool) -> bool:
-    share = share_in(claim.words, set(text.words))
-    if claim.negates and not text.negates:
+def _is_swapped(claim: Reading, text: Reading, question: Reading, likeness: Callable[[str, str], float]) -> bool:
+    """Whether a short claim, each word of which counts, has another word in the text."""
+    new = [word for word in claim.words if not holds_word(question.words, word)]
+    if len(new) > SHORT_WORDS or claim.lead is not None:
         return False
-    if share >= limits.near:
-        differs = _lacks(claim.quantities, text.quantities) or text.negates != claim.negates or not has_names
-        return not differs
-    return cosine >= limits.cosine or (bool(claim.words) and share >= limits.words)
+    least = SYNONYMS if len(new) == SHORT_WORDS or is_german(claim.text) else SURE_SYNONYMS
+    pairs = find_substitutions(claim, text, question)
+    return any(likeness(_written(one, claim), _written(other, text)) < least for one, other in pairs)
 
 
-def _lacks(wanted: Iterable[tuple[str, str]], held: Set[tuple[str, str]]) -> bool:
-    """Whether a quantity is missing. A number without a unit stands for the same one with any unit."""
-    bare = {number for number, _ in held}
-    return any(
-        (number not in bare) if not unit else ((number, unit) not in held and (number, "") not in held)
-        for number, unit in wanted
-    )
+def _written(word: str, reading: Reading) -> str:
+    """A stem as the text has it."""
+    return next((token for token in TOKEN.findall(reading.text.lower()) if token.startswith(word)), word)
+
+
+def _says(text: Reading, claim: Reading, question: Reading, cosine: float, limits: Limits, *, missing: bool) -> bool:
+    if _tokens(claim.text) in _tokens(text.text):
+        return True
+    if (
+        claim.lead is not None
+        and claim.lead == text.lead
+        and not [w for w in text.words if not holds_word(question.words, w)]
+    ):
+        return True
+    new = [word for word in claim.words if not holds_word(question.words, word)]
+    if missing and not new:
+        return False
+    if any(
+        clause.words and clause.is_exception and not share_held(clause.words, text.words) for clause in claim.clauses
+    ):
+        return False
+    has_facts = bool(claim.stated.quantities or claim.stated.dates or claim.stated.codes) and not missing
+    if has_facts and (not new or ASKS_QUANTITY.search(question.text)):
+        return True
+    share = share_held(new or claim.words, text.words)
+    if not share and (missing or len(claim.words) <= SHORT_WORDS):
+        return cosine >= limits.cosine and cosine >= SURE_COSINE
+    least = limits.cosine if len(claim.words) > SHORT_WORDS else max(limits.short, limits.cosine)
+    if len(claim.words) < 3:
+        least = STATES.cosine
+    return cosine >= least or (bool(claim.words) and share >= limits.words)

@@ -1,11 +1,14 @@
 """How far right answers are separated from wrong, unsupported and declined ones, where the truth is known.
 
-Run: python -m tests.benchmarks.bench_correctness [--cases N] [--tuned]     (needs RAGD_DATA with ragbench and scifact)
+Run: python -m tests.benchmarks.bench_correctness [--cases N] [--tuned] [--written]     (RAGD_DATA: ragbench, scifact)
 
 Answers are made by rules (`correctness_rows`) from N cases of each of seven sets of RAGBench, 3 N of SciFact, and the
 questions of the sample. The limits of `statements` were chosen on the even rows of RAGBench's validation split and of
 SciFact's supported claims (`--tuned` shows those); what is reported are the odd rows, and the sample, which no limit
 was chosen on.
+
+First the answers that people wrote (`written_answers`): for the part that the rules were made on and the part that they
+were not, the share of right answers below 0.5, that of wrong ones from 0.5 on, and the mean score of both groups.
 
 With expected answers: AUROC of `correctness` for right answers against all others, and the share of right answers that
 fail by it. Without: the same for the failure flag (`failures` of the modes that are found) of a run that the embedded
@@ -41,11 +44,13 @@ from evaluation_app.scoring.support import stated_share  # noqa: E402
 from ragd.models.caching_embedder import CachingEmbedder  # noqa: E402
 from ragd.models.embedding import LocalEmbedder  # noqa: E402
 from tests.benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers  # noqa: E402
+from tests.benchmarks.written_answers import read_answers  # noqa: E402
 
 CASES = 20
 RESAMPLES = 1000
 SEED = 7
 TARGET, RED_TARGET = 0.85, 0.05
+RIGHT_FROM, WRITTEN_TARGETS = 0.5, {True: 0.01, False: 0.03}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ def with_interval(right: Sequence[float], others: Sequence[float]) -> tuple[floa
     return measure(first, second), float(low), float(high)
 
 
-def share_with_interval(values: Sequence[bool]) -> tuple[float, float, float]:
+def share_with_interval(values: Sequence[float]) -> tuple[float, float, float]:
     generator, found = np.random.default_rng(SEED), np.asarray(values, dtype=float)
     low, high = np.quantile([generator.choice(found, len(found)).mean() for _ in range(RESAMPLES)], [0.025, 0.975])
     return float(found.mean()), float(low), float(high)
@@ -145,15 +150,42 @@ def show_kinds(decided: Sequence[Decided]) -> None:
         print(f"{name:14} {part:18} {len(items):6} {np.mean(values):12.3f} {fails[0]:10.3f} {fails[1]:9.3f}")
 
 
+def show_written(embedder: CachingEmbedder, *, verbose: bool) -> None:
+    """verbose: with every answer of the part `tuned` that is on the wrong side."""
+    for part in ("tuned", "held_out"):
+        values: dict[bool, list[float]] = {True: [], False: []}
+        for item in read_answers(part):
+            case = Case.of(item.question, [item.context], item.text)
+            outcome = "abstained" if is_refusal(case) else "answered"
+            golden = Golden(item.question, expected_answer=item.expected)
+            score = measure_correctness(sentences_of(case.answer), outcome, golden, embedder).score.value or 0.0
+            values[item.is_right].append(score)
+            if verbose and part == "tuned" and item.is_right != (score >= RIGHT_FROM):
+                print(f"{score:.2f} {item.question} = {item.expected} | {item.text}")
+        print(f"written answers, {part}: {len(values[True])} right, {len(values[False])} wrong")
+        for is_right, name in ((True, "right answers below 0.5"), (False, "wrong answers from 0.5 on")):
+            missed = [(score >= RIGHT_FROM) != is_right for score in values[is_right]]
+            share, low, high = share_with_interval(missed)
+            target = WRITTEN_TARGETS[is_right]
+            print(f"{name:66} {share:.3f} [{low:.3f}, {high:.3f}]  target at most {target}")
+        for is_right, name in ((True, "mean score of right answers"), (False, "mean score of wrong answers")):
+            mean, low, high = share_with_interval(values[is_right])
+            print(f"{name:66} {mean:.3f} [{low:.3f}, {high:.3f}]")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--written", action="store_true", help="the written answers alone, with what is missed")
     options = parser.parse_args()
+    embedder = CachingEmbedder(LocalEmbedder())
+    show_written(embedder, verbose=options.written)
+    if options.written:
+        return
     known = known_answers("tuned" if options.tuned else "reported", options.cases)
     counts = ", ".join(f"{sum(item.kind == kind for item in known)} {kind}" for kind in KINDS)
     print(f"{len(known)} answers of {len({item.case.source for item in known})} sources: {counts}", flush=True)
-    embedder = CachingEmbedder(LocalEmbedder())
     decided = [decide(item, embedder) for item in known]
     show(decided)
     show_kinds(decided)

@@ -152,7 +152,7 @@ def worth(draft: Draft, expected: str) -> float:
     if draft.abstained:
         return 0.0
     citations = [citation.as_dict() for citation in draft.checked.citations]
-    return value_of(words_f1(without_markers(draft.checked.answer, citations), [expected]))
+    return value_of(words_f1(without_markers(draft.checked.answer, citations)[0], [expected]))
 
 
 def value_of(score: Score) -> float:

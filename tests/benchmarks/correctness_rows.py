@@ -24,9 +24,9 @@ from random import Random
 from typing import Literal
 
 from evaluation_app.judges.answer_features import NAME, NEGATION, NUMBER
-from evaluation_app.judges.protocol import REFUSAL
 from ragd.text.chunking import split_sentences
 from retrieval_app.answerers.extractive_answerer import list_stems
+from retrieval_app.answerers.refusals import declines
 from tests.benchmarks.ragbench import SETS, read_rows
 from tests.benchmarks.server import need_data
 
@@ -189,7 +189,7 @@ def _ragbench_cases(name: str, half: Half) -> Iterator[KnownCase]:
         if not is_half or not supported or not keys or not 1 <= len(answer) <= SENTENCES_MAX:
             continue
         response = " ".join(answer)
-        if REFUSAL.search(response) and len(answer) == 1:
+        if declines(response):
             continue
         evidence = " ".join(texts[key] for key in dict.fromkeys(keys))
         relevant = {*keys, *row["all_relevant_sentence_keys"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -319,19 +320,24 @@ def test_what_cannot_be_judged_is_not_asked(openai_server: OpenAIServer) -> None
     assert set(empty.scores) == set(MEASURES) and openai_server.requests == []
 
 
-def test_what_a_case_lacks_is_unscorable_and_the_rest_is_judged_or_fails(openai_server: OpenAIServer) -> None:
-    info = [support("a", [], fully=False), support("b", [], fully=False)]
-    nothing = good_reply(
-        all_relevant_sentence_keys=[], all_utilized_sentence_keys=[], sentence_support_information=info
-    )
-    openai_server.chat_reply = replying(nothing)
-    no_context = open_judge(openai_server).judge(Case.of(QUESTION, [], "One. Two."))
-    assert no_context.scores["completeness"] == unscorable(NO_CONTEXT)
-    assert no_context.scores["faithfulness"].value == 0.0 and no_context.scores["answer_relevance"].value == 0.75
-    openai_server.chat_reply = replying("no")
-    broken = open_judge(openai_server).judge(Case.of(QUESTION, [], "One. Two."))
-    assert broken.scores["completeness"] == unscorable(NO_CONTEXT)
-    assert broken.scores["faithfulness"] == failed("bad_json")
+@pytest.mark.fault("EVA-07")
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (Case.of(QUESTION, [], "One. Two."), NO_CONTEXT),
+        (Case.of(QUESTION, ["One."], "Das weiß ich nicht."), REFUSED),
+        (replace(Case.of(QUESTION, ["One."], "Ask me for rows."), declined=True), REFUSED),
+    ],
+)
+def test_the_model_is_not_asked_where_nothing_was_found_or_answered(
+    case: Case, reason: str, openai_server: OpenAIServer
+) -> None:
+    judgement = open_judge(openai_server).judge(case)
+    assert judgement.scores == dict.fromkeys(MEASURES, unscorable(reason))
+    assert judgement.refused is (reason == REFUSED) and openai_server.requests == []
+
+
+def test_without_an_answer_the_context_alone_is_judged(openai_server: OpenAIServer) -> None:
     openai_server.chat_reply = replying(good_reply(sentence_support_information=[], answer_relevance=None))
     silent = open_judge(openai_server).judge(Case.of(QUESTION, ["One two. Three."], ""))
     assert silent.scores["answer_relevance"] == silent.scores["adherence"] == unscorable(NO_ANSWER)

@@ -116,10 +116,13 @@ def test_documents_and_chunks_have_ranks_of_their_own() -> None:
 
 def test_markers_are_no_words_of_an_answer() -> None:
     answer, places = "It is red [1]. The key, too [2][1].", [(10, 13), (28, 31), (31, 34)]
-    citations = [{"answer_start": start, "answer_end": end} for start, end in places]
-    assert without_markers(answer, citations) == "It is red. The key, too."
-    assert without_markers("An index [1] in code", []) == "An index [1] in code"
-    assert without_markers("short", citations) == "short"
+    citations = [
+        {"answer_start": start, "answer_end": end, "doc_id": "d", "chunk_index": index}
+        for index, (start, end) in enumerate(places)
+    ]
+    assert without_markers(answer, citations) == ("It is red. The key, too.", [(9, "d#0"), (23, "d#1"), (23, "d#2")])
+    assert without_markers("An index [1] in code", []) == ("An index [1] in code", [])
+    assert without_markers("short", citations) == ("short", [])
 
 
 def test_an_answered_question_is_measured_whole(house: Collection) -> None:

@@ -12,13 +12,13 @@ from pytest_django import Settings
 from collections_app.errors import ServiceError
 from ragd.types import Candidate
 from retrieval_app.answerers.chat_answerer import (
-    NOT_ANSWERED,
     RULES,
     SOURCES_CHARS_MAX,
     ChatAnswerer,
     fit_sources,
 )
 from retrieval_app.answerers.fence import quote_source
+from retrieval_app.answerers.refusals import NOT_ANSWERED
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.models import QueryRun
 from tests.builders import WordEmbedder

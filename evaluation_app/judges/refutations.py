@@ -1,0 +1,106 @@
+"""Which sentences of an answer their context contradicts, by the typed checks of `contradictions`.
+
+A sentence that cites is compared with what it cites, another one with the sentences of the context that hold most of
+its words. It is refuted where the nearest of them contradicts it and no sentence of the context supports it; where only
+a sentence that it does not cite supports it, its citation is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collections_app.domain.quantities import is_german
+from evaluation_app.measures.trace import Sentence
+from retrieval_app.answerers.contradictions import (
+    Contradiction,
+    Kind,
+    Reading,
+    find_contradictions,
+    read,
+    share_held,
+    unstated,
+)
+
+NEAREST = 3  # sentences of the context that one of the answer is compared with
+# Share of the sentence's content words that a sentence of the context must hold to be about the same thing.
+ABOUT: dict[Kind, float] = {"number": 0.6, "date": 0.6, "period": 0.75, "name": 0.85, "opposite": 0.9}
+BARE = 0.85  # the same where a number has no unit: it may number a list
+WORDS_MAX = 12  # content words of a sentence whose negation and names are compared: a longer one joins several claims
+ELSEWHERE = 0.4  # the same of one that states the number: below, it speaks of something else
+
+
+@dataclass(frozen=True, slots=True)
+class Refutation:
+    """contradictions: of the sentence's text. source_key: of the sentence that contradicts it. is_miscited: another
+    sentence of the context supports it, so that only its citation is wrong."""
+
+    contradictions: tuple[Contradiction, ...]
+    source_key: str
+    is_miscited: bool = False
+
+
+def refute(
+    sentence: Sentence, context: Sequence[Sequence[Sentence]], cited: Sequence[int] = (), question: str = ""
+) -> Refutation | None:
+    """None for a sentence that nothing contradicts. cited: places in the context of the documents that it cites."""
+    claim, given = read(sentence.text), read(question)
+    if not claim.words and not claim.stated.quantities and not claim.stated.dates:
+        return None
+    shares = [
+        (share_held(claim.words, read(each.text).words) if claim.words else 1.0, place, each)
+        for place, document in enumerate(context)
+        for each in document
+    ]
+    ranked = sorted(shares, key=lambda item: -item[0])
+    own = [item for item in ranked if item[1] in cited] if cited else ranked
+    refuted = next(filter(None, (_contradict(claim, item, own, given) for item in own[:NEAREST])), None)
+    if refuted is None or any(_supports(claim, read(each.text), given, share) for share, _, each in own):
+        return None
+    supported = any(_supports(claim, read(each.text), given, share) for share, _, each in ranked)
+    return Refutation(*refuted, is_miscited=supported)
+
+
+def _contradict(
+    claim: Reading, near: tuple[float, int, Sentence], ranked: Sequence[tuple[float, int, Sentence]], given: Reading
+) -> tuple[tuple[Contradiction, ...], str] | None:
+    share, _, source = near
+    if share < min(ABOUT.values()):
+        return None
+    found = tuple(
+        each
+        for each in find_contradictions(claim.text, source.text, given.text)
+        if share >= _least(each, claim) and not _said_elsewhere(each, share, ranked)
+    )
+    return (found, source.key) if found else None
+
+
+def _least(found: Contradiction, claim: Reading) -> float:
+    """The share of the claim's words that a sentence must hold to refute it so; above 1 for never."""
+    if found.kind in ("opposite", "name") and len(claim.words) > WORDS_MAX:
+        return 2.0
+    amounts = read(found.said).stated.quantities if found.kind == "number" else ()
+    return BARE if any(not each.unit for each in amounts) else ABOUT[found.kind]
+
+
+def _said_elsewhere(found: Contradiction, share: float, ranked: Sequence[tuple[float, int, Sentence]]) -> bool:
+    """Whether a number or name stands in a sentence of the context that is about the same as well."""
+    if found.kind not in ("number", "date", "name"):
+        return False
+    wanted = read(found.said, is_german(found.said))
+    return any(
+        other >= min(ELSEWHERE, share) and (found.said.lower() in each.text.lower() or _states(wanted, read(each.text)))
+        for other, _, each in ranked
+    )
+
+
+def _states(wanted: Reading, source: Reading) -> bool:
+    stated = wanted.stated
+    return bool(stated.quantities or stated.dates or stated.codes) and not unstated(wanted, [source], read(""))
+
+
+def _supports(claim: Reading, source: Reading, given: Reading, share: float) -> bool:
+    """Whether the sentence says nearly all of the claim, and contradicts none of it."""
+    if share < ABOUT["number"] or unstated(claim, [source], given):
+        return False
+    return not find_contradictions(claim.text, source.text, given.text)

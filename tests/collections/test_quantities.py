@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from collections_app.domain.quantities import read_quantities
+
+SAME = [
+    ("24 months", "two years", "twenty-four months", "24 Monate"),
+    ("3 %", "3 percent", "three percent", "drei Prozent", "3%"),
+    ("1.250,50 Euro im Monat", "1250.50 € per month", "EUR 1,250.50 per month"),
+    ("Die Dosis ist 1.200 mg", "a dose of 1,200 mg", "1.2 g of it", "1,2 g am Tag"),
+    ("half a second", "500 ms", "0.5 s", "eine halbe Sekunde"),
+    ("72 m²", "72 Quadratmeter", "72 qm"),
+    ("$50,000", "50000 dollars", "USD 50,000"),
+    ("zweimal am Tag", "twice a day", "2x täglich", "2 times per day"),
+    ("25 °C", "25 Grad", "25 degrees Celsius", "77 °F"),
+    ("three days", "72 hours", "3 Tage", "72 h"),
+]
+DATES = [
+    (
+        "3 May 2023",
+        "May 3, 2023",
+        "the 3rd of May 2023",
+        "2023-05-03",
+        "03.05.2023",
+        "3. Mai 2023",
+        "am dritten Mai 2023",
+    ),
+    ("18 Uhr", "6 pm", "18:00", "6 p.m."),
+    ("Mondays", "montags", "am Montag"),
+    ("31 March", "March 31st", "31.03.", "31.3."),
+]
+OTHER = [
+    ("100 degrees", "250 degrees"),
+    ("30 days", "30 hours"),
+    ("$5", "€5"),
+    ("3.2 kg", "3.2 g"),
+    ("5 employees", "6 employees"),
+]
+
+
+@pytest.mark.parametrize("texts", SAME)
+def test_one_amount_is_read_however_it_is_written(texts: tuple[str, ...]) -> None:
+    amounts = [read_quantities(text).quantities for text in texts]
+    assert {len(each) for each in amounts} == {1}, amounts
+    assert all(amounts[0][0].equals(each[0]) for each in amounts), amounts
+    assert all(text[each.start : each.end] == each.text for text, (each,) in zip(texts, amounts, strict=True))
+
+
+@pytest.mark.parametrize("texts", DATES)
+def test_one_date_is_read_however_it_is_written(texts: tuple[str, ...]) -> None:
+    dates = [read_quantities(text).dates for text in texts]
+    assert {len(each) for each in dates} == {1}, dates
+    assert len({each[0].parts for each in dates}) == 1, dates
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_other_amounts_differ(one: str, other: str) -> None:
+    assert not read_quantities(one).quantities[0].equals(read_quantities(other).quantities[0])
+
+
+def test_names_with_digits_are_no_amounts() -> None:
+    stated = read_quantities("CVE-2026-2332 at 192.168.1.1 needs v2.10.3")
+    assert ([code for code, _, _ in stated.codes], stated.quantities) == (
+        ["cve-2026-2332", "192.168.1.1", "v2.10.3"],
+        (),
+    )

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from retrieval_app.answerers.contradictions import find_contradictions, read, unstated
+
+AGREE = [
+    ("Water boils at 100 degrees [1].", "The kettle boils water at 100 degrees."),
+    ("Two years.", "The warranty lasts 24 months."),
+    ("Bei maximal 25 Grad.", "Es ist bei höchstens 25 °C zu lagern."),
+    ("Nicht über 25 Grad Celsius.", "Bei höchstens 25 °C."),
+    ("No more than 30 s.", "It may run dry for at most half a minute."),
+    ("By the third day of illness.", "No later than the third day of illness."),
+    ("Telnet is not enabled.", "Telnet is disabled by default."),
+    ("It came out on May 3, 2023.", "Version 2 was released on 03.05.2023."),
+    ("Every endpoint but /health.", "All endpoints except /health."),
+    ("Only small pets are allowed.", "Pets are not allowed, except small pets."),
+    ("Use citric acid.", "Use citric acid at 3 percent; never use vinegar, because it attacks the seals."),
+]
+DIFFER = [
+    (
+        "number",
+        "Water boils at 250 degrees [1].",
+        "The kettle boils water at 100 degrees.",
+        "250 degrees",
+        "100 degrees",
+    ),
+    ("number", "1.200 mg am Tag.", "Die Höchstdosis beträgt 1.200 g am Tag.", "1.200 mg", "1.200 g"),
+    ("number", "The limit is 3 %.", "The limit is 5 percent.", "3 %", "5 percent"),
+    ("number", "Use 192.168.0.1 as the address.", "The address is 192.168.1.1.", "192.168.0.1", "192.168.1.1"),
+    ("date", "It was signed on 9 July 2012.", "It was signed on July 9, 2021.", "9 July 2012", "July 9, 2021"),
+    ("date", "Geöffnet am Montag.", "Geöffnet am Dienstag.", "Montag", "Dienstag"),
+    ("period", "30 requests per minute.", "30 requests per hour.", None, None),
+    ("name", "It was built by John Marlowe.", "It was built by Ann Marlowe.", "John", "Ann"),
+    ("opposite", "Never use citric acid.", "Use citric acid; it is safe.", None, None),
+    ("opposite", "No earlier than the third day.", "No later than the third day.", None, None),
+    ("opposite", "At least 14 days in advance.", "At most 14 days in advance.", None, None),
+    ("opposite", "Haustiere sind erlaubt.", "Haustiere sind nicht erlaubt.", None, None),
+    ("opposite", "Telnet is enabled by default.", "Telnet is disabled by default.", None, None),
+    ("opposite", "The doors are unlocked at night.", "The doors are locked at night.", None, None),
+]
+
+
+@pytest.mark.parametrize(("claim", "source"), AGREE)
+def test_the_same_in_other_words_is_no_contradiction(claim: str, source: str) -> None:
+    assert find_contradictions(claim, source) == []
+    assert find_contradictions(source, claim) == []
+
+
+@pytest.mark.fault("F11")
+@pytest.mark.parametrize(("kind", "claim", "source", "said", "told"), DIFFER)
+def test_a_contradiction_says_what_the_source_has(
+    kind: str, claim: str, source: str, said: str | None, told: str | None
+) -> None:
+    found = find_contradictions(claim, source)
+    assert [item.kind for item in found] == [kind]
+    if said is not None:
+        assert (found[0].said, found[0].source) == (said, told)
+        assert claim[found[0].start : found[0].end] == said
+    assert find_contradictions(claim, claim) == find_contradictions(source, source) == []
+
+
+def test_what_the_question_gives_need_not_stand_in_the_source() -> None:
+    assert (
+        find_contradictions(
+            "After 30 minutes, 5 litres are left.", "5 litres remain after an hour.", "After 30 minutes?"
+        )
+        == []
+    )
+    missing = unstated(read("It holds 3 cups and 5 spoons."), [read("Three cups.")], read(""))
+    assert [item.value for item in missing if not isinstance(item, str) and hasattr(item, "value")] == [5.0]
+
+
+def test_an_answer_is_read_with_its_question() -> None:
+    question = "What does the warranty not cover?"
+    assert find_contradictions("Damage from limescale.", "It does not cover damage from limescale.", question) == []
+    found = find_contradictions("Damage from limescale.", "It covers damage from limescale.", question)
+    assert [item.kind for item in found] == ["opposite"]
