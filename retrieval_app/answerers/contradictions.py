@@ -47,7 +47,7 @@ _LEAD = re.compile(
 _MARKER = re.compile(r"\s*\[\d[\d\s,;–-]*\]")
 _TITLES = frozenset(_WORDS["titles"].split())
 _NAME = re.compile(r"[A-ZÄÖÜ][\w'’-]*[a-zäöüß][\w'’-]*|[A-Z]{2,}\b")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:;\"“„(]\s+|\n\s*)[\"“„'(*_-]*$")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:;\"“„(]\s*|\n\s*)[\s\"“„'(*_-]*$")
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "non-", "dis", "de", "miss", "nicht")
 SAME_SHARE = 0.7  # of the longer of two words, that both begin with
 
