@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Schema
-from pydantic import ConfigDict
+from ninja import Field
 
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import request_key
 from collections_app.http.paging import DEFAULT_LIMIT
+from collections_app.validation import SomeUuid, StrictInt
 from evaluation_app.golden import edits
 from evaluation_app.golden.api import sets
 from evaluation_app.golden.api.questions import QuestionState, question_states
@@ -26,7 +25,7 @@ EVALUATE = Permission.EVALUATE
 
 class SetsArguments(Request):
     collection: str | None = Field(None, description="Only the sets over this collection")
-    limit: int = DEFAULT_LIMIT
+    limit: StrictInt = DEFAULT_LIMIT
     cursor: str | None = Field(None, description="next_cursor of the page before")
 
 
@@ -35,16 +34,14 @@ class SuggestionArguments(QuestionFields):
     question: str
 
 
-class RunArguments(Schema):
-    model_config = ConfigDict(extra="forbid")
-
-    run_id: UUID = Field(description="Id of the evaluation run, as evaluation-runs-create gives it")
+class RunArguments(Request):
+    run_id: SomeUuid = Field(description="Id of the evaluation run, as evaluation-runs-create gives it")
 
 
 class ResultsArguments(RunArguments):
     mode: str | None = Field(None, description="Only questions that show this failure mode")
     outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None
-    limit: int = DEFAULT_LIMIT
+    limit: StrictInt = DEFAULT_LIMIT
     cursor: str | None = Field(None, description="next_cursor of the page before")
 
 

@@ -32,7 +32,7 @@ _YOUNG_CAPITALS = (
     "\U00010d50-\U00010d65\U00016ea0-\U00016eb8\U0001df40-\U0001df7e"
 )
 _FOLDED = re.compile(f"[^{_YOUNG_CAPITALS}]+")
-_VISIBLE = regex.compile(r"[^\s\p{C}\p{Default_Ignorable_Code_Point}]|\p{Co}")
+_VISIBLE = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 

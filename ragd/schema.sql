@@ -28,14 +28,19 @@ CREATE TABLE IF NOT EXISTS collections (
 -- a name is free again as soon as its collection is being deleted
 CREATE UNIQUE INDEX IF NOT EXISTS collections_name_key ON collections (name) WHERE deleted_at IS NULL;
 
--- The dimensions change with the generation only: its table holds the vectors (ragd/store/tables.py, {partition}_dims).
+-- Model and dimensions change with the generation only: its table holds the vectors (ragd/store/tables.py).
 CREATE OR REPLACE FUNCTION ragd_keep_dims() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    IF OLD.embed_model <> NEW.embed_model THEN
+        RAISE EXCEPTION 'collection % holds vectors of the model %, not of %', OLD.name, OLD.embed_model, NEW.embed_model
+            USING ERRCODE = 'check_violation', HINT = 'Build a generation with the other model and let it serve.';
+    END IF;
     RAISE EXCEPTION 'collection % holds vectors of % dimensions, not %', OLD.name, OLD.embed_dims, NEW.embed_dims
         USING ERRCODE = 'check_violation', HINT = 'Build a generation with other dimensions and let it serve.';
 END $$;
-CREATE OR REPLACE TRIGGER collections_dims BEFORE UPDATE OF embed_dims ON collections FOR EACH ROW
-    WHEN (OLD.embed_dims <> NEW.embed_dims AND OLD.generation = NEW.generation)
+CREATE OR REPLACE TRIGGER collections_dims BEFORE UPDATE OF embed_dims, embed_model ON collections FOR EACH ROW
+    WHEN ((OLD.embed_dims, OLD.embed_model) IS DISTINCT FROM (NEW.embed_dims, NEW.embed_model)
+          AND OLD.generation = NEW.generation)
     EXECUTE FUNCTION ragd_keep_dims();
 
 CREATE TABLE IF NOT EXISTS documents (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -46,6 +47,17 @@ class Segment:
     text: str
     t_start: float | None = None
     t_end: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("t_start", self.t_start), ("t_end", self.t_end)):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InvalidInput(f"{name} must be a number of seconds from 0, not {value!r}", field=name)
+        if self.t_start is not None and self.t_end is not None and self.t_end < self.t_start:
+            raise InvalidInput(
+                f"t_end must not be before t_start; it is {self.t_end:g}, and t_start {self.t_start:g}", field="t_end"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
 from collections_app.api.routes import router as collections_router
-from collections_app.validation import Api
+from collections_app.validation import Api, refuse_unknown_parameters
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router
 from evaluation_app.spans.exports.api import router as exports_router
@@ -44,6 +44,8 @@ api = Api(
     openapi_url="/openapi.json",
     urls_namespace="api",
 )
+
+api.add_decorator(refuse_unknown_parameters, mode="view")
 
 
 def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:

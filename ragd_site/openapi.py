@@ -43,11 +43,16 @@ DOC_ID: Schema = {
     "maxLength": DOC_ID_MAX_CHARS,
     "pattern": rf"^(?!\.\.?(?:/|$))(?!.*/\.\.?(?:/|$))[^{UNSEEN}{SPACE}]([^{UNSEEN}]*[^{UNSEEN}{SPACE}])?$",
 }
+CHUNK_KEY: Schema = {
+    "maxLength": DOC_ID_MAX_CHARS + len("#999999"),
+    "pattern": DOC_ID["pattern"].replace("|$", "|#").removesuffix("$") + "#[0-9]{1,6}$",
+}
 DOC_CHARS = rf"[^{UNSEEN}{SPACE}/.#]{{1,200}}"
 LINE: Schema = {"minLength": 1, "maxLength": LABEL_MAX_CHARS, "pattern": EDGE}
-TEXT: Schema = {"minLength": 1, "pattern": r"[A-Za-z0-9]"}
+VISIBLE = rf"[^{UNSEEN}{SPACE}\u00ad\u200b-\u200d\u2060-\u2064]"
+TEXT: Schema = {"minLength": 1, "pattern": VISIBLE}
 NUMBER: Schema = {"pattern": r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$"}
-TEXT_OR_NONE: Schema = {"pattern": r"^$|[A-Za-z0-9]"}
+TEXT_OR_NONE: Schema = {"pattern": rf"^$|{VISIBLE}"}
 LANGUAGE: Schema = {"pattern": r"^([a-z]{2})?$"}
 MOMENT: Schema = {
     "pattern": r"^$|^[1-9][0-9]{0,3}[mhd]$|^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
@@ -125,7 +130,7 @@ BODIES: Mapping[str, Schema] = {
     "runs_days": {"minimum": 0, "maximum": DAYS_MAX},
     "deleted_days": {"minimum": 0, "maximum": DAYS_MAX},
     "embed_dims": {"minimum": 1, "maximum": 2000},
-    "expected_chunks": {"items": {"pattern": rf"^{DOC_CHARS}#[0-9]{{1,6}}$"}},
+    "expected_chunks": {"items": CHUNK_KEY},
     "per_day": {"minimum": 1, "maximum": PER_DAY_MAX},
     "sha256": SHA256,
     "urls": SOME,

@@ -28,17 +28,23 @@ HELP = {
     "model": "the name that it is asked for, such as gpt-4o",
     "system": "the provider as spans name it, such as openai or openai_compatible; empty for any",
     "input_per_million": "US dollars per million tokens read",
-    "output_per_million": "US dollars per million tokens written; 0 for embeddings",
+    "output_per_million": "US dollars per million tokens written; empty for embeddings",
     "cached_input_per_million": "US dollars per million tokens that the provider read from its cache; empty: as input",
 }
 
 
 class ModelPriceForm(PriceForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["output_per_million"].required = False
+
     class Meta:
         help_texts = HELP
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
+        if "output_per_million" not in self.errors:
+            cleaned["output_per_million"] = cleaned.get("output_per_million") or 0.0
         if not self.errors:
             named = {name: cleaned.get(name, getattr(self.instance, name)) for name in NAMED_BY}
             try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import register_converter
 from ninja import Schema
 
 from collections_app.api.schemas import ErrorAnswer
@@ -19,6 +20,20 @@ from collections_app.errors import ServiceError
 from collections_app.http.auth import check_collection_scope, check_permission, request_key
 from collections_app.models import Collection, IdempotencyRecord
 from collections_app.services.collections.collections import get_collection
+
+
+class DocIdConverter:
+    """Any text, line feeds too, so that `check_doc_id` says what is wrong with it."""
+
+    regex = "(?s:.+)"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    to_url = to_python
+
+
+register_converter(DocIdConverter, "doc")
 
 HEADER = "Idempotency-Key"
 KEY_MAX_CHARS = 255

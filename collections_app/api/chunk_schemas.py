@@ -30,7 +30,7 @@ class ChunkItemDetail(ChunkItem):
 
     @staticmethod
     def resolve_overlay(chunk: Chunk) -> str | None:
-        overlay: str | None = chunk.metadata.get("overlay")
+        overlay: str | None = chunk.attributes.get("overlay")
         return overlay
 
 
@@ -93,8 +93,7 @@ class NeighbourItem(Schema):
 
     @staticmethod
     def resolve_page(neighbour: Neighbour) -> str | None:
-        page = neighbour.candidate.metadata.get("page")
-        return None if page is None else str(page)
+        return neighbour.candidate.attributes.get("page_label")
 
 
 class NeighbourList(Schema):
@@ -106,8 +105,8 @@ class PreviewRequest(Request):
     content: str | list[SegmentRequest] | None = Field(None, description="or a text that is not stored")
     title: str | None = Field(None, description="of the content; chunks are embedded with it")
     policy: ChunkPolicyRequest | None = Field(None, description="what is left out is as in the collection")
-    offset: int = Field(0, ge=0, description="of the first chunk in the answer")
-    limit: int = Field(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX, description="chunks in the answer")
+    offset: StrictInt = Field(0, ge=0, description="of the first chunk in the answer")
+    limit: StrictInt = Field(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX, description="chunks in the answer")
 
 
 class PreviewLengths(Schema):

@@ -51,7 +51,7 @@ router = Router(auth=BearerAuth(), tags=["chunks"])
 
 OFFSET_MAX = 1_000_000_000
 FILE = param.File(..., description="one file")
-ONE_CHUNK = "/collections/{collection}/chunks/{int:chunk_index}/{path:doc_id}"
+ONE_CHUNK = "/collections/{collection}/chunks/{int:chunk_index}/{doc:doc_id}"
 ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
 
 
@@ -147,7 +147,7 @@ def preview_file(
 
 
 @router.get(
-    "/collections/{collection}/neighbours/{int:chunk_index}/{path:doc_id}",
+    "/collections/{collection}/neighbours/{int:chunk_index}/{doc:doc_id}",
     operation_id="chunks-neighbours",
     response={200: NeighbourList, **ERRORS},
 )

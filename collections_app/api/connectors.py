@@ -20,7 +20,7 @@ from collections_app.models import Collection, Connector, ConnectorRun
 from collections_app.services.connectors.records import ConnectorValues, list_connectors, save_connector
 from collections_app.services.connectors.runs import find_run, request_run
 from collections_app.services.governance.document_access import resolve
-from collections_app.validation import StrictInt
+from collections_app.validation import SomeUuid, StrictInt
 
 router = Router(auth=BearerAuth(Permission.WRITE, Permission.WRITE), tags=["sources"])
 
@@ -70,7 +70,7 @@ class ConnectorPage(Schema):
 
 class ConnectorRunRequest(Request):
     dry_run: StrictBool = Field(False, description="tell what a sync would do, and change nothing")
-    agree_to: UUID | None = Field(None, description="the sync whose held deletions are to be done")
+    agree_to: SomeUuid | None = Field(None, description="the sync whose held deletions are to be done")
 
 
 class ConnectorRunItem(Schema):

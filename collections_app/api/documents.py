@@ -46,7 +46,7 @@ WORDS = param.Query("", description="words that id, title or source contain")
 TAGS = param.Query([], description="tags that all must be there")
 EXPRESSION = param.Query("", description="a typed filter as text, such as title starts with 'Annual' and language = de")
 ACCESS = param.Query("", description="restricted: only some may read it; open: everybody who may read the collection")
-BY_ID = "/collections/{collection}/documents/{path:doc_id}"
+BY_ID = "/collections/{collection}/documents/{doc:doc_id}"
 
 
 @router.get(

@@ -27,7 +27,9 @@ from ragd.types import ChunkPolicy, Placement, Segment
 
 
 class Request(Schema):
-    model_config = ConfigDict(extra="forbid")
+    """What a client sends as JSON. Nothing is made of a value of another type: true is no number, "3" is none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class StoredJson:
@@ -343,7 +345,7 @@ class ChunkItem(Schema):
 
     @staticmethod
     def resolve_page(chunk: Chunk) -> str | None:
-        page: str | None = chunk.metadata.get("page")
+        page: str | None = chunk.attributes.get("page_label")
         return page
 
 

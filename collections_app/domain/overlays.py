@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ragd.types import Chunk
 
 EDIT, DISABLE, ADD = "edit", "disable", "add"
-MARK = "overlay"  # the key of a chunk's metadata that says "edit" or "add"
+MARK = "overlay"  # the key of a chunk's attributes that says "edit" or "add"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _changed(chunk: Chunk, overlay: Overlay) -> Chunk:
         return replace(chunk, enabled=False)
     same = chunk.content == overlay.content
     embedding = chunk.embedding if same else None
-    return replace(chunk, content=overlay.content, metadata={**chunk.metadata, MARK: EDIT}, embedding=embedding)
+    return replace(chunk, content=overlay.content, attributes={**chunk.attributes, MARK: EDIT}, embedding=embedding)
 
 
 def _added(anchor: Chunk, overlay: Overlay, number: int) -> Chunk:
@@ -145,7 +145,7 @@ def _added(anchor: Chunk, overlay: Overlay, number: int) -> Chunk:
         chunk_index=number,
         content=overlay.content,
         start=anchor.end,
-        metadata={**anchor.metadata, MARK: ADD},
+        attributes={**anchor.attributes, MARK: ADD},
         embedding=None,
         enabled=True,
     )

@@ -222,7 +222,7 @@ def _stretches(document: Document, page_chunks: Sequence[Chunk]) -> list[list[Pi
 
 def _stretch(document: Document, rows: Sequence[Chunk], page_chunks: Sequence[Chunk]) -> list[Piece]:
     start, end = rows[0].start_char, max(row.end_char for row in rows)
-    if any(row.metadata.get(MARK) == EDIT for row in rows):
+    if any(row.attributes.get(MARK) == EDIT for row in rows):
         text = _text_of(document, start, end)  # what the document has there is in no chunk
     else:
         text = join_chunks([(row.start_char, row.content) for row in rows if row.end_char > row.start_char])
@@ -249,7 +249,7 @@ def _cards(document: Document, chunks: Sequence[Chunk], limits: Limits) -> list[
     for chunk in chunks:
         near = like.get(chunk.chunk_index)
         flags = flags_of(chunk.content, limits) + ([DUPLICATE] if near else [])
-        cards.append(Card(chunk, flags, str(chunk.metadata.get(MARK, "")), near))
+        cards.append(Card(chunk, flags, str(chunk.attributes.get(MARK, "")), near))
     return cards
 
 
@@ -301,7 +301,7 @@ def show_chunk(
     row = find_or_404(Chunk.objects.of(collection).light(), doc_id=document.doc_id, chunk_index=index)
     cited = cited_span(request, document.size_chars)
     span = ChunkSpan(row.chunk_index, row.start_char, row.end_char)
-    overlay = row.metadata.get(MARK)
+    overlay = row.attributes.get(MARK)
     if overlay:  # its offsets are those of the text that it stands for
         pieces = cut_pieces(row.content, 0, [], _quoted(request, row.content))
     else:

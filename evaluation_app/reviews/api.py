@@ -8,9 +8,10 @@ from uuid import UUID
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
-from pydantic import ConfigDict, StrictBool
+from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS
+from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.models import Review
@@ -45,9 +46,7 @@ class AnchoredScoreList(Schema):
     items: list[AnchoredScoreOut]
 
 
-class FeedbackIn(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class FeedbackIn(Request):
     correct: StrictBool | None = Field(None, description="Whether the answer is correct")
     comment: str = Field("", max_length=NOTE_CHARS_MAX)
     correction: str = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")

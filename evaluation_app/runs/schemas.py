@@ -6,10 +6,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from ninja import Field, Schema
-from pydantic import ConfigDict, FiniteFloat, StrictBool
+from pydantic import FiniteFloat, StrictBool
 
-from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
-from collections_app.validation import StrictInt
+from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
+from collections_app.validation import SomeUuid, StrictInt
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
@@ -21,10 +21,8 @@ from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import PlanOptions
 
 
-class SettingsRequest(Schema):
+class SettingsRequest(Request):
     """What is measured and how. What is left out has its default."""
-
-    model_config = ConfigDict(extra="forbid")
 
     answers: StrictBool | None = Field(None, description="false: questions are only searched; default true")
     judge: Literal["none", "embedded", "llm"] | None = Field(
@@ -63,7 +61,7 @@ class EvaluationRunRequest(PlanOptions):
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
     )
-    base_run: UUID | None = Field(None, description="The base run of a fix")
+    base_run: SomeUuid | None = Field(None, description="The base run of a fix")
 
 
 class Fault(Failure):

@@ -6,15 +6,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
 
-from collections_app.api.schemas import Id, Stored, TextOrNull
+from collections_app.api.schemas import Id, Request, Stored, TextOrNull
+from collections_app.validation import StrictInt
 from evaluation_app.measures.scores import Score
 
 
-class JudgeRequest(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class JudgeRequest(Request):
     judge: Literal["embedded", "llm"] = "embedded"
     judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
     unit: Literal["tokens", "sentences"] = Field("tokens", description="of the lengths in TRACe")
@@ -53,12 +51,10 @@ class RunScoreList(Schema):
     next_cursor: str | None
 
 
-class SamplingIn(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class SamplingIn(Request):
     enabled: bool
     rate: float = Field(0.1, description="sampling rate, above 0 to 1")
-    per_day: int = Field(500, description="at most so many of one day, in UTC")
+    per_day: StrictInt = Field(500, description="at most so many of one day, in UTC")
     judge: Literal["embedded", "llm"] = "embedded"
     judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
 

@@ -133,7 +133,7 @@ def _with_parts(token: str) -> list[str]:
     return [token, *parts] if len(parts) > 1 else [token]
 
 
-def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> tuple[int, str]:
+def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Collection[str]]]) -> tuple[int, str]:
     """Where the query has the lexeme, and as which word: a compound makes the lexemes of its parts too, so the piece
     that makes the fewest is the word itself. The lexeme when a dictionary made it of several words."""
     holding = [(len(made), index, token) for index, (token, made) in enumerate(pieces) if lexeme in made]

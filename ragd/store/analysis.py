@@ -160,6 +160,8 @@ def read_question(
         words, units = tokens.read_question(text, paired=False)
         return Question(words, tuple(units), (store.collection.language,))
     words, units = tokens.read_question(text, paired=True)
+    opened: Mapping[str, int]
+    restricted: Sequence[str]
     if state is None or state.configurations is None or moved:
         opened, restricted = _held(store.connection, store.scope, moved or {})
     else:

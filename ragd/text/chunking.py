@@ -88,8 +88,10 @@ def bind(
 ) -> list[Chunk]:
     """The chunks as parts of one document. InvalidInput for an empty doc_id.
 
-    metadata is the document's; a chunk's own keys win over it. page_map holds (start, end, label) offsets into the
-    document's text, ascending: metadata["page"] is the label of the page that holds the chunk's start, if one does.
+    metadata is the document's, and its keys stay as they are. page_map holds (start, end, label) offsets into the
+    document's text, ascending. What chunk() and the page map tell is in attributes: section (the headings),
+    segment_start, segment_end, t_start, t_end, and page_label, the label of the page that holds the chunk's start;
+    metadata has it too, as headings, ..., page, where the document's has no such key.
     context is the title and the heading path, joined by " > ", a heading equal to the title left out; below it stands
     the header of the table that the chunk goes on with. attributes are those of `structure`, of the whole document;
     None: what the page map and the chunks themselves tell.
@@ -119,16 +121,20 @@ def iter_bound(
     def bound(item: Chunk) -> Chunk:
         headings = [heading for heading in item.metadata.get("headings", ()) if heading != title]
         index = bisect_right(page_starts, item.start) - 1
-        page = {"page": page_map[index][2]} if index >= 0 and item.start < page_map[index][1] else {}
+        found = dict(item.metadata)
+        if index >= 0 and item.start < page_map[index][1]:
+            found["page"] = page_map[index][2]
+        # attributes have the headings as section
+        own = {"page_label" if name == "page" else name: value for name, value in found.items() if name != "headings"}
         return replace(
             item,
             doc_id=doc_id,
             tags=tuple(tags),
-            metadata={**(metadata or {}), **item.metadata, **page},
+            metadata={**found, **(metadata or {})},
             context="\n".join(
                 part for part in (" > ".join([title, *headings] if title else headings), item.context) if part
             ),
-            attributes=known.attributes(item),
+            attributes=known.attributes(item) | own,
         )
 
     return map(bound, chunks)

@@ -92,7 +92,7 @@ class Splitter:
 
     def split_section(self, start: int, body: int, end: int) -> Iterator[Span]:
         """Pieces of a trimmed span whose heading ends at body: whole blocks where they fit, else sentences or lines,
-        else words. The pieces of one divided block overlap by whole sentences or lines."""
+        else words. The pieces of one divided block overlap by whole sentences or lines; by words where it has none."""
         position = covered = start
         body = skip_space(self.text, body, end)
         while True:
@@ -127,10 +127,12 @@ class Splitter:
         cut = (0 if by_lines else self._last_sentence_end(floor, limit)) or self.text.rfind("\n", floor, limit) + 1
         if cut > floor:
             return cut, self._overlap_start(position, cut, words, by_lines)
-        if position < covered:
+        if limit <= covered or (by_lines and position < covered):
             return covered, covered
-        cut, _ = self._word_cut(floor, limit)
-        return cut, cut
+        cut, between_words = self._word_cut(floor, limit)
+        if by_lines or not between_words:
+            return cut, cut
+        return cut, self._word_overlap(position, cut, words, cut)
 
     def _block_cut(self, floor: int, limit: int) -> tuple[int, bool]:
         """(the last block boundary behind floor and up to limit, or floor; whether limit lies in a solid block)."""

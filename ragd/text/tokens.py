@@ -117,7 +117,8 @@ def text_forms(token: str) -> Forms:
 
 
 def _forms(parts: Iterable[str], wholes: Iterable[str]) -> Forms:
-    words, numbered = [], []
+    words: list[str] = []
+    numbered: list[str] = []
     for part in parts:
         (numbered if _NUMBER.search(part) else words).append(part)
     return Forms(tuple((word,) for word in words), (*wholes, *numbered))

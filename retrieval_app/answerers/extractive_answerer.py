@@ -179,7 +179,7 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             header, row = headers.read(start, text)
             if row:
                 start, text = start + 1 + len(text[1:]) - len(text[1:].lstrip()), text[1:-1].strip()
-            written = is_written(source.metadata)  # then it stands nowhere else
+            written = is_written(source.attributes)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
             if index in known or not (row or _is_quotable(text)):

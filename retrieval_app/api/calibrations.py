@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
 from collections_app.api.access import ERRORS, find_collection
-from collections_app.api.schemas import IsoTime
+from collections_app.api.schemas import IsoTime, Request
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
@@ -37,7 +37,7 @@ class CalibrationOut(Schema):
         return calibration.embed_model == calibration.collection.embed_model
 
 
-class CalibrationChanges(Schema):
+class CalibrationChanges(Request):
     corrects: bool
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
+from collections_app.validation import StrictInt
 from retrieval_app.api.schemas import AnswererOptions, AskResponse, ModelFields, QueryOptions
 
 
@@ -45,10 +46,12 @@ class ChatRequest(ModelFields):
     )
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: int | None = None
+    n: StrictInt | None = None
     tools: list[Any] | None = None
     response_format: ResponseFormat | None = None
-    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of max_tokens; it goes before it")
+    max_completion_tokens: StrictInt | None = Field(
+        None, ge=1, description="The newer name of max_tokens; it goes before it"
+    )
     ragd: ChatOptions | None = Field(None, description="The search's plan and options")
 
 

@@ -64,7 +64,7 @@ class DocumentCounts(Schema):
 
 
 @router.get(
-    "/collections/{collection}/retrieved/{int:chunk_index}/{path:doc_id}",
+    "/collections/{collection}/retrieved/{int:chunk_index}/{doc:doc_id}",
     operation_id="chunks-runs",
     response={200: RetrievedList, **ERRORS},
 )

@@ -7,9 +7,9 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params import functions as param
-from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.schemas import Request
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.api.schemas import PlanFields, SavedPlanOut
@@ -28,10 +28,8 @@ class SavedPlanRequest(PlanFields):
     )
 
 
-class PlanChanges(Schema):
+class PlanChanges(Request):
     """What is left out stays."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str | None = None
     description: str | None = None

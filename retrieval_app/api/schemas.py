@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, ConfigDict
 
-from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Stored, TextOrNull
+from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Request, Stored, TextOrNull
+from collections_app.validation import Moment, StrictInt
 from ragd.conditions import FIELDS, OPS
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
@@ -18,12 +18,10 @@ from retrieval_app.models import QueryRun
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
 
 
-class PlanFields(Schema):
+class PlanFields(Request):
     """A plan, field by field. What is not stated comes from the saved plan that it begins from, else as described."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    k: int = Field(FINAL_K, description="How many results")
+    k: StrictInt = Field(FINAL_K, description="How many results")
     mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
     tags_any: Tags = None
     tags_all: Tags = None
@@ -34,21 +32,21 @@ class PlanFields(Schema):
         f'{{"not": {{...}}}}; op is one of {", ".join(OPS)}; field is metadata.KEY, {", ".join(FIELDS)}',
         examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
     )
-    candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
-    rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
+    candidate_pool: StrictInt = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
+    rrf_k: StrictInt = Field(RRF_K, description="The constant of reciprocal rank fusion")
     weights: dict[str, float] | None = Field(
         None,
         description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default: as measured, '
         'else 1; {"codes": 0} leaves out the list of chunks with a code of the question',
     )
     exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
-    ef_search: int | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
+    ef_search: StrictInt | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
     rerank: str | None = Field(None, description="A reranker's name orders the whole pool; none: the fused order stays")
     compress: Literal["sentences", "window", "none"] | None = Field(
         None, description="Spans of the results: the best sentences, or those with their neighbours"
     )
-    token_budget: int | None = Field(None, description="Words that compress keeps in all; default 600")
-    hops: int = Field(
+    token_budget: StrictInt | None = Field(None, description="Words that compress keeps in all; default 600")
+    hops: StrictInt = Field(
         1, description="2 or 3: also retrieve by the names and terms that the results bring in; for questions that need"
         " more than one document"
     )  # fmt: skip
@@ -66,7 +64,7 @@ class PlanOptions(PlanFields):
 
 
 class QueryOptions(PlanOptions):
-    as_of: AwareDatetime | None = Field(
+    as_of: Moment | None = Field(
         None, description="Search the collection as it was at this time (ISO 8601 with a zone); docs/history.md"
     )
     explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
@@ -79,16 +77,16 @@ class SearchRequest(QueryOptions):
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class ModelFields(Schema):
+class ModelFields(Request):
     """How a chat model is asked to write. Refused where quotations answer."""
 
     temperature: float | None = Field(None, ge=0, le=2, description="Default 0")
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(
+    top_k: StrictInt | None = Field(
         None, ge=1, description="Of the model's sampling; many servers know it, OpenAI's does not"
     )
-    max_tokens: int | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
+    max_tokens: StrictInt | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
+    seed: StrictInt | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
     stop: Annotated[list[Stop], Field(max_length=4)] | Stop | None = Field(
         None, description="Texts that end the answer"
     )
@@ -101,7 +99,7 @@ class ModelFields(Schema):
         return ModelParameters(**values | {"stop": tuple(stop)})
 
 
-class AnswererOptions(Schema):
+class AnswererOptions(Request):
     llm_model: str | None = Field(
         None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
     )

@@ -306,7 +306,7 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
 
 def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int]:
     """content[start:end] in characters of the document; of a chunk that a person wrote, the place of that chunk."""
-    if is_written(source.metadata):
+    if is_written(source.attributes):
         return source.start, source.end
     return source.start + start, source.start + end
 

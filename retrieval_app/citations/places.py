@@ -26,7 +26,7 @@ def place_of(source: Candidate, start: int | None = None, end: int | None = None
     known = source.attributes
     label = page = _page_at(source, source.start + (start or 0))
     found = None
-    if known.get("cells") and not is_written(source.metadata):
+    if known.get("cells") and not is_written(source.attributes):
         first = source.start + (start or 0)
         last = source.end if end is None else source.start + end
         found = address([tuple(entry) for entry in known["cells"]], source.content, source.start, first, last)
@@ -41,8 +41,8 @@ def place_of(source: Candidate, start: int | None = None, end: int | None = None
 
 def _page_at(source: Candidate, position: int) -> str | None:
     """The page that holds a character of the document; of a chunk that a person wrote, the page where it begins."""
-    begun = [] if is_written(source.metadata) else source.attributes.get("pages", ())
-    return next((str(label) for at, label in reversed(begun) if at <= position), page_of(source.metadata))
+    begun = [] if is_written(source.attributes) else source.attributes.get("pages", ())
+    return next((str(label) for at, label in reversed(begun) if at <= position), page_of(source.attributes))
 
 
 def path_of(context: str) -> str:
@@ -51,11 +51,11 @@ def path_of(context: str) -> str:
     return "" if path.startswith("|") else path
 
 
-def page_of(metadata: Mapping[str, Any]) -> str | None:
-    page = metadata.get("page")
-    return None if page is None else str(page)
+def page_of(attributes: Mapping[str, Any]) -> str | None:
+    label = attributes.get("page_label")
+    return None if label is None else str(label)
 
 
-def is_written(metadata: Mapping[str, Any]) -> bool:
+def is_written(attributes: Mapping[str, Any]) -> bool:
     """Whether a person wrote the chunk's content, so that the document does not have it at the chunk's place."""
-    return metadata.get(MARK) in (EDIT, ADD)
+    return attributes.get(MARK) in (EDIT, ADD)

@@ -37,7 +37,7 @@ def result_dict(candidate: Candidate, rank: int, link: Link | None = None) -> di
         },
         "start": candidate.start,
         "end": candidate.end,
-        "page": page_of(metadata),
+        "page": page_of(candidate.attributes),
         "place": place_of(candidate).label,
         "title": title_of(candidate),
         "context": candidate.context,
@@ -61,7 +61,7 @@ def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, A
     result of which nothing fitted the budget.
     """
     selected: dict[int, list[dict[str, Any]]] = {result["rank"]: [] for result in results}
-    written = {result["rank"]: result for result in results if is_written(result["metadata"])}
+    written = {result["rank"]: result for result in results if is_written(result["attributes"])}
     for span in spans:
         named = {name: span[name] for name in ("start", "end", "content", "score")}
         if span["rank"] in written:
@@ -73,7 +73,7 @@ def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, A
 def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]) -> dict[str, Any]:
     """One source of an answer. excerpt is document_text[excerpt_start:excerpt_end]: what was cited, else how it begins.
 
-    Of a chunk that a person wrote, excerpt is its own text, and the place that of the chunk (metadata "overlay").
+    Of a chunk that a person wrote, excerpt is its own text, and the place that of the chunk (attribute "overlay").
     t_start and t_end (seconds) are there where the input had them.
     """
     own = [citation for citation in citations if citation.marker == marker]
@@ -98,7 +98,7 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
         "revision": candidate.revision,
         "cited": bool(own),
     }
-    times = {name: candidate.metadata.get(name) for name in ("t_start", "t_end")}
+    times = {name: candidate.attributes.get(name) for name in ("t_start", "t_end")}
     return source | {name: value for name, value in times.items() if value is not None} | _elsewhere(candidate)
 
 
@@ -123,7 +123,7 @@ def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[
 
 def _span_of(candidate: Candidate, citation: Citation) -> tuple[int, int]:
     """Where in the content the citation's quotation stands."""
-    if is_written(candidate.metadata):
+    if is_written(candidate.attributes):
         start = candidate.content.find(citation.quote)
         return start, start + len(citation.quote)
     return citation.start - candidate.start, citation.end - candidate.start

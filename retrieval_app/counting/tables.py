@@ -135,7 +135,7 @@ def read_tables(plan: RetrievePlan, store: Store) -> list[Table]:
     tables: list[Table] = []
     for doc_id, title, text in fetch_all(store.connection, TEXTS, names):
         found = _tables_of(doc_id, title, text, by_document[doc_id])
-        if any(table.rows for table in found) and any(is_written(chunk.metadata) for chunk in by_document[doc_id]):
+        if any(table.rows for table in found) and any(is_written(chunk.attributes) for chunk in by_document[doc_id]):
             raise Declined(f"a chunk of {doc_id} was edited by hand, so its rows cannot be counted from its text")
         tables += found
     return tables

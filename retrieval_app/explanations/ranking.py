@@ -267,7 +267,7 @@ class _Explanation:
             "content": candidate.content,
             "start": candidate.start,
             "end": candidate.end,
-            "page": page_of(candidate.metadata),
+            "page": page_of(candidate.attributes),
             "tags": list(candidate.tags),
             "metadata": dict(candidate.metadata),
             "attributes": dict(candidate.attributes),

@@ -13,7 +13,7 @@ from django.test import Client
 
 from collections_app.admin import uploading
 from collections_app.domain.permissions import Role
-from collections_app.models import AuditEvent, Collection, Document, IngestBatch, IngestJob, RoleGrant
+from collections_app.models import AuditEvent, Collection, Document, IngestBatch, IngestJob, ModelPrice, RoleGrant
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
@@ -212,3 +212,11 @@ def test_who_may_add_documents_uploads_and_sees_the_batch_and_no_more(
     assert adder.get(f"{ADMIN}/ingestbatch/").status_code == 403
     assert adder.get(f"{ADMIN}/collection/{notes.pk}/settings/").status_code == 403
     assert adder.get(f"{ADMIN}/collection/999999/upload/").status_code == 404
+
+
+@pytest.mark.fault("F23")
+def test_a_price_of_an_embedding_model_needs_no_output_price(admin_client: Client) -> None:
+    form = {"model": "embed-x", "system": "", "input_per_million": "0.02", "output_per_million": "", "note": ""}
+    assert admin_client.post(f"{ADMIN}/modelprice/add/", form).status_code == 302
+    price = ModelPrice.objects.get(model="embed-x")
+    assert (price.input_per_million, price.output_per_million) == (0.02, 0.0)

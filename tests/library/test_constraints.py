@@ -107,6 +107,15 @@ def test_a_generation_serves_only_with_its_own_dimensions(make_store: MakeStore)
         execute(tables.connection, f"UPDATE collections SET embed_dims = 5 WHERE id = {tables.id}")
 
 
+@pytest.mark.fault("F13")
+def test_the_model_stays_while_the_index_version_does(make_store: MakeStore) -> None:
+    tables = Tables(make_store)
+    with refused(tables.connection, CHECK):
+        execute(tables.connection, f"UPDATE collections SET embed_model = 'zzz' WHERE id = {tables.id}")
+    same = f"UPDATE collections SET embed_model = embed_model, embed_dims = embed_dims WHERE id = {tables.id}"
+    assert execute(tables.connection, same) == 1
+
+
 def test_a_table_of_an_older_version_is_guarded_from_its_next_swap_on(make_store: MakeStore) -> None:
     tables = Tables(make_store)
     second = tables.table(2)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
-from pydantic import AwareDatetime, StrictInt
+from pydantic import StrictInt
 
 from collections_app.access_context import SYSTEM, current_access, set_access, system_access
 from collections_app.api.access import ERRORS, answer
@@ -35,6 +35,7 @@ from collections_app.http.senders import foreign_sender, is_loopback
 from collections_app.models import ApiKey
 from collections_app.services.governance import api_keys as service
 from collections_app.services.governance.access import limit_of
+from collections_app.validation import Moment
 
 router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["api-keys"])
 
@@ -59,7 +60,7 @@ class KeyRequest(Request):
     collections: list[str] = Field([], description="names that the key is limited to; none: all")
     acts_as: str | None = Field(None, description="name of the user whose roles and access lists hold for the key")
     groups: list[str] = Field([], description="names of the groups that it belongs to, where it acts as no user")
-    expires_at: AwareDatetime | None = Field(
+    expires_at: Moment | None = Field(
         None, description="within ten years, or RAGD_KEY_MAX_DAYS; null: after those days, or never"
     )
     requests_per_minute: StrictInt | None = Field(None, description="0: any number; null: the server's default")

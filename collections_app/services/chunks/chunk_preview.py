@@ -321,7 +321,6 @@ def _preview_chunks(chunks: Iterable[Chunk], known: set[str]) -> list[PreviewChu
     positions = []
     for chunk in chunks:
         digest = hashlib.sha256(chunk.embed_text.encode()).hexdigest()
-        page = chunk.metadata.get("page")
         positions.append(
             PreviewChunk(
                 chunk.chunk_index,
@@ -330,10 +329,10 @@ def _preview_chunks(chunks: Iterable[Chunk], known: set[str]) -> list[PreviewChu
                 len(chunk.content.split()),
                 digest,
                 chunk.content,
-                tuple(chunk.metadata.get("headings", ())),
-                None if page is None else str(page),
+                tuple(chunk.attributes.get("section", ())),
+                chunk.attributes.get("page_label"),
                 chunk.enabled,
-                str(chunk.metadata.get(MARK, "")),
+                str(chunk.attributes.get(MARK, "")),
                 digest in known,
             )
         )

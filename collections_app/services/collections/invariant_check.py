@@ -53,7 +53,7 @@ ORDER BY doc_id
 
 PLACED_CHUNKS = """
 SELECT doc_id, chunk_index, start_char, end_char, content FROM {chunks}
-WHERE doc_id = ANY(%(doc_ids)s) AND NOT metadata ? 'overlay'
+WHERE doc_id = ANY(%(doc_ids)s) AND NOT attributes ? 'overlay'
 ORDER BY doc_id, chunk_index
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +19,7 @@ from ragd.store.store import fetch_all
 from ragd.types import Chunk, ChunkPolicy
 
 BASE_CHUNKS = """
-SELECT chunk_index, start_char, end_char, context, CASE WHEN metadata ? %(mark)s THEN content END, NOT switched_off
+SELECT chunk_index, start_char, end_char, context, CASE WHEN attributes ? %(mark)s THEN content END, NOT switched_off
 FROM {chunks} WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
 """
 
@@ -124,10 +123,8 @@ def _lay(cut: Sequence[Chunk], places: Sequence[_Place]) -> list[Chunk]:
     for place in places:
         number = len(made)
         if place.start == place.end and last is not None and place.content is not None:
-            marked = {**last.metadata, MARK: ADD}
-            made.append(
-                replace(last, chunk_index=number, content=place.content, start=last.end, metadata=marked, enabled=True)
-            )
+            written = replace(last, content=place.content, start=last.end, attributes={**last.attributes, MARK: ADD})
+            made.append(replace(written, chunk_index=number, enabled=True))
             continue
         last = next(stream, None)
         if last is not None and last.context.partition("\n")[0] == place.context:  # cut before headers were repeated
@@ -143,5 +140,5 @@ def _lay(cut: Sequence[Chunk], places: Sequence[_Place]) -> list[Chunk]:
 def _laid(chunk: Chunk, place: _Place, number: int) -> Chunk:
     if place.content is None:
         return replace(chunk, chunk_index=number, enabled=place.enabled)
-    metadata = {**json.loads(json.dumps(dict(chunk.metadata))), MARK: EDIT}
-    return replace(chunk, chunk_index=number, content=place.content, metadata=metadata, enabled=place.enabled)
+    attributes = {**chunk.attributes, MARK: EDIT}
+    return replace(chunk, chunk_index=number, content=place.content, attributes=attributes, enabled=place.enabled)

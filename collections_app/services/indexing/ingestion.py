@@ -276,8 +276,8 @@ def hash_decisive(
         "segments": segments,
         "pages": [list(entry) for entry in pages],
         "title": title,
-        "tags": list(tags),
-        "metadata": dict(metadata),
+        "tags": sorted(tags),  # a set
+        "metadata": _as_stored(dict(metadata)),
         "policy": dict(policy),
         "model": [collection.embed_model, collection.embed_dims],
     }
@@ -288,6 +288,15 @@ def hash_decisive(
     if language:
         decisive["language"] = language
     return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
+
+
+def _as_stored(value: Any) -> Any:
+    """JSON whose equal numbers look alike, as the database compares them: 1.0 is 1."""
+    if isinstance(value, dict):
+        return {name: _as_stored(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_stored(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _settle_list(collection: Collection, draft: Draft) -> None:

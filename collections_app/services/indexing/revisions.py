@@ -64,7 +64,7 @@ OWN = """
 WITH own AS MATERIALIZED (
     SELECT doc_id, jsonb_agg(jsonb_build_object(
         'index', chunk_index, 'start', start_char, 'end', end_char, 'context', context, 'enabled', NOT switched_off,
-        'content', CASE WHEN metadata ? %(mark)s OR length(content) <> end_char - start_char
+        'content', CASE WHEN attributes ? %(mark)s OR length(content) <> end_char - start_char
                    OR doc_id IN (SELECT doc_id FROM documents WHERE collection_id = %(collection_id)s
                                  AND doc_id = ANY(%(doc_ids)s) AND size_chars = 0) THEN content END
     ) ORDER BY chunk_index) AS chunks

@@ -211,7 +211,7 @@ def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
 
     Of several chunks of equal text that were changed alike, the change that was made nearest to this one is meant.
     """
-    added = chunk.metadata.get(MARK) == ADD
+    added = chunk.attributes.get(MARK) == ADD
     digest, result = hash_anchor(original), {}
     for overlay in sorted(
         read_overlays(chunk.collection_id, chunk.doc_id),

@@ -12,12 +12,13 @@ from ninja.params import functions as param
 from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, answer
-from collections_app.api.schemas import IsoTime, Stored, read_from
+from collections_app.api.schemas import IsoTime, Request, Stored, read_from
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
+from collections_app.validation import SomeUuid
 from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, rank_sweep
 from evaluation_app.golden.sets import find_set
@@ -52,11 +53,9 @@ class SweepRequest(PlanFields):
     settings: SettingsRequest | None = Field(None, description="Default: questions are only searched")
 
 
-class SaveRequest(Schema):
-    model_config = ConfigDict(extra="forbid")
-
+class SaveRequest(Request):
     name: str
-    run_id: UUID | None = Field(None, description="Whose plan is saved; default: the best one's")
+    run_id: SomeUuid | None = Field(None, description="Whose plan is saved; default: the best one's")
     is_default: bool | None = None
 
 

@@ -10,6 +10,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
 from collections_app.api.schemas import Request, Stored, read_from
+from collections_app.validation import SomeUuid, StrictInt
 from evaluation_app.golden.questions import Golden, Match
 from evaluation_app.golden.transfer.imports import Planned
 from evaluation_app.models import GoldenSet, GoldenSetVersion
@@ -117,14 +118,14 @@ class QuestionRequest(QuestionFields):
     """A question, or a run that a suggestion is made of: then what is stated counts over what the run proposes."""
 
     question: str | None = None
-    run_id: UUID | None = None
+    run_id: SomeUuid | None = None
 
 
 class QuestionChanges(QuestionFields):
     """What is left out stays; null sets the default."""
 
     question: str | None = None
-    position: int | None = Field(None, ge=0, description="Its place among the accepted questions, from 0")
+    position: StrictInt | None = Field(None, ge=0, description="Its place among the accepted questions, from 0")
 
 
 class GoldenQuestionOut(Schema):
@@ -161,11 +162,11 @@ class QuestionsCounted(Schema):
 
 
 class QuestionIds(Request):
-    ids: list[int] = Field(..., max_length=1000)
+    ids: list[StrictInt] = Field(..., max_length=1000)
 
 
 class SuggestRequest(Request):
-    count: int = Field(20, ge=1, le=200, description="At most so many")
+    count: StrictInt = Field(20, ge=1, le=200, description="At most so many")
     doc_ids: list[str] = Field([], max_length=400, description="Of these documents only")
     method: Literal["rules", "model"] = "rules"
     include_unfound: bool = Field(False, description="Also questions whose document the search does not find")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Router
+from ninja import Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
@@ -21,6 +21,7 @@ from evaluation_app.spans.exports.downloads import (
     stream,
 )
 from evaluation_app.spans.exports.formats import FORMATS, JSON, JSON_LINES
+from evaluation_app.spans.search.schemas import SpanFilters
 from evaluation_app.spans.search.search import parse_filter
 from evaluation_app.spans.store.span_reads import flush_pending
 from retrieval_app.models import QueryRun
@@ -54,7 +55,11 @@ router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
     openapi_extra=FILE,
 )
 def export_spans(
-    request: HttpRequest, format: str = FORMAT, content: str | None = CONTENT, limit: int | None = LIMIT
+    request: HttpRequest,
+    filters: Query[SpanFilters],
+    format: str = FORMAT,
+    content: str | None = CONTENT,
+    limit: int | None = LIMIT,
 ) -> StreamingHttpResponse:
     """A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
 

@@ -6,27 +6,25 @@ from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Field
-from pydantic import ConfigDict
 
 from collections_app.api import documents
 from collections_app.api.curation_schemas import DocumentChanges, DocumentEdited
 from collections_app.api.schemas import DocumentDeleted, DocumentPage, DocumentRequest, Ingested
 from collections_app.domain.permissions import Permission
 from collections_app.http.paging import DEFAULT_LIMIT
+from collections_app.validation import StrictInt
 from retrieval_app.api.mcp.reading import DocumentArguments
 from retrieval_app.api.mcp.tools import Scoped, Tool, body_from
 
 
 class DocumentsArguments(Scoped):
-    model_config = ConfigDict(extra="forbid")
-
     q: str = Field("", description="Words that id, title or source contain")
     tag: list[str] = Field([], description="Tags that all must be there")
     state: Literal["any", "present", "enabled", "disabled", "archived"] = Field(
         "any", description="present: not archived"
     )
     filter: str = Field("", description="A typed filter as text, such as title starts with 'Annual' and language = de")
-    limit: int = DEFAULT_LIMIT
+    limit: StrictInt = DEFAULT_LIMIT
     cursor: str | None = Field(None, description="next_cursor of the page before")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 from ninja import Field, Schema
-from pydantic import ConfigDict
 
 from collections_app.access_context import current_access
 from collections_app.api.access import find_collection
@@ -38,8 +37,6 @@ class AskArguments(AskRequest, Scoped):
 
 
 class DocumentArguments(Scoped):
-    model_config = ConfigDict(extra="forbid")
-
     doc_id: str = Field(description="Id of the document, as results give it")
 
 

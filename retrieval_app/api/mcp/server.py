@@ -17,7 +17,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.request import validate_host
-from django.middleware.csrf import CsrfViewMiddleware
+from django.utils.http import is_same_domain
 from django.views.decorators.csrf import csrf_exempt
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
@@ -35,7 +35,7 @@ from mcp.types import (
 from collections_app.errors import ServiceError, describe, error_response, method_not_allowed
 from collections_app.http.audit_middleware import REFUSED, note_refusal
 from collections_app.http.auth import require_key
-from ragd.types import SPEC_VERSION
+from ragd.version import product_version
 from retrieval_app.api.mcp.tools import Tool
 from retrieval_app.api.responses import body_of, encode
 
@@ -97,7 +97,7 @@ def run_tool(tool: Tool, request: HttpRequest, arguments: Mapping[str, Any]) -> 
 
 server: Server[dict[str, Any]] = Server(
     "ragd",
-    version=SPEC_VERSION,
+    version=product_version(),
     title="ragd",
     instructions=INSTRUCTIONS,
     on_list_tools=list_tools,
@@ -137,13 +137,16 @@ def require_origin(request: HttpRequest) -> None:
     any port, and RAGD_CSRF_TRUSTED_ORIGINS.
     """
     origin = request.headers.get("Origin")
-    if origin is None or CsrfViewMiddleware(lambda _: HttpResponse())._origin_verified(request):
+    if origin is None or origin == f"{request.scheme}://{request.get_host()}":
         return
     try:
         parts = urlsplit(origin)
         host = parts.hostname or ""
     except ValueError:
-        host = ""
+        parts, host = urlsplit(""), ""
+    trusted = [urlsplit(each) for each in settings.CSRF_TRUSTED_ORIGINS]
+    if any(parts.scheme == each.scheme and is_same_domain(parts.netloc, each.netloc.lstrip("*")) for each in trusted):
+        return
     own_hosts = [name for name in settings.ALLOWED_HOSTS if name != "*"]
     if host and parts.scheme in ("http", "https") and validate_host(f"[{host}]" if ":" in host else host, own_hosts):
         return

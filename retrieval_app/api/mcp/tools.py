@@ -16,13 +16,14 @@ from ninja.responses import NinjaJSONEncoder
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collections_app.access_context import current_access
+from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import out_of_scope, request_key
 
 SomeSchema = TypeVar("SomeSchema", bound=Schema)
 
 
-class Scoped(Schema):
+class Scoped(Request):
     collection: str = Field(description="Name of the collection, as collections-list gives it")
 
 
