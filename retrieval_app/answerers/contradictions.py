@@ -320,7 +320,20 @@ def _nearest(clause: Clause, said: Reading, told: Reading, known: Reading) -> li
 
 def _facts_in(reading: Reading, clause: Clause) -> list[Quantity | Date]:
     end = clause.start + len(clause.text)
-    return [item for item in (*reading.stated.quantities, *reading.stated.dates) if clause.start <= item.start < end]
+    facts: list[Quantity | Date] = [each for each in reading.stated.quantities if clause.start <= each.start < end]
+    facts += [each for each in reading.stated.dates if clause.start <= each.start < end]
+    return facts
+
+
+def _count_shared(own: Sequence[Quantity | Date], others: Sequence[Quantity | Date]) -> int:
+    """How many of them equal one of the others."""
+    return sum(any(_are_equal(one, two) for two in others) for one in own)
+
+
+def _are_equal(one: Quantity | Date, two: Quantity | Date) -> bool:
+    if isinstance(one, Quantity):
+        return isinstance(two, Quantity) and one.equals(two)
+    return isinstance(two, Date) and one.equals(two)
 
 
 def _likeness(clause: Clause, other: Clause, said: Reading, told: Reading, known: Reading) -> float:
@@ -331,13 +344,13 @@ def _likeness(clause: Clause, other: Clause, said: Reading, told: Reading, known
         if holds_word(other.words, word)
     )
     own, others = _facts_in(said, clause), _facts_in(told, other)
-    return words + sum(any(type(one) is type(two) and one.equals(two) for two in others) for one in own)  # type: ignore[arg-type]
+    return float(words) + _count_shared(own, others)
 
 
 def _is_about(clause: Clause, other: Clause, said: Reading, told: Reading, known: Reading) -> bool:
     new = [word for word in clause.words if not holds_word(known.words, word)]
     own, others = _facts_in(said, clause), _facts_in(told, other)
-    shared = sum(any(type(one) is type(two) and one.equals(two) for two in others) for one in own)  # type: ignore[arg-type]
+    shared = _count_shared(own, others)
     if new or own:
         held = sum(holds_word(other.words, word) for word in new) + shared + _opposed((clause, clause), (other, other))
         return held >= 0.5 * (len(new) + len(own)) and held > 0
