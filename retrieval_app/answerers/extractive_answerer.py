@@ -34,10 +34,12 @@ SOURCES_READ = 8
 SENTENCES_EMBEDDED = 12
 SENTENCES_QUOTED = 3
 SENTENCE_CHARS = (20, 900)
+STATEMENT_CHARS = 12  # the least where it ends as a sentence does
 MEANING_WEIGHT, WORDS_WEIGHT, RANK_WEIGHT = 0.5, 0.3, 0.2
 NEAR_BEST = 0.75
 SAME_WORDS = 0.7
 EVIDENCE_MIN = 0.36
+WORDS_ASKED = 2
 
 ENGLISH = (
     "a about after all also am an and any are as at be been before being but by can could did do does doing for "
@@ -52,6 +54,7 @@ LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
+STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 
 
@@ -59,6 +62,8 @@ CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 class Sentence:
     """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded.
 
+    words_share: of the question's words, those in the sentence. asked_share: of the sentence's own words without
+    numbers, those in the question; 0 below WORDS_ASKED of them, for a row, and where the sentence says nothing else.
     columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
     which is what is embedded; words then has those of the header too.
     """
@@ -69,6 +74,7 @@ class Sentence:
     text: str
     words: frozenset[str]
     words_share: float = 0.0
+    asked_share: float = 0.0
     meaning: float = 0.0
     read_as: str = ""
     columns: tuple[str, ...] | None = None
@@ -79,8 +85,12 @@ class Sentence:
 
     @property
     def evidence(self) -> float:
-        """0..1: how far the sentence alone answers to the question, wherever its passage ranks."""
-        return (MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * self.words_share) / (MEANING_WEIGHT + WORDS_WEIGHT)
+        """0..1: how far the sentence alone answers to the question, wherever its passage ranks.
+
+        A short sentence cannot hold the words of a longer question; that it is about little else counts as much.
+        """
+        words = max(self.words_share, self.asked_share)
+        return (MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * words) / (MEANING_WEIGHT + WORDS_WEIGHT)
 
     @property
     def score(self) -> float:
@@ -124,7 +134,7 @@ class ExtractiveAnswerer:
             ranked = self.rank_sentences(query, used_sources, spans)
             evidence = max((sentence.evidence for sentence in ranked), default=0.0)
             abstained = evidence < self.evidence_min
-            refusal = CheckedAnswer(self._refusal(ranked, evidence))
+            refusal = CheckedAnswer(WEAK_EVIDENCE if ranked else NOTHING_FOUND)
             checked = refusal if abstained else quote(choose_sentences(ranked), used_sources)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written, confidence=evidence)
@@ -159,11 +169,6 @@ class ExtractiveAnswerer:
             replace(sentence, meaning=min(1.0, max(0.0, round(cosine, 6))))
             for sentence, cosine in zip(sentences, cosines, strict=True)
         ]
-
-    def _refusal(self, ranked: Sequence[Sentence], evidence: float) -> str:
-        if not ranked:
-            return NOTHING_FOUND
-        return WEAK_EVIDENCE.format(evidence=evidence, least=self.evidence_min)
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
@@ -237,10 +242,20 @@ def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
         return list(sentences)
     return [
         replace(
-            sentence, words_share=round(sum(weights[word] for word in sorted(sentence.words & requested)) / total, 6)
+            sentence,
+            words_share=round(sum(weights[word] for word in sorted(sentence.words & requested)) / total, 6),
+            asked_share=_asked_share(sentence, requested),
         )
         for sentence in sentences
     ]
+
+
+def _asked_share(sentence: Sentence, requested: frozenset[str]) -> float:
+    shared = sentence.words & requested
+    if sentence.is_row or len(shared) < WORDS_ASKED or sentence.words <= requested:
+        return 0.0
+    own = [word for word in sentence.words if not any(map(str.isnumeric, word))]
+    return round(len(shared.intersection(own)) / len(own), 6) if own else 0.0
 
 
 def choose_sentences(ranked: Sequence[Sentence]) -> list[Sentence]:
@@ -295,12 +310,14 @@ def _stem(word: str) -> str:
 
 def _is_quotable(text: str) -> bool:
     low, high = SENTENCE_CHARS
-    letters = len(LETTER.findall(text))
+    low = STATEMENT_CHARS if text.endswith(STATED) else low
+    letters, numbers = len(LETTER.findall(text)), sum(map(str.isnumeric, text))
     # a character of Chinese or Japanese says as much as three letters
     return (
         low <= len(text) + 2 * count_ideographs(text)
         and len(text) <= high
-        and letters * 2 >= len(text)
+        and letters * 4 >= len(text)  # more numbers than letters: a telephone number, not a row of figures
+        and (letters + numbers) * 2 >= len(text)
         and not text.startswith(("#", "|", "```", "~~~"))
     )
 

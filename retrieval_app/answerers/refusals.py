@@ -22,10 +22,7 @@ from ragd.text.sentences import split_sentences
 CODE_WORD = "NO_ANSWER"
 NOT_ANSWERED = "The sources do not answer this question."
 NOTHING_FOUND = "No answer: nothing was found that could be quoted."
-WEAK_EVIDENCE = (
-    "No answer: the best sentence found is too weak as evidence ({evidence:.2f}; at least {least:.2f} is needed). The "
-    "passages that come nearest are listed as sources."
-)
+WEAK_EVIDENCE = "I could not find this with enough certainty. The closest passages:"
 
 _CODE = regex.compile(
     r"""(?P<marks>[\s"'`*_«»„“”‘’(\[]*)(?<![\p{L}\p{N}])NO\\?[_-]ANSWER(?!_?[\p{L}\p{N}])["'`*_«»“”’)\].:!;,]*""",

@@ -24,6 +24,7 @@ from ragd.store.store import Store
 from ragd.text.sentences import split_sentences
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
+from retrieval_app.answerers.refusals import WEAK_EVIDENCE
 from retrieval_app.citations.citations import CheckedAnswer
 from retrieval_app.confidence.evaluator import Action, Measured, Rule
 from retrieval_app.llm.chat_completion import TokenUsage
@@ -190,10 +191,10 @@ class Corrector:
         }
 
     def answerer(self, usual: Answerer) -> Answerer:
-        """The usual one, or one that only says why there is no answer."""
+        """The usual one, or one that only says that there is no answer."""
         if self.rule is None or self.assessment is None or self.assessment.outcome != "abstained":
             return usual
-        return Abstainer(usual, self.assessment, self.rule)
+        return Abstainer(usual)
 
 
 class _Step:
@@ -309,14 +310,14 @@ def _tell(span: Any, assessment: Assessment, corrected: Retrieval) -> None:
 
 
 class Abstainer:
-    """Says that there is no answer, and why, without asking anything. The nearest passages stay listed as sources."""
+    """Says that there is no answer, without asking anything. How unlikely one is, the assessment tells; the closest
+    passages stay listed as sources."""
 
     name = "corrective"
     instructions = ""
 
-    def __init__(self, usual: Answerer, assessment: Assessment, rule: Rule) -> None:
+    def __init__(self, usual: Answerer) -> None:
         self.system, self.model = usual.system, usual.model
-        self._assessment, self._rule = assessment, rule
 
     def answer(
         self,
@@ -326,12 +327,4 @@ class Abstainer:
         *,
         listener: AnswerListener | None = None,
     ) -> Draft:
-        least = self._rule.lower or 0.0
-        other = self._assessment.fallback.get("list")
-        tried = f", and the {other} list found nothing likelier" if other else ""
-        confidence = self._assessment.confidence
-        text = (
-            f"No answer: what was found is unlikely to answer this ({confidence:.2f}; at least {least:.2f} "
-            f"is needed){tried}. The passages that come nearest are listed as sources."
-        )
-        return Draft(CheckedAnswer(text), True, TokenUsage(estimated=True), len(sources))
+        return Draft(CheckedAnswer(WEAK_EVIDENCE), True, TokenUsage(estimated=True), len(sources))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from retrieval_app.answerers.refusals import declines
 from retrieval_app.api.schemas import AskResponse
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, make_collection, post
@@ -62,7 +63,7 @@ def test_weak_evidence_is_an_abstention(client: Client) -> None:
     make_collection()
     _, body = post(client, ASK, {"query": "Who won the football world cup in 2014?"}, bearer())
     assert (body["status"], body["citations"]) == ("abstained", [])
-    assert body["answer"].startswith("No answer: ")
+    assert declines(body["answer"]) and not any(map(str.isdigit, body["answer"]))
     assert len(body["results"]) == 5
     run = QueryRun.objects.get()
     assert (run.status, run.answer, str(run.pk)) == ("abstained", body["answer"], body["run_id"])

@@ -15,6 +15,7 @@ from retrieval_app.answerers.extractive_answerer import (
     stems,
     weigh_words,
 )
+from retrieval_app.answerers.refusals import declines
 from tests.builders import WordEmbedder
 
 PUMP = (
@@ -50,8 +51,38 @@ def test_quotes_the_sentence_that_answers_with_its_exact_place() -> None:
 def test_abstains_when_nothing_found_is_evidence() -> None:
     draft = ExtractiveAnswerer(local()).answer("Who won the football world cup in 2014?", [source("pump", PUMP)])
     assert (draft.abstained, draft.checked.citations, draft.usage.generation_tokens) == (True, (), 0)
-    assert draft.checked.answer.startswith("No answer: ")
+    assert declines(draft.checked.answer) and not any(map(str.isdigit, draft.checked.answer))
     assert draft.evidence is not None and draft.evidence < 0.4
+
+
+@pytest.mark.fault("UX-F16")
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("What is the pager number of the on-call engineer?", "The pager number is 0800 555 0199."),
+        ("What was the serial number of the boiler that we replaced?", "The serial number is KX-2291."),
+        ("Which door code opens the archive in Hamburg?", "The door code is 4711."),
+        ("What is the PIN of the safe?", "The PIN is 4711."),
+    ],
+)
+def test_a_short_factual_sentence_answers_a_longer_question(question: str, sentence: str) -> None:
+    draft = ExtractiveAnswerer(local()).answer(question, [source("garden", GARDEN), source("note", sentence)])
+    assert (draft.abstained, [each.quote for each in draft.checked.citations]) == (False, [sentence])
+
+
+@pytest.mark.fault("UX-F16")
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("What is the fax number of the branch office?", "The pager number is 0800 555 0199."),
+        ("How much does the pager of the engineer weigh?", "The pager number is 0800 555 0199."),
+        ("Who painted the door of the archive?", "The door code is 4711."),
+        ("When does the cafeteria open on Sunday?", "The night shift starts at 22:00."),
+    ],
+)
+def test_a_short_sentence_about_something_else_answers_nothing(question: str, sentence: str) -> None:
+    draft = ExtractiveAnswerer(local()).answer(question, [source("note", sentence)])
+    assert (draft.abstained, draft.checked.citations) == (True, ())
 
 
 @pytest.mark.parametrize(
