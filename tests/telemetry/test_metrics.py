@@ -104,6 +104,12 @@ def test_every_counted_metric_has_a_name_and_labels_of_its_own(counts: Instrumen
         assert {one.labels[name] for one in family.samples for name in labels} <= {"true"}
 
 
+def test_every_counter_and_histogram_is_counted() -> None:
+    """Counting a metric that `COUNTED` lacks failed: ragd.queries.degraded, and what came behind it of the span."""
+    declared = {value for value in vars(metrics).values() if isinstance(value, metrics.Metric)}
+    assert {metric for metric in declared if metric.kind != "gauge"} == {*metrics.COUNTED}
+
+
 def test_what_cannot_be_counted_is_an_error(counts: Instruments) -> None:
     with pytest.raises(ValueError, match="soon"):
         counts.observe(metrics.STAGE_DURATION, "soon")  # type: ignore[arg-type]
