@@ -81,8 +81,8 @@ async function openPage(dialog, href, part) {
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   const hash = new URL(href, location).hash;
-  const place = hash && find(hash, dialog);
-  const field = place && find("input:not([type=hidden]), textarea, select", place);
+  const place = hash ? find(hash, dialog) : null;
+  const field = place ? find("input:not([type=hidden]), textarea, select", place) : null;
   field?.focus({ preventScroll: true });
   (field ?? place)?.scrollIntoView({ block: "center" });
   return true;

@@ -29,6 +29,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_text(text)
     page.locator("#id_uploads").set_input_files([tmp_path / "owls.md", tmp_path / "bees.txt", tmp_path / "broken.pdf"])
+    page.locator("[data-options] > summary").click()
     page.get_by_label("Tags").fill("outdoors")
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("#upload-results li")).to_have_count(3)
