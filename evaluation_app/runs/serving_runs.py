@@ -13,12 +13,16 @@ from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from evaluation_app.models import EvaluationRun
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.runs.plans import ChosenPlan, default_plans
 
 PURPOSES = (EvaluationRun.Purpose.MANUAL, EvaluationRun.Purpose.API, EvaluationRun.Purpose.CLI)
 # of RunSettings: with one of them another answerer is tried, or an earlier state of the collection
-OVERRIDES = ("llm_model", "system_prompt", "corrective", "as_of")
+OVERRIDES = ("system_prompt", "corrective", "as_of")
+# what nobody started, the first evaluation of the sample, is answered with quotations whatever model is set up
+OF_SAMPLE = Q(own_llm_model=ExtractiveAnswerer.model, purpose=EvaluationRun.Purpose.MANUAL, created_by=name_actor(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,19 @@ def serving_runs(known: Iterable[Serving]) -> QuerySet[EvaluationRun]:
             plan_hash=serving.chosen.plan.hash,
             generation=serving.generation,
         )
-    overrides = {f"own_{name}": KeyTextTransform(name, "settings") for name in OVERRIDES}
+    overrides = {f"own_{name}": KeyTextTransform(name, "settings") for name in ("llm_model", *OVERRIDES)}
     return (
         EvaluationRun.objects.filter(conditions, purpose__in=PURPOSES)
         .exclude(settings__contains={"answers": False})
         .alias(**overrides)
-        .filter(**{f"{name}__isnull": True for name in overrides})
+        .filter(OF_SAMPLE | Q(own_llm_model__isnull=True), **{f"own_{name}__isnull": True for name in OVERRIDES})
     )
+
+
+def reweighted_run(serving: Serving, runs: QuerySet[EvaluationRun]) -> EvaluationRun | None:
+    """The newest of these runs that was of what serves until the fusion weights were measured again; None for none."""
+    stated = {name: value for name, value in serving.chosen.plan.as_dict().items() if name != "weights"}
+    known = runs.filter(
+        state=EvaluationRun.State.SUCCEEDED, purpose__in=PURPOSES, generation=serving.generation, plan__contains=stated
+    ).exclude(plan_hash=serving.chosen.plan.hash)
+    return known.order_by("-created_at", "-id").first()

@@ -15,10 +15,13 @@ from collections_app.models import Collection, Document, Operation
 from collections_app.services.collections import collections as collection_services
 from collections_app.services.collections import operations
 from collections_app.services.documents import documents as document_services
+from collections_app.services.generations.list_weights import measure_serving
 from collections_app.work.leases import Lease
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import start_run
+from evaluation_app.scoring.run_settings import RunSettings
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.runs.plans import choose_plan
 
 SAMPLE_NAME = "ragd-docs"
@@ -121,14 +124,19 @@ def _load(collection: Collection, progress: Callable[[int, int], None] | None) -
 def evaluate_sample() -> EvaluationRun | None:
     """A first evaluation of the sample's golden set by the collection's own plan, left to the worker.
 
+    It begins once the fusion weights, a part of that plan, rest on the whole sample. It is answered with quotations:
+    nobody asked for calls of a chat model that was set up meanwhile.
+
     None when the set was evaluated before, or is gone or empty: then there is nothing to begin with.
     """
     golden = GoldenSet.objects.filter(name=SAMPLE_NAME, collection_name=SAMPLE_NAME).first()
     collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
     if golden is None or collection is None or golden.runs.exists() or not golden.questions.exists():
         return None
+    measure_serving(collection)
     chosen = choose_plan(collection, None, {})
-    return start_run(golden, plan=chosen.plan, plan_name=chosen.name, name=FIRST_EVALUATION)
+    quotations = RunSettings(llm_model=ExtractiveAnswerer.model)
+    return start_run(golden, plan=chosen.plan, plan_name=chosen.name, settings=quotations, name=FIRST_EVALUATION)
 
 
 def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:

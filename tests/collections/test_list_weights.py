@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -82,6 +83,22 @@ def test_what_is_stated_wins(filled: Collection) -> None:
     measured(filled)
     assert dict(build_plan(filled, plan="even").weights) == EVEN
     assert dict(build_plan(filled, weights={"vector": 2.0, "lexical": 3.0}).weights) == {"vector": 2.0, "lexical": 3.0}
+
+
+@pytest.mark.fault("UX-F4")
+def test_a_measurement_that_began_earlier_never_replaces_a_later_one(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = measured(filled)
+    earlier = {
+        "list_weights": {"vector": 9.0, "lexical": 1.0},
+        "list_weights_report": {"chunks": 1},
+        "list_weights_measured_at": later.list_weights_measured_at - timedelta(seconds=1),  # type: ignore[operator]
+    }
+    monkeypatch.setattr(list_weights, "measure", lambda store: dict(earlier))
+    assert measured(filled).list_weights == later.list_weights
+    earlier["list_weights_measured_at"] += timedelta(seconds=2)
+    assert measured(filled).list_weights == {"vector": 9.0, "lexical": 1.0}
 
 
 def test_the_same_chunks_give_the_same_weights_and_nothing_is_left(filled: Collection) -> None:

@@ -13,12 +13,17 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from collections_app.models import ApiKey, Collection, Document, Operation
 from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations import list_weights
+from collections_app.services.generations.list_weights import measure_serving
 from collections_app.stores import open_store
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs.lifecycle import run_now
+from evaluation_app.runs.serving_runs import reweighted_run, serving_runs, servings
 from evaluation_app.sample import loading
 from evaluation_app.sample.loading import (
     SAMPLE_NAME,
@@ -34,6 +39,7 @@ from ragd.version import product_version
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.plans import build_plan, save_plan
+from tests.fakes.openai_server import OpenAIServer
 
 pytestmark = pytest.mark.django_db
 
@@ -183,6 +189,38 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
     assert (run.set_name, run.collection_name, run.state) == (SAMPLE_NAME, SAMPLE_NAME, "queued")
     assert run.total == GoldenQuestion.objects.count()
+
+
+@pytest.mark.fault("UX-F4")
+@pytest.mark.fault("UX-F52")
+def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
+    small_sample: Path, monkeypatch: pytest.MonkeyPatch, openai_server: OpenAIServer, settings: Any
+) -> None:
+    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
+    monkeypatch.setattr(list_weights, "measure", lambda store: weighed(0.25))
+    run = EvaluationRun.objects.get(pk=run_json("load-sample", "--evaluate")["evaluation"])
+    assert run.plan["weights"]["vector"] == 0.25, "measured before it began"
+    assert (run.answerer, run.settings["llm_model"]) == ("extractive", "extractive")
+    run_now(run)
+    assert openai_server.requests == []
+    serving, runs = servings([SAMPLE_NAME])[SAMPLE_NAME], EvaluationRun.objects.all()
+    assert [each.pk for each in serving_runs([serving])] == [run.pk] and reweighted_run(serving, runs) is None
+
+    monkeypatch.setattr(list_weights, "measure", lambda store: weighed(0.5))
+    measure_serving(serving.collection)
+    moved = servings([SAMPLE_NAME])[SAMPLE_NAME]
+    assert not serving_runs([moved]).exists() and reweighted_run(moved, runs) == run
+    EvaluationRun.objects.update(plan=run.plan | {"k": 3})
+    assert reweighted_run(moved, runs) is None, "another k is another plan"
+
+
+def weighed(vector: float) -> dict[str, Any]:
+    return {
+        "list_weights": {"vector": vector, "lexical": 1.0},
+        "list_weights_report": {"chunks": 2},
+        "list_weights_measured_at": timezone.now(),
+    }
 
 
 @pytest.mark.parametrize("loads", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nsmallest
@@ -100,16 +100,29 @@ def submit_due_measurements() -> int:
 def run_measurement(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
     """The job: measure what serves, and keep the weights together with the end of the job."""
     progress.enter(IngestJob.Stage.EMBED)
+    measure_serving(collection, lambda: progress.finish(IngestOutcome(0, 0, False, 0)))
+
+
+def measure_serving(collection: Collection, finish: Callable[[], object] = lambda: None) -> None:
+    """Measure what serves and keep the weights, with the audit event and together with what finish writes.
+
+    A measurement that began later, over what had been added meanwhile, is never replaced. Nothing is measured where
+    there are no two lists.
+    """
     store = open_store(collection)
-    values = measure(store)
+    values = measure(store) if collection.hybrid_enabled else {}
     with transaction.atomic():
         ensure_serving(Collection.objects.get(pk=collection.pk))
         rows = Generation.objects.filter(collection=collection, number=store.collection.generation)
-        before = [row or EVEN for row in rows.select_for_update().values_list("list_weights", flat=True)]
-        rows.update(**values)
-        for old in before:
-            _record_change(collection, old, values["list_weights"] or EVEN)
-        progress.finish(IngestOutcome(0, 0, False, 0))
+        row = rows.select_for_update().first()
+        if values and row is not None and not _began_later(row, values["list_weights_measured_at"]):
+            rows.update(**values)
+            _record_change(collection, row.list_weights or EVEN, values["list_weights"] or EVEN)
+        finish()
+
+
+def _began_later(row: Generation, moment: datetime) -> bool:
+    return row.list_weights_measured_at is not None and row.list_weights_measured_at > moment
 
 
 def _record_change(collection: Collection, before: Mapping[str, float], after: Mapping[str, float]) -> None:
@@ -127,7 +140,9 @@ def _record_change(collection: Collection, before: Mapping[str, float], after: M
 
 
 def measure(store: Store) -> dict[str, Any]:
-    """What is kept of a measurement, as fields of the generation. Raises what the embedder raises."""
+    """What is kept of a measurement, as fields of the generation, with the time at which it began. Raises what the
+    embedder raises."""
+    began = timezone.now()
     embedder = ingest_embedder(store.collection.embed_model, store.collection.embed_dims)
     chunk_count = store.state().open_count
     probes = sample_probes(store)
@@ -140,7 +155,7 @@ def measure(store: Store) -> dict[str, Any]:
     return {
         "list_weights": {} if measured is None else dict(measured.weights),
         "list_weights_report": report | {"chunks": chunk_count},
-        "list_weights_measured_at": timezone.now(),
+        "list_weights_measured_at": began,
     }
 
 
