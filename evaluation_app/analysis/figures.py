@@ -7,7 +7,7 @@ seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,8 +15,8 @@ from typing import Any
 
 from django.utils.translation import gettext, gettext_noop
 
-from evaluation_app.judges.accuracy import Accuracy, accuracy_of
-from evaluation_app.measures.catalogue import HEADLINE, Band, Measure, by_construction, measure_of, order_of
+from evaluation_app.judges.accuracy import Accuracy, accuracy_of, is_weak
+from evaluation_app.measures.catalogue import DIMENSIONS, HEADLINE, Band, Measure, by_construction, measure_of, order_of
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Bands
 
@@ -158,12 +158,6 @@ def question_bands(judge: str, bands: Bands) -> Bands:
     return {name: pair for name, pair in bands.items() if not is_weak(judge, name)}
 
 
-def is_weak(judge: str, measure: str) -> bool:
-    """Whether the judge was measured to say little of one answer by this measure, though its mean over many does."""
-    accuracy = accuracy_of(judge, measure)
-    return accuracy is not None and accuracy.is_weak
-
-
 def judge_accuracy(figures: Iterable[Figure]) -> list[tuple[Figure, Accuracy]]:
     """The judged figures of which it was measured how right their judge is, in the given order."""
     known = ((figure, accuracy_of(figure.judge, figure.name)) for figure in figures if figure.judge)
@@ -217,6 +211,12 @@ def first_names(names: Iterable[str], count: int, answerer: str = "") -> list[st
     )
     others = [name for name in known if name not in headline]
     return [*headline, *others[: max(FILLED_TO - len(headline), 0)]][:count]
+
+
+def overview_names(names: Collection[str], answerer: str = "") -> list[str]:
+    """What the page of a run or a set shows first: the headline measures, and the four dimensions of TRACe always."""
+    first = first_names(names, len(HEADLINE), answerer)
+    return [*first, *(name for name in DIMENSIONS if name in names and name not in first)]
 
 
 def coverage_of(figures: Sequence[Figure]) -> dict[str, int]:

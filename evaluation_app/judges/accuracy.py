@@ -54,6 +54,12 @@ def accuracy_of(judge: str, measure: str) -> Accuracy | None:
     return None if " " in version and measure in SUPPORT else _stored().get((name, measure))
 
 
+def is_weak(judge: str, measure: str) -> bool:
+    """Whether the judge was measured to say little of one answer by this measure, though its mean over many does."""
+    accuracy = accuracy_of(judge, measure)
+    return accuracy is not None and accuracy.is_weak
+
+
 @cache
 def _stored() -> dict[tuple[str, str], Accuracy]:
     """FILE, read once per process: {judge: {"data": text, "measures": {measure: fields of Accuracy}}}."""

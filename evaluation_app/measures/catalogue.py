@@ -1,9 +1,9 @@
 """Every measure by name: what it is called, what it means, which way is better, and where its thresholds lie.
 
 Names with a cut are written "recall@10"; `find` reads them. A band colours a value: above the good threshold it passes,
-below the poor one it fails, between it is to be watched. A measure has a band only where a person set thresholds (for
-a set, or RAGD_EVALUATION_BANDS) or they were fitted to the set. The two thresholds of the diagnostics document stand
-here for reference: published data rarely exceeds its good one, so they colour nothing."""
+below the poor one it fails, between it is to be watched. The thresholds of the diagnostics document stand here: a test
+set has them as its bands (DOCUMENT_BANDS) until a person sets others (for the set, or RAGD_EVALUATION_BANDS) or they
+are fitted to it. No other measure has a band before that."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ Band = Literal["pass", "watch", "fail"]
 CORRECT = 0.5  # of the expected answer's components: from here on an answer is correct
 # Shown first, in this order; the others stand behind "All metrics".
 HEADLINE = ("correctness", "hit", "mrr", "adherence", "right_outcome")
+# The four of TRACe; the overview of a run and of a set always shows them.
+DIMENSIONS = ("context_relevance", "context_utilization", "completeness", "adherence")
 RUBRIC = "rubric:"  # before the name of a test set's own rubric
 RUBRIC_NAME = r"[a-z][a-z0-9_-]{0,39}"
 QUOTED = frozenset({"adherence", "faithfulness", "stated"})
@@ -171,6 +173,11 @@ MEASURES: Mapping[str, Measure] = {
                 _("answered if an answer is expected, no answer otherwise")),
     )
 }  # fmt: skip
+DOCUMENT_BANDS: Bands = {
+    name: (item.good, item.poor)
+    for name in DIMENSIONS
+    if (item := MEASURES[name]).good is not None and item.poor is not None
+}
 CUTS = ("precision", "recall", "hit", "mrr", "map", "ndcg")  # of documents; with "chunk_" before them, of chunks
 CHUNK = "chunk_"
 

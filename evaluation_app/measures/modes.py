@@ -42,7 +42,6 @@ TITLES = (
     gettext_noop("Incorrect answer"),
     gettext_noop("Irrelevant context"),
     gettext_noop("Low faithfulness"),
-    gettext_noop("Possibly unsupported"),
     gettext_noop("Prompt: allow no answer"),
     gettext_noop("Prompt: citation per sentence"),
     gettext_noop("Prompt: sources only"),

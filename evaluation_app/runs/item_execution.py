@@ -16,7 +16,7 @@ from collections_app.stores import embedder_for
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import ScoredQuestion
-from evaluation_app.scoring.modes.catalogue import bands_for
+from evaluation_app.scoring.modes.catalogue import own_bands
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import ScoredRun, Scorer
@@ -55,7 +55,7 @@ class ItemExecutor:
         self.run, self.collection, self.scorer = run, collection, scorer
         self.settings = RunSettings.from_dict(run.settings)
         self.plan = RetrievePlan.from_dict(run.plan)
-        self.bands = bands_for(run.golden_set)
+        self.bands = own_bands(run.golden_set)
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         self.is_free = telemetry.is_local(embedder.system) and run.answerer in ("", ExtractiveAnswerer.model)
 

@@ -19,6 +19,7 @@ from evaluation_app.analysis.diagnosis.cards import decide
 from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, refresh_modes, try_fix
 from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.golden.versions import keep_version
+from evaluation_app.measures.catalogue import DOCUMENT_BANDS
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands, thresholds_for
 from ragd.errors import InvalidInput
@@ -65,7 +66,8 @@ def make(golden_set: GoldenSet) -> Make:
             for place, keys in modes.items()
         }
         now = timezone.now()
-        given = {"golden_set": golden_set, "set_digest": golden_set.digest, "started_at": now} | values
+        whole = {"golden_set": golden_set, "set_digest": golden_set.digest, "started_at": now}
+        given = whole | {"judge": "llm", "judge_version": ""} | values  # whose verdict on one question counts
         return make_run(SCORES, items=items, **given)
 
     return made
@@ -277,7 +279,8 @@ def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: 
     with pytest.raises(InvalidInput):
         keep_bands(golden_set, {"completeness": [0.1, 0.5]})
     keep_bands(golden_set, {})
-    assert bands_for(golden_set) == bands_for() == {"adherence": (1.0, 0.5), "completeness": (0.7, 0.3)}
+    assert bands_for() == {"adherence": (1.0, 0.5), "completeness": (0.7, 0.3)}
+    assert bands_for(golden_set) == dict(DOCUMENT_BANDS) | bands_for()
     assert thresholds_for()["context_relevance"] == (0.7, 0.5), "of reference, where nobody set any"
 
 

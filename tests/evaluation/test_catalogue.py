@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation_app.measures.catalogue import HEADLINE, MEASURES, by_construction, find, order_of, read_bands
+from evaluation_app.measures.catalogue import (
+    DOCUMENT_BANDS,
+    HEADLINE,
+    MEASURES,
+    by_construction,
+    find,
+    order_of,
+    read_bands,
+)
 from ragd.errors import InvalidInput
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 
@@ -61,6 +69,10 @@ def test_thresholds_of_reference_colour_nothing():
 
 def test_few_measures_are_shown_first():
     assert all(name in MEASURES for name in HEADLINE) and 4 <= len(HEADLINE) <= 5
+    assert DOCUMENT_BANDS == {
+        "context_relevance": (0.7, 0.5), "context_utilization": (0.6, 0.4), "completeness": (0.8, 0.6),
+        "adherence": (1.0, 1.0),
+    }  # fmt: skip
     assert find("hit@10").is_headline and find("correctness").is_headline
     assert not find("chunk_hit@10").is_headline and not find("f1").is_headline
 

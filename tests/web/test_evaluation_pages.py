@@ -160,6 +160,40 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
 
 
+@pytest.mark.fault("F10")
+def test_a_new_sets_run_is_rated_in_all_four_dimensions_by_the_document(visitor: Client, golden_set: GoldenSet) -> None:
+    means = {"context_relevance": 0.7, "context_utilization": 0.39, "completeness": 0.81, "adherence": 1.0}
+    rated = {"context_relevance": "watch", "context_utilization": "fail", "completeness": "pass", "adherence": "pass"}
+    others = {"hit@10": 1.0, "mrr@10": 0.9, "correctness": 0.9, "right_outcome": 1.0}
+    run = summed(make_run([means | others] * 3, golden_set=golden_set))
+    assert run.judge == "embedded" and golden_set.bands == {}
+    for address, name in (("/evaluation/", "numbers"), (run.get_absolute_url(), "headline")):
+        shown = {figure.name: figure for figure in visitor.get(address).context[name]}
+        assert {key: shown[key].band for key in means} == rated, address
+        assert {(shown[key].measure.good, shown[key].measure.poor) for key in means} == {
+            (0.7, 0.5), (0.6, 0.4), (0.8, 0.6), (1.0, 1.0),
+        }  # fmt: skip
+        assert shown["correctness"].band is None, "nobody set one"
+    columns = {
+        measure.name: measure.has_bands for measure in visitor.get(run.get_absolute_url()).context["all_measures"]
+    }
+    assert [key for key in means if columns[key]] == ["context_utilization"], "the judge is too weak for one question"
+
+
+@pytest.mark.fault("UX-F4")
+def test_the_dashboard_names_the_run_that_new_weights_made_an_experiment(
+    visitor: Client, golden_set: GoldenSet
+) -> None:
+    from evaluation_app.models import EvaluationRun
+
+    plan = RetrievePlan(weights={"vector": 0.5, "lexical": 1.0})
+    run = summed(make_run(scores_of(0.9), golden_set=golden_set, plan=plan))
+    page = visitor.get("/evaluation/")
+    assert page.context["newest"] is None and has(page, f'#reweighted a[href="{run.get_absolute_url()}"]')
+    EvaluationRun.objects.update(plan=RetrievePlan(k=7).as_dict(), plan_hash=RetrievePlan(k=7).hash)
+    assert not has(visitor.get("/evaluation/"), "#reweighted")
+
+
 EXPERIMENTS: list[dict[str, Any]] = [
     {"purpose": "fix"},
     {"plan": RetrievePlan(k=7)},
@@ -252,9 +286,9 @@ def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
     mean = runs[2].summary["measures"]["completeness"]
     row = row_of(html, "Completeness")
-    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' not in row
-    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.9, 0.8]})
-    assert 'data-band="fail"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
+    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' in row, "below the document's 0.6"
+    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.5, 0.4]})
+    assert 'data-band="pass"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
     assert "11 of 12" in row and "1 unscorable, 0 errors" in row
     assert 'class="missed"' in row and "0.80" in row
     assert "1 threshold missed" in html

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from evaluation_app.analysis.comparison.run_reader import Asked
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
+from evaluation_app.analysis.figures import question_bands
 from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
@@ -201,10 +202,11 @@ def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) 
     """Of the mode's measures, whatever their cut; of a mode without any, those that have a threshold."""
     requested = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
     named = [name for base in requested for name in item.scores if name == base or name.partition("@")[0] == base]
+    of_one = question_bands(run.judge_identity, bands)
     result = []
     for name in named:
         try:
-            result.append((find(name, bands), Score.from_dict(item.scores[name])))
+            result.append((find(name, of_one), Score.from_dict(item.scores[name])))
         except (InvalidInput, ValueError):  # a measure of an earlier version
             continue
     return tuple(result)

@@ -26,7 +26,7 @@ from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet, TriedFix
 from evaluation_app.runs.lifecycle import start_run
-from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, bands_for, find_mode, stored_table
+from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, find_mode, own_bands, stored_table
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, RagdError
@@ -67,7 +67,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     locked = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
     if locked.is_active:
         raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
-    bands = bands_for(locked.golden_set)
+    bands = own_bands(locked.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
     failing = 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from evaluation_app.analysis.diagnosis.board import Filters, came_back, modes_of
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
+from evaluation_app.analysis.figures import question_bands
 from evaluation_app.measures.catalogue import HEADLINE, Bands, Measure, by_construction, measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun
@@ -78,7 +79,7 @@ def read_table(run: EvaluationRun, filters: Filters, *, per_group: int = SHOWN_P
         for mode in modes:
             questions[mode.key].add(item.position)
     cards = cards_of(run.golden_set, [item.question_text for item, _ in shown]) if run.golden_set else {}
-    bands = bands_for(run.golden_set)
+    bands = question_bands(run.judge_identity, bands_for(run.golden_set))
     groups: dict[str, list[Left]] = defaultdict(list)
     away = 0
     for item, modes in shown:

@@ -21,7 +21,7 @@ from evaluation_app.analysis.diagnosis.fixes import quartiles, refresh_modes
 from evaluation_app.analysis.figures import percentile_of
 from evaluation_app.analysis.fitted_bands import Fit, FittedBand, fit_bands
 from evaluation_app.golden.pages.sets import set_context
-from evaluation_app.measures.catalogue import Measure, measure_of
+from evaluation_app.measures.catalogue import DOCUMENT_BANDS, Measure, measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, thresholds_for
 
@@ -43,7 +43,8 @@ class BandLine:
 
 
 class BandsForm(forms.Form):
-    """Two numbers per measure; where both are empty the server's hold, and without those the measure has no colour.
+    """Two numbers per measure; where both are empty the server's hold, else those of the diagnostics document. A
+    measure without any has no colour.
 
     fit: fills the fields in, to be looked at and saved.
     """
@@ -94,12 +95,20 @@ class BandsForm(forms.Form):
                 good=self[f"{name}_good"],
                 poor=self[f"{name}_poor"],
                 reference=tuple((at, percentile_of(name, at)) for at in self._reference(name, reference)),
-                source="set" if name in self.golden_set.bands else "server" if name in self.server else "",
+                source=self._source(name),
                 fitted=self.fit.bands.get(name) if self.fit else None,
                 left_out=self.fit.left_out.get(name, "") if self.fit else "",
             )
             for name in self.names
         ]
+
+    def _source(self, name: str) -> str:
+        known: dict[str, Mapping[str, Any]] = {
+            "set": self.golden_set.bands,
+            "server": self.server,
+            "document": DOCUMENT_BANDS,
+        }
+        return next((source for source, bands in known.items() if name in bands), "")
 
     def _reference(self, name: str, reference: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
         measure = measure_of(name)

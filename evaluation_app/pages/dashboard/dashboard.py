@@ -15,7 +15,15 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
-from evaluation_app.analysis.figures import GROUPS, Figure, coverage_of, first_names, make_figure, means_of, run_figures
+from evaluation_app.analysis.figures import (
+    GROUPS,
+    Figure,
+    coverage_of,
+    make_figure,
+    means_of,
+    overview_names,
+    run_figures,
+)
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
 from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.measures.catalogue import measure_of
@@ -29,13 +37,12 @@ from evaluation_app.pages.dashboard.run_page import (
     read_answers,
 )
 from evaluation_app.pages.dashboard.runs_page import SINGLE_PURPOSES, columns_of, run_rows
-from evaluation_app.runs.serving_runs import Serving, serving_runs, servings
+from evaluation_app.runs.serving_runs import Serving, reweighted_run, serving_runs, servings
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 from ragd.errors import InvalidInput
 
 SHOWN_RUNS = 24  # in a trend
 LAST_RUNS = 8
-SHOWN_MEASURES = 5
 SET_MEASURES = ("correctness", "hit")  # of the table of sets, without the cut
 FAILING = 6  # questions shown of the newest run
 FIRST_GROUP = "main"
@@ -162,7 +169,7 @@ def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
         "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
     }
     if row.newest is None:
-        return context
+        return context | {"reweighted": reweighted_run(row.serving, of_set) if row.serving else None}
     return context | _describe_newest(golden_set, row.newest, done, golden_set.baseline, group)
 
 
@@ -185,7 +192,7 @@ def _describe_newest(
     chosen = group if group in groups else FIRST_GROUP  # a run may lack a group that there is
     names = [figure.name for figure in figures if figure.measure.group == chosen]
     if chosen == FIRST_GROUP:
-        names = first_names([figure.name for figure in figures], SHOWN_MEASURES, newest.answerer)
+        names = overview_names([figure.name for figure in figures], newest.answerer)
     rows, named = read_rows(newest), {figure.name: figure for figure in figures}
     panels = [_panel(named[name], newest, rows, done, baseline, bands) for name in names]
     failing = failing_rows(newest, rows)

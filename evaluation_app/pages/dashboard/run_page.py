@@ -25,11 +25,13 @@ from evaluation_app.analysis.figures import (
     grouped,
     judge_accuracy,
     make_figure,
+    overview_names,
     question_bands,
     run_figures,
     shares_of,
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
+from evaluation_app.judges.accuracy import is_weak
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -47,7 +49,6 @@ from evaluation_app.scoring.modes.catalogue import Bands, bands_for, failures, m
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
 CATEGORY_COLUMNS = 6
-HEADLINE_FIGURES = 5
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
 JUDGE_DOCS = {"embedded": "docs/embedded-judge.md", "llm": "docs/llm-judge.md"}
 FAILING = 10  # shown with answer and expected answer
@@ -121,7 +122,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
     base = base_of(run)
     figures = run_figures(run, bands, base)
     named = {figure.name: figure for figure in figures}
-    headline = [named[name] for name in first_names(named, HEADLINE_FIGURES, run.answerer)]
+    headline = [named[name] for name in overview_names(named, run.answerer)]
     others = [figure for figure in figures if figure not in headline]
     failing = failing_rows(run, listed.everything)
     return {
@@ -304,7 +305,7 @@ def distributions_of(run: EvaluationRun, figures: Sequence[Figure], rows: Sequen
 def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow]) -> Distribution:
     known = (row.value(figure.name) for row in rows)
     return draw_distribution(
-        figure.measure,
+        measure_of(figure.name) if is_weak(figure.judge, figure.name) else figure.measure,
         [value for value in known if value is not None],
         mean=figure.value,
         reference=shares_of(figure.name, BINS),

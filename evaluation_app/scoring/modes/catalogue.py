@@ -11,7 +11,7 @@ from django.db import transaction
 from collections_app.domain.permissions import Permission
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
-from evaluation_app.measures.catalogue import MEASURES, Bands, order_of, read_bands
+from evaluation_app.measures.catalogue import DOCUMENT_BANDS, Bands, order_of, read_bands
 from evaluation_app.measures.modes import (
     Change,
     Mode,
@@ -28,25 +28,26 @@ from evaluation_app.rubrics.definitions import read_rubrics
 
 __all__ = [
     "Bands", "Change", "Mode", "ModeFix", "Part", "Table", "banded_measures", "bands_for", "failures", "find_mode",
-    "keep_bands", "mode_title", "stored_table", "thresholds_for",
+    "keep_bands", "mode_title", "own_bands", "stored_table", "thresholds_for",
 ]  # fmt: skip
 
 
 def bands_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
-    """Measure -> (good, poor) as people set them, for `catalogue.find(name, bands)`: those of the set over those of
-    RAGD_EVALUATION_BANDS. A measure of which nobody set any is not in it, and has no band."""
+    """Measure -> (good, poor) by which pages rate, for `catalogue.find(name, bands)`: `own_bands` over those of the
+    diagnostics document, which every set begins with. A measure that is not in it has no band."""
+    return (dict(DOCUMENT_BANDS) if golden_set is not None else {}) | own_bands(golden_set)
+
+
+def own_bands(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
+    """Measure -> (good, poor) as people set them: those of the set over those of RAGD_EVALUATION_BANDS. A question
+    fails by their poor ones."""
     return read_bands(settings.RAGD_EVALUATION_BANDS) | (read_bands(golden_set.bands) if golden_set is not None else {})
 
 
 def thresholds_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
-    """Measure -> (good, poor) by which modes are found: `bands_for` over the values of reference, which are those of
-    the catalogue and of the table of modes."""
-    reference = {
-        name: (item.good, item.poor)
-        for name, item in MEASURES.items()
-        if item.good is not None and item.poor is not None
-    }
-    return reference | dict(stored_table().bands) | bands_for(golden_set)
+    """Measure -> (good, poor) by which modes are found: `own_bands` over those of the diagnostics document and of the
+    table of modes."""
+    return dict(DOCUMENT_BANDS) | dict(stored_table().bands) | own_bands(golden_set)
 
 
 def banded_measures(golden_set: GoldenSet) -> list[str]:

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
-from evaluation_app.judges.accuracy import SUPPORT, accuracy_of
+from evaluation_app.judges.accuracy import SUPPORT, is_weak
 from evaluation_app.measures.catalogue import CHUNK, Bands, by_construction, find
 from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
-from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
+from evaluation_app.scoring.modes.catalogue import own_bands, thresholds_for
 from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
+JUDGED_RULES = ("fails", "mismatch")
 
 
 def weak_of(judge: str) -> frozenset[str]:
     """The measures of support of which the judge's verdict on a single answer was measured to be weak: they fail no
     question. In such a judge's runs "stated" decides by rules whether the context supports an answer (`support`).
     judge: as in `accuracy_of`."""
-    known = {name: accuracy_of(judge, name) for name in SUPPORT}
-    return frozenset(name for name, accuracy in known.items() if accuracy is not None and accuracy.is_weak)
+    return frozenset(name for name in SUPPORT if is_weak(judge, name))
 
 
 class ScoredAnswer(Protocol):
@@ -55,12 +55,11 @@ def find_modes(
     question that ended with an error shows "run_error" alone. bands: measure -> (good, poor) that people set, None for
     those of the server; other measures are held against the thresholds of reference. A value below a poor threshold
     that a person set is "below_threshold" besides. answerer: what it cannot vary in shows no mode. judge: as in
-    `accuracy_of`; of what is weak for a single answer (`weak_of`) "doubtful_support" alone is found. Which modes fail:
-    `failures`.
+    `accuracy_of`; by what it is weak in for a single answer no mode is found. No diagnostic that rests on a judge
+    stands beside a right answer. Which modes fail: `failures`.
     """
-    own = bands if bands is not None else bands_for()
-    constant = by_construction(answerer)
-    case = _Case(scored, golden, own, thresholds_for() | dict(own), constant, weak_of(judge) - constant)
+    own = bands if bands is not None else own_bands()
+    case = _Case(scored, golden, own, thresholds_for() | dict(own), by_construction(answerer), judge)
     if scored.outcome == "error":
         return ["run_error"]
     result = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
@@ -77,10 +76,18 @@ class _Case:
     own_bands: Bands
     bands: Bands
     constant: Set[str]
-    weak: Set[str]
+    judge: str
 
     def shows(self, mode: Mode) -> bool:
+        if mode.kind == "diagnostic" and mode.rule in JUDGED_RULES and self.is_right:
+            return False
         return RULES[mode.rule](self, mode)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer holds what the expected one does, by the good threshold."""
+        value = self.value("correctness")
+        return value is not None and find("correctness", self.bands).band(value) == "pass"
 
     @property
     def expects_something(self) -> bool:
@@ -102,9 +109,10 @@ class _Case:
         return [value for name, value in named if name == base and value is not None]
 
     def fails(self, name: str) -> bool:
-        """Whether the measure is scored and in the failing band. A measure without a band does not fail."""
+        """Whether the measure is scored and in the failing band. A measure without a band does not fail, nor one of
+        which the judge says too little about a single answer."""
         value = self.value(name)
-        if value is None or name not in self.bands or name in self.constant:
+        if value is None or name not in self.bands or name in self.constant or is_weak(self.judge, name):
             return False
         return find(name, self.bands).band(value) == "fail"
 
@@ -112,11 +120,7 @@ class _Case:
 def _fails(case: _Case, mode: Mode) -> bool:
     if case.expects_nothing and mode.part == "retrieval":
         return False
-    return any(case.fails(name) for name in mode.measures if name not in case.weak)
-
-
-def _doubtful_support(case: _Case, mode: Mode) -> bool:
-    return any(case.fails(name) for name in mode.measures if name in case.weak)
+    return any(case.fails(name) for name in mode.measures)
 
 
 def _hit_is_zero(case: _Case, mode: Mode) -> bool:
@@ -132,6 +136,8 @@ def _chunk_hit_is_zero(case: _Case, mode: Mode) -> bool:
 def _mismatch(case: _Case, mode: Mode) -> bool:
     """An answer on nothing, or on documents of which none helps alone while another does or one of them does harm."""
     if case.scored.outcome != "answered" or not case.scored.annotation.get("support"):
+        return False
+    if is_weak(case.judge, "faithfulness") and "faithfulness" not in case.constant:
         return False
     rests_on = set(_supporting_keys(case.scored))
     if not rests_on:
@@ -195,7 +201,6 @@ def _falls_short(name: str, value: float | None, limit: float) -> bool:
 
 RULES: Mapping[str, Callable[[_Case, Mode], bool]] = {
     "fails": _fails,
-    "doubtful_support": _doubtful_support,
     "hit_is_zero": _hit_is_zero,
     "chunk_hit_is_zero": _chunk_hit_is_zero,
     "mismatch": _mismatch,
