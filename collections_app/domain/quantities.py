@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -96,7 +96,8 @@ _PRICE = re.compile(
     r"(?<![\w.,])(?P<whole>\d+)\s?(?P<unit>euros?|€|dollars?|\$|£)\s?(?P<part>\d\d)(?![\d.,%])", re.IGNORECASE
 )
 _CLOCK = re.compile(
-    r"(?<![\w.:])(?P<h>[01]?\d|2[0-4])(?:[:.](?P<m>[0-5]\d))?\s?(?P<mark>uhr|[ap]\.?m\b\.?|o'clock)"
+    r"(?<![\w.:])(?P<h>[01]?\d|2[0-4])(?:[:.](?P<m>[0-5]\d))?\s?(?:(?P<mark>uhr|[ap]\.?m\b\.?|o'clock)"
+    r"|(?=(?:to|until|and|bis|und|-|–)\s?(?P<last>\d{1,2})(?:[:.][0-5]\d)?\s?(?P<shared>uhr|[ap]\.?m\b)))"
     r"|(?<![\w.:])(?P<h2>[01]?\d|2[0-4]):(?P<m2>[0-5]\d)(?![\w:])",
     re.IGNORECASE,
 )
@@ -111,13 +112,20 @@ _NUMBER = re.compile(
 )
 _NAMED = "|".join(sorted(_WORDS, key=len, reverse=True))
 _WORD_NUMBER = re.compile(
-    rf"(?<![\w-])(?P<word>{_NAMED}|{_ORDER})(?!\w)(?:[\s-](?P<scale>hundred|thousand|million)\b)?", re.IGNORECASE
+    rf"(?<![\w-])(?P<word>{_ORDER}|(?:{_NAMED})(?:[\s-]?(?:hundred|thousand|million|hundert|tausend)"
+    rf"(?:(?:\sand\s|[\s-]|und)?(?:{_NAMED}))?)*)(?!\w)",
+    re.IGNORECASE,
 )
+_ORDINAL = re.compile(rf"\d+(?:st|nd|rd|th)|{_ORDER}", re.IGNORECASE)
 _HALF = re.compile(_TEXTS["half"], re.IGNORECASE)
 _ONE = re.compile(_TEXTS["one"], re.IGNORECASE)
 _UNIT = re.compile(r"[\s\u00a0\u202f-]?(?P<unit>%|[€$£]|°\s?[CFcf]?|[A-Za-zµÄÖÜäöüß]+[²³2]?)(?![\w])")
 _PERIOD = re.compile(_TEXTS["period"], re.IGNORECASE)
 _ADVERBS, _PERIOD_NAMES = (dict(pair.split(":") for pair in _TEXTS[name].split()) for name in ("adverbs", "periods"))
+_PERIODS_OF = {
+    ("time", 3600.0): "hour", ("time", 86400.0): "day", ("time", 604800.0): "week", ("months", 2629800.0): "month",
+    ("months", 7889400.0): "quarter", ("months", 31557600.0): "year",
+}  # fmt: skip
 MONEY = frozenset(("euro", "dollar", "pound", "franc"))
 PERIODS = frozenset(_PERIOD_NAMES.values())
 _GERMAN = re.compile(_TEXTS["german"], re.IGNORECASE)
@@ -151,6 +159,9 @@ class Quantity:
         """Return True for the same amount; a number without a unit equals the same number of whatever."""
         if not self.is_like(other):
             return False
+        is_counted = self.is_counted or other.is_counted
+        if self.unit != other.unit and not is_counted and any(_ORDINAL.fullmatch(it.text) for it in (self, other)):
+            return False  # "the third day" and "three days"
         if "times" in (self.unit, other.unit) and (self.is_counted or other.is_counted):
             return self.value == other.value
         if _kind(self) != _kind(other) and "" not in (self.unit, other.unit) and not self.is_counted:
@@ -224,13 +235,36 @@ def read_quantities(text: str, *, german: bool | None = None) -> Stated:
     for match in _CODE.finditer("".join(chars)):
         codes.append((match[0].lower(), match.start(), match.end()))
         blank(*match.span())
-    quantities = []
-    for quantity in _quantities("".join(chars), german if language is None else language):
-        quantities.append(quantity)
+    quantities: list[Quantity] = []
+    numbers = _quantities("".join(chars), german if language is None else language)
+    for quantity in sorted(numbers, key=lambda item: item.start):
         blank(quantity.start, quantity.end)
+        if quantities and (total := _compound(text, quantities[-1], quantity)):
+            quantities[-1] = total
+        else:
+            quantities.append(quantity)
     rest = "".join(chars)
-    periods = frozenset(_periods(rest))
-    return Stated(tuple(sorted(quantities, key=lambda item: item.start)), tuple(dates), tuple(codes), periods, rest)
+    named = {quantity: _period_of(text, quantity) for quantity in quantities}
+    periods = frozenset((*_periods(rest), *filter(None, named.values())))
+    left = tuple(quantity for quantity in quantities if not named[quantity])
+    return Stated(left, tuple(dates), tuple(codes), periods, rest)
+
+
+def _compound(text: str, first: Quantity, second: Quantity) -> Quantity | None:
+    """The sum of two amounts that are one, as "3 hours and 20 minutes"."""
+    joined = re.fullmatch(r",?\s(?:and\s|und\s)?", text[first.end : second.start])
+    if not joined or first.unit != second.unit or first.unit not in ("time", "months", "length", "mass"):
+        return None
+    if second.value >= first.value / (next(_written(first)) or 1):
+        return None
+    return replace(first, value=first.value + second.value, end=second.end, text=text[first.start : second.end])
+
+
+def _period_of(text: str, quantity: Quantity) -> str:
+    """The period that "every 3 months" names: "quarter"; "" for another amount."""
+    if not re.search(r"\b(?:every|alle)\s$", text[: quantity.start], re.IGNORECASE):
+        return ""
+    return _PERIODS_OF.get((quantity.unit, quantity.value), "")
 
 
 def unit_of(word: str) -> tuple[str, float] | None:
@@ -270,7 +304,25 @@ def _written(quantity: Quantity) -> Iterator[float]:
     if found := _NUMBER.search(quantity.text):
         yield _value(found["digits"], german=None)
     else:
-        yield quantity.value
+        words = _WORD_NUMBER.match(quantity.text)
+        yield _value_of_words(words["word"]) if words else quantity.value
+
+
+def _value_of_words(words: str) -> float:
+    """Of a number word with its scales: 3400 for "three thousand four hundred"."""
+    low = words.lower()
+    if low in _WORDS_OF_ORDER:
+        return _WORDS_OF_ORDER[low]
+    total = part = 0
+    for word in re.findall(_NAMED, low):
+        value = _WORDS[word]
+        if value < 100:
+            part += value
+        elif value == 100:
+            part = max(part, 1) * value
+        else:
+            total, part = total + max(part, 1) * value, 0
+    return total + part
 
 
 def _near(one: float, two: float, tolerance: float) -> bool:
@@ -312,8 +364,8 @@ def _date(match: re.Match[str]) -> Date | None:
 
 def _clock(match: re.Match[str]) -> Date:
     hour, minute = int(match["h"] or match["h2"]), int(match["m"] or match["m2"] or 0)
-    mark = (match["mark"] or "").lower()
-    if mark.startswith("p") and hour < 12:
+    mark = (match["mark"] or match["shared"] or "").lower()
+    if mark.startswith("p") and hour < 12 and hour <= int(match["last"] or 12):
         hour += 12
     if mark.startswith("a") and hour == 12:
         hour = 0
@@ -348,18 +400,15 @@ def _quantities(text: str, german: bool | None) -> Iterator[Quantity]:
             yield found
     for match in _WORD_NUMBER.finditer(text):
         word = match["word"].lower()
-        order = _WORDS_OF_ORDER.get(word)
         if not is_free(*match.span()):
             continue
-        found = _with_unit(
-            text, match, (order or _WORDS[word]) * _SCALES.get((match["scale"] or "").lower(), 1), "", word
-        )
-        if (word in _NOT_COUNTED and (found.unit == "" or found.is_counted) and not match["scale"]) or order == 1:
+        found = _with_unit(text, match, _value_of_words(word), "", word)
+        if (word in _NOT_COUNTED and (found.unit == "" or found.is_counted)) or _WORDS_OF_ORDER.get(word) == 1:
             continue
         taken.append((found.start, found.end))
         yield found
     for match in _ONE.finditer(text):
-        start = match.start("a")
+        start = max(match.start(name) for name in "abc")
         if is_free(start, match.end()) and (known := unit_of(match["unit"])) and known[0] in ("time", "months"):
             yield Quantity(known[1], known[0], start, match.end(), text[start : match.end()])
 
@@ -377,7 +426,7 @@ def _with_unit(text: str, match: re.Match[str], value: float, prefix: str, word:
     if not behind:
         return Quantity(value, "", start, end, text[start:end])
     known = unit_of(behind["unit"])
-    if known is None and (second := _UNIT.match(text, behind.end())):
+    if known is None and behind["unit"].lower() not in _STOP and (second := _UNIT.match(text, behind.end())):
         name = f"square {second['unit']}" if behind["unit"].lower() == "square" else second["unit"]
         found = _SQUARE.get(name.lower().removesuffix("s")) or unit_of(name)
         if found and len(name) > 2 and found[0] in ("time", "months", "area"):  # operating hours

@@ -19,7 +19,7 @@ from evaluation_app.scoring.statements import HOLDS, SAYS, find_claim
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
-from retrieval_app.answerers.contradictions import content_words, share_held
+from retrieval_app.answerers.contradictions import content_words, read, share_held
 from retrieval_app.answerers.extractive_answerer import list_stems
 
 CLAUSES = re.compile(
@@ -63,7 +63,8 @@ def _clauses(sentence: str) -> list[str]:
 
 def _items(clause: str) -> list[str]:
     items = [item.strip().removesuffix(".") for item in ITEMS.split(clause) if item.strip()]
-    is_list = len(items) >= ITEMS_MIN and all(len(item.split()) <= ITEM_WORDS_MAX for item in items)
+    is_list = len(items) >= ITEMS_MIN and all(len(content_words(item)) <= ITEM_WORDS_MAX for item in items)
+    is_list = is_list and len(read(clause).clauses) == 1 and read(clause).lead is None
     return items if is_list else [clause]
 
 
@@ -142,15 +143,15 @@ def _adds_item(components: Sequence[str], text: str, question: str) -> bool:
         if any(
             share_held(content_words(each), content_words(part)) > 0.5
             for each in components
-            if len(each.split()) <= ITEM_WORDS_MAX
+            if len(content_words(each)) <= ITEM_WORDS_MAX
         )
     ]
     if len(held) < 2:
         return False
     near = parts[max(0, held[0] - 1) : held[-1] + 2]
     return any(
-        len(part.split()) <= ADDED_WORDS_MAX and content_words(part) and not share_held(content_words(part), known)
-        for part in near
+        0 < len(words) <= ADDED_WORDS_MAX and not share_held(words, known)
+        for words in (read(part).words for part in near if len(part.split()) <= ITEM_WORDS_MAX)
     )
 
 

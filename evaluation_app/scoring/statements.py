@@ -19,6 +19,7 @@ from retrieval_app.answerers.contradictions import (
     find_contradictions,
     find_substitutions,
     holds_word,
+    lead_of,
     read,
     share_held,
     unstated,
@@ -139,20 +140,19 @@ def _written(word: str, reading: Reading) -> str:
 def _says(text: Reading, claim: Reading, question: Reading, cosine: float, limits: Limits, *, missing: bool) -> bool:
     if _tokens(claim.text) in _tokens(text.text):
         return True
-    if (
-        claim.lead is not None
-        and claim.lead == text.lead
-        and not [w for w in text.words if not holds_word(question.words, w)]
-    ):
-        return True
     new = [word for word in claim.words if not holds_word(question.words, word)]
-    if missing and not new:
+    adds = [word for word in text.words if not holds_word(question.words, word)]
+    if claim.lead is not None and claim.lead == lead_of(text, question) and not (new and adds):
+        return True
+    if missing and len(new) < 2:
         return False
     if any(
-        clause.words and clause.is_exception and not share_held(clause.words, text.words) for clause in claim.clauses
+        clause.is_exception and (words := clause.words.intersection(new)) and not share_held(words, text.words)
+        for clause in claim.clauses
     ):
         return False
-    has_facts = bool(claim.stated.quantities or claim.stated.dates or claim.stated.codes) and not missing
+    facts = claim.stated.quantities or claim.stated.dates or claim.stated.codes
+    has_facts = bool(facts or claim.stated.periods & text.stated.periods) and not missing
     if has_facts and (not new or ASKS_QUANTITY.search(question.text)):
         return True
     share = share_held(new or claim.words, text.words)

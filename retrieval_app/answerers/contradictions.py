@@ -38,6 +38,10 @@ _EXCEPT = re.compile(_WORDS["except"], re.IGNORECASE)
 _CLAUSE = re.compile(_WORDS["clause"], re.IGNORECASE)
 _BUT = re.compile(_WORDS["but"], re.IGNORECASE)
 _UNLESS = re.compile(_WORDS["unless"], re.IGNORECASE)
+_BOUND = re.compile(_WORDS["bound"], re.IGNORECASE)
+_PART = re.compile(_WORDS["part"], re.IGNORECASE)
+_OPEN = re.compile(_WORDS["open"], re.IGNORECASE)
+_WITHOUT = re.compile(_WORDS["without"], re.IGNORECASE)
 _SAME = [(re.compile(rf"\b(?:{said})", re.IGNORECASE), word) for said, word in _WORDS["same"]]
 _TOKEN = re.compile(r"\w+")
 _TITLE_STOP = re.compile(r"\b(?P<title>Mr|Mrs|Ms|Dr|Prof|St)\.")
@@ -49,6 +53,7 @@ _TITLES = frozenset(_WORDS["titles"].split())
 _NAME = re.compile(r"[A-ZÄÖÜ][\w'’-]*[a-zäöüß][\w'’-]*|[A-Z]{2,}\b")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\"“„(]\s*|\n\s*)[\s\"“„'(*_-]*$")
 _PREFIXES = ("un", "in", "im", "ir", "il", "non", "non-", "dis", "de", "miss", "nicht")
+REPEATED = 0.5  # the share of a question's words from which an answer is a whole sentence
 SAME_SHARE = 0.7  # of the longer of two words, that both begin with
 
 
@@ -89,6 +94,10 @@ class Reading:
     lead: bool | None
 
     @property
+    def facts(self) -> tuple[Quantity | Date, ...]:
+        return (*self.stated.quantities, *self.stated.dates)
+
+    @property
     def negations(self) -> int:
         return sum(clause.negations for clause in self.clauses if not clause.is_exception)
 
@@ -100,6 +109,8 @@ def read(text: str, german: bool | None = None) -> Reading:
     stated = read_quantities(plain, german=german)
     lead = _LEAD.match(plain)
     body = " " * lead.end() + plain[lead.end() :] if lead else plain
+    if lead and lead["no"] and _EXCEPT.match(body.lstrip()):
+        body = "no".ljust(lead.end()) + body[lead.end() :]
     for said, word in _SAME:
         body = said.sub(partial(_padded, word), body)
     body = _BUT.sub(lambda found: f"{found[0][:-3]}exc", body)
@@ -146,19 +157,38 @@ def find_contradictions(claim: str, source: str, given: str = "") -> list[Contra
     said, told, known = (read(text, language) for text in (claim, source, given))
     found = [
         *_numbers(said.stated, told.stated, known.stated),
+        *_exchanged(said, told),
         *_periods(said, told, known),
         *_other_names(said, told, known),
     ]
-    if said.lead is not None and told.lead is not None and said.lead != told.lead:
+    leads = lead_of(said, known), lead_of(told, known)
+    if (said.lead, told.lead) != (None, None) and None not in leads and leads[0] != leads[1]:
         found.append(Contradiction("opposite", 0, len(claim), claim, source))
-    return [*found, *_opposites(said, told, known)]
+    return [*found, *(list(_opposites(said, told, known)) or _wrong_side(said, told))]
+
+
+def lead_of(text: Reading, question: Reading) -> bool | None:
+    """Yes or no; of a sentence that repeats a question without saying either, by whether it denies it."""
+    if text.lead is not None or not question.words or _OPEN.match(question.text):
+        return text.lead
+    asked = question.clauses[0]
+    clauses = [each for each in text.clauses if not each.is_exception and not each.is_only]
+    leads = {
+        (asked.negations + each.negations + _opposed((each, each), (asked, asked))) % 2 == 0
+        for each in clauses
+        if share_held(asked.words, each.words) >= REPEATED
+    }
+    return leads.pop() if len(leads) == 1 and not _WITHOUT.search(text.text) else None
 
 
 def unstated(claim: Reading, sources: Sequence[Reading], given: Reading) -> list[Quantity | Date | str]:
     """Numbers, dates and codes of the claim that none of the sources states, and `given` does not either."""
     held = [*(each.stated for each in sources), given.stated]
     missing: list[Quantity | Date | str] = [
-        one for one in claim.stated.quantities if not any(one.equals(two) for each in held for two in each.quantities)
+        one
+        for one in claim.stated.quantities
+        if not any(one.equals(two) for each in held for two in each.quantities)
+        and not (one == replace(one, value=1.0, unit="times") and any(claim.stated.periods & it.periods for it in held))
     ]
     missing += [one for one in claim.stated.dates if not any(one.equals(two) for each in held for two in each.dates)]
     missing += [
@@ -199,6 +229,50 @@ def _numbers(said: Stated, told: Stated, known: Stated) -> Iterator[Contradictio
         strange = [other for other, _, _ in told.codes if other not in own]
         if code not in others_codes and strange:
             yield Contradiction("number", start, end, code, strange[0])
+
+
+def _wrong_side(said: Reading, told: Reading) -> Iterator[Contradiction]:
+    """An amount or date that one text gives as the earliest or least, the other one as the latest or most."""
+    for one in said.facts:
+        side = _bound(said, one)
+        others = [two for two in told.facts if _are_equal(one, two)]
+        if side and others and all(_bound(told, two) == -side for two in others):
+            yield Contradiction("opposite", one.start, one.end, one.text, others[0].text)
+
+
+def _bound(reading: Reading, fact: Quantity | Date) -> int:
+    """1 for "from 3 March" and "not before 3 March", -1 for "by 3 March", 0 for neither."""
+    found = _BOUND.search(reading.stated.rest[: fact.start])
+    if not found or reading.stated.rest[: found.start()].rstrip().endswith(("from", "von")):
+        return 0
+    denied = sum(each.negations for each in reading.clauses if each.start <= fact.start < each.start + len(each.text))
+    return (1 if found["lower"] else -1) * (-1 if denied % 2 else 1)
+
+
+def _exchanged(said: Reading, told: Reading) -> Iterator[Contradiction]:
+    """Two amounts that both texts state, each beside a word that the other text has beside the other amount."""
+    ours, theirs = list(_beside(said)), list(_beside(told))
+    for fact, words in ours:
+        for other, others in theirs:
+            is_known = any(_are_equal(fact, it) for it, _ in theirs) and any(_are_equal(other, it) for it, _ in ours)
+            if _are_equal(fact, other) or not is_known:
+                continue
+            own = frozenset(word for it, held in ours if _are_equal(it, other) for word in held)
+            right = frozenset(word for it, held in theirs if _are_equal(it, fact) for word in held)
+            if any(holds_word(others, w) and not holds_word(own, w) and not holds_word(right, w) for w in words):
+                yield Contradiction("number", fact.start, fact.end, fact.text, other.text)
+                return
+
+
+def _beside(reading: Reading) -> Iterator[tuple[Quantity | Date, tuple[str, ...]]]:
+    """Each amount or date that stands alone in its part of an enumeration, with the words there."""
+    start = 0
+    for match in [*_PART.finditer(reading.stated.rest), None]:
+        end = match.start() if match else len(reading.text)
+        inside = [fact for fact in reading.facts if start <= fact.start < end]
+        if len(inside) == 1:
+            yield inside[0], content_words(reading.stated.rest[start:end])
+        start = match.end() if match else end
 
 
 def _reversed(said: Stated, told: Stated) -> Iterator[Contradiction]:
@@ -264,7 +338,11 @@ def _exceptions(text: str, offset: int, stated: Stated) -> Iterator[Clause]:
     if any(map(str.isalnum, main)):
         yield before
     if found:
-        yield _clause(plain[found.end() :], offset + found.end(), stated, before.negations + 1, is_exception=True)
+        start = offset + found.end()
+        # "except on Sundays, when every 40 minutes": another value, no denial
+        has_value = any(start <= each.start < offset + len(text) for each in stated.quantities)
+        negations = before.negations + (not has_value)
+        yield _clause(plain[found.end() :], start, stated, negations, is_exception=True)
 
 
 def _clause(text: str, offset: int, stated: Stated, negations: int, *, is_exception: bool) -> Clause:
@@ -294,10 +372,13 @@ def _differs(clause: Clause, other: Clause, said: Reading, told: Reading, known:
 
 def _complete(clause: Clause, question: Reading) -> Clause:
     """An answer that hardly repeats its question, with the question: "What is not covered?" - "Damage"."""
-    if clause.is_exception or not question.words or share_held(question.words, clause.words) >= 0.5:
+    denied = _NEGATION.search(question.text)
+    predicate = content_words(question.text[denied.end() :]) if denied else question.words
+    if clause.is_exception or not question.words or share_held(predicate or question.words, clause.words) >= REPEATED:
         return clause
     text, words = f"{question.text} {clause.text}", clause.words.union(question.words)
-    return replace(clause, text=text, words=words, negations=clause.negations + question.negations)
+    # a denial that the answer repeats is one denial
+    return replace(clause, text=text, words=words, negations=clause.negations or question.negations)
 
 
 def _only_differs(one: Clause, two: Clause, said: Reading, told: Reading) -> bool:
@@ -306,6 +387,9 @@ def _only_differs(one: Clause, two: Clause, said: Reading, told: Reading) -> boo
     exceptions = [clause for clause in whole.clauses if clause.is_exception]
     if exceptions:
         return all(clause.negations % 2 for clause in exceptions) != bool(only.negations % 2)
+    parts = [content_words(part) for part in _PART.split(one.text)] if two.is_only else []
+    if any(words and not share_held(words, two.words) for words in parts):
+        return True
     return (other.is_all and not other.negations) or bool((other.negations + only.negations) % 2)
 
 
@@ -320,9 +404,7 @@ def _nearest(clause: Clause, said: Reading, told: Reading, known: Reading) -> li
 
 def _facts_in(reading: Reading, clause: Clause) -> list[Quantity | Date]:
     end = clause.start + len(clause.text)
-    facts: list[Quantity | Date] = [each for each in reading.stated.quantities if clause.start <= each.start < end]
-    facts += [each for each in reading.stated.dates if clause.start <= each.start < end]
-    return facts
+    return [each for each in reading.facts if clause.start <= each.start < end]
 
 
 def _count_shared(own: Sequence[Quantity | Date], others: Sequence[Quantity | Date]) -> int:
@@ -386,11 +468,11 @@ def find_substitutions(claim: Reading, source: Reading, given: Reading) -> Itera
     ours, theirs = (list(_neighbours(reading)) for reading in (claim, source))
     for own in ours:
         for other in theirs:
-            for here, beside in ((0, 2), (2, 0)):
-                word, there = own[here], other[here]
-                if own[1] != other[1] or not same_word(own[beside], other[beside]):
+            pairs = ((own[0], other[0], own[2], other[2]), (own[2], other[2], own[0], other[0]))
+            for word, there, here, near in pairs:
+                if own[1] != other[1] or not same_word(here, near):
                     continue
-                missing = not holds_word(source.words, word) and not holds_word(given.words, word)
+                missing = there.isalpha() and not holds_word(source.words, word) and not holds_word(given.words, word)
                 if missing and not holds_word(claim.words, there) and not holds_word(given.words, there):
                     yield word, there
 

@@ -15,6 +15,10 @@ SAME = [
     ("zweimal am Tag", "twice a day", "2x täglich", "2 times per day"),
     ("25 °C", "25 Grad", "25 degrees Celsius", "77 °F"),
     ("three days", "72 hours", "3 Tage", "72 h"),
+    ("3 hours 20 minutes", "200 minutes", "drei Stunden und 20 Minuten", "12000 s"),
+    ("3,400 lamps", "three thousand four hundred lamps", "3400 Lampen", "dreitausendvierhundert Lampen"),
+    ("one month", "Die Frist beträgt einen Monat", "innerhalb eines Monats", "1 month", "a limit of a month"),
+    ("No more than 4 a day", "up to four, each day"),
 ]
 DATES = [
     (
@@ -36,6 +40,7 @@ OTHER = [
     ("$5", "€5"),
     ("3.2 kg", "3.2 g"),
     ("5 employees", "6 employees"),
+    ("the third day", "three days"),
 ]
 
 
@@ -52,6 +57,18 @@ def test_one_date_is_read_however_it_is_written(texts: tuple[str, ...]) -> None:
     dates = [read_quantities(text).dates for text in texts]
     assert {len(each) for each in dates} == {1}, dates
     assert len({each[0].parts for each in dates}) == 1, dates
+
+
+def test_the_hours_of_a_range_share_one_mark() -> None:
+    for text in ("von 12 bis 16 Uhr", "12 to 4 pm", "between 12 pm and 4 pm", "12:00-16:00"):
+        assert [date.minute for date in read_quantities(text).dates] == [720, 960], text
+    assert [date.minute for date in read_quantities("10 to 5 pm").dates] == [600, 1020]
+
+
+@pytest.mark.parametrize("text", ["quarterly", "vierteljährlich", "alle drei Monate", "every 3 months", "pro Quartal"])
+def test_one_period_is_read_however_it_is_written(text: str) -> None:
+    assert read_quantities(text).periods == {"quarter"}
+    assert read_quantities(text).quantities == ()
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.answerers.contradictions import find_contradictions, read, unstated
+from retrieval_app.answerers.contradictions import find_contradictions, lead_of, read, unstated
 
 AGREE = [
     ("Water boils at 100 degrees [1].", "The kettle boils water at 100 degrees."),
@@ -15,6 +15,14 @@ AGREE = [
     ("It came out on May 3, 2023.", "Version 2 was released on 03.05.2023."),
     ("Every endpoint but /health.", "All endpoints except /health."),
     ("Only small pets are allowed.", "Pets are not allowed, except small pets."),
+    ("Within two weeks.", "No later than 14 days."),
+    ("From 12:00 to 16:00.", "It is open from 12 to 4 pm."),
+    ("Ab 50 Prozent.", "Wer weniger als 50 Prozent erreicht, hat nicht bestanden."),
+    (
+        "Every 20 minutes, except on Sundays, when every 40 minutes.",
+        "On Sundays every 40 minutes, else every 20 minutes.",
+    ),
+    ("Flour (500 g) and salt (10 g).", "10 g salt and 500 g flour."),
     ("Use citric acid.", "Use citric acid at 3 percent; never use vinegar, because it attacks the seals."),
 ]
 DIFFER = [
@@ -32,6 +40,17 @@ DIFFER = [
     ("date", "Geöffnet am Montag.", "Geöffnet am Dienstag.", "Montag", "Dienstag"),
     ("period", "30 requests per minute.", "30 requests per hour.", None, None),
     ("name", "It was built by John Marlowe.", "It was built by Ann Marlowe.", "John", "Ann"),
+    (
+        "number",
+        "780 Euro Nebenkosten, 140 Euro Miete.",
+        "780 Euro Miete und 140 Euro Nebenkosten.",
+        "780 Euro",
+        "140 Euro",
+    ),
+    ("opposite", "After 14 days.", "Within 14 days.", None, None),
+    ("opposite", "Nach dem 15.09.2023.", "Bis zum 15. September 2023.", None, None),
+    ("opposite", "People allergic to ibuprofen or with an ulcer.", "Only people allergic to ibuprofen.", None, None),
+    ("opposite", "If they were locked.", "Even if they were not locked.", None, None),
     ("opposite", "Never use citric acid.", "Use citric acid; it is safe.", None, None),
     ("opposite", "No earlier than the third day.", "No later than the third day.", None, None),
     ("opposite", "At least 14 days in advance.", "At most 14 days in advance.", None, None),
@@ -69,6 +88,22 @@ def test_what_the_question_gives_need_not_stand_in_the_source() -> None:
     )
     missing = unstated(read("It holds 3 cups and 5 spoons."), [read("Three cups.")], read(""))
     assert [item.value for item in missing if not isinstance(item, str) and hasattr(item, "value")] == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "lead"),
+    [
+        ("Are backups allowed?", "Backups are allowed.", True),
+        ("Are backups allowed?", "Backups are forbidden.", False),
+        ("Enthält das Brot Nüsse?", "Das Brot ist frei von Nüssen.", False),
+        ("Enthält das Brot Nüsse?", "Nein.", False),
+        ("Is photography allowed?", "Photography is allowed without flash.", None),
+        ("Which backups are allowed?", "Backups are allowed.", None),
+        ("Are backups allowed?", "The office opens at nine.", None),
+    ],
+)
+def test_a_sentence_that_repeats_its_question_says_yes_or_no(question: str, answer: str, lead: bool | None) -> None:
+    assert lead_of(read(answer), read(question)) is lead
 
 
 def test_an_answer_is_read_with_its_question() -> None:
