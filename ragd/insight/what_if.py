@@ -26,7 +26,7 @@ from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
 from ragd.search.codes import add_codes, weights_of
 from ragd.search.fusion import fuse
-from ragd.search.lexical_search import LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
+from ragd.search.lexical_search import COUNTS, LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
 from ragd.search.retrieval import check_mode, find_reranker
 from ragd.search.vector_search import (
@@ -298,9 +298,8 @@ class WhatIf:
             rows = self._pruned(query, plan)
             if rows is not None:
                 return rows
-        sql = (LEXICAL if same_weights else REWEIGHED).format(
-            chunks=self.store.collection.partition, passing=self._passing(plan)
-        )
+        kept = f"{self._passing(plan)} AND {COUNTS}" if same_weights else self._passing(plan)
+        sql = (LEXICAL if same_weights else REWEIGHED).format(chunks=self.store.collection.partition, passing=kept)
         values = {"weights": query.vector, "words": query.words, "length": self.counted.length_baked}
         return fetch_all(self.store.connection, sql, scope(plan, self.store) | self.left | values)
 

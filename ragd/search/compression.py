@@ -106,7 +106,7 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     for index, candidate in enumerate(candidates):
         known = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
-            written = "overlay" in candidate.metadata  # by a person: its sentences lie nowhere in the document
+            written = "overlay" in candidate.attributes  # by a person: its sentences lie nowhere in the document
             if not written and not known.add(candidate.start + start, candidate.start + end):
                 continue
             text = candidate.content[start:end]

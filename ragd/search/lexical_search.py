@@ -23,10 +23,13 @@ READABLE_PRUNED = 0.25
 LEXICAL = f"""
 SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
 FROM {{chunks}}
-WHERE {{passing}} AND fts @@ %(words)s::tsquery AND lexical <#> %(weights)s::sparsevec < 0
+WHERE {{passing}} AND fts @@ %(words)s::tsquery
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
 """
+
+# A lexeme of another configuration than the chunk's counts nothing there.
+COUNTS = "lexical <#> %(weights)s::sparsevec < 0"
 
 # A plan that is made once for all parameters cannot tell narrow tags from a common word: it may read every row.
 SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
@@ -110,7 +113,8 @@ def scanned_rows(
     """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words.
     keys_only: KEYS in place of COLUMNS."""
     lexical = {"weights": query.vector, "words": query.words}
-    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, store, enabled=enabled))
+    found = f"{passing(plan, store, enabled=enabled)} AND {COUNTS}"
+    sql = LEXICAL.format(chunks=store.collection.partition, passing=found)
     return fetch_rows(store.connection, sql, scope(plan, store) | lexical, keys_only=keys_only)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import regex
@@ -46,6 +47,12 @@ CASES = [
     )
     for query in queries
 ]
+
+
+@pytest.fixture
+def store(make_store: Any) -> Store:
+    made: Store = make_store(language="english")
+    return made
 
 
 @pytest.mark.parametrize(("text", "query"), CASES)

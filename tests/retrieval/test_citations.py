@@ -11,7 +11,9 @@ from retrieval_app.citations.citations import check_citations
 
 SOURCES = [
     Candidate("manual", 0, "The pump runs at 40 bar. Switch it off before cleaning.", 1.0, start=100, end=155),
-    Candidate("manual", 3, "Filters last six months. Order part 77.", 0.9, start=400, end=439, metadata={"page": "12"}),
+    Candidate(
+        "manual", 3, "Filters last six months. Order part 77.", 0.9, start=400, end=439, attributes={"page_label": "12"}
+    ),
     Candidate("notes", 1, "Nobody knows the colour.", 0.8, start=0, end=24),
 ]
 
@@ -128,7 +130,7 @@ def test_of_sentences_that_share_as_much_the_first_is_cited() -> None:
 
 
 def test_a_citation_of_what_a_person_wrote_is_at_the_place_of_its_chunk() -> None:
-    source = Candidate("d", 0, "Pumps run. They stop.", 1.0, start=10, end=90, metadata={"overlay": "edit"})
+    source = Candidate("d", 0, "Pumps run. They stop.", 1.0, start=10, end=90, attributes={"overlay": "edit"})
     (citation,) = check_citations("They stop [1].", [source]).citations
     assert (citation.start, citation.end, citation.quote) == (10, 90, "They stop.")
 

@@ -33,9 +33,9 @@ def test_results_say_that_a_person_wrote_them_and_where_their_place_is(house: Co
     found = {result["doc_id"]: result for result in run.results}
     text = Document.objects.get(collection=house, doc_id="pump.md").text
     pump, garden = found["pump.md"], found["garden.md"]
-    assert (pump["content"], pump["metadata"]["overlay"]) == (EDITED, "edit")
+    assert (pump["content"], pump["attributes"]["overlay"]) == (EDITED, "edit")
     assert "400 litres" in text[pump["start"] : pump["end"]]
-    assert (garden["metadata"]["overlay"], garden["start"]) == ("add", garden["end"])
+    assert (garden["attributes"]["overlay"], garden["start"]) == ("add", garden["end"])
 
 
 def test_a_citation_quotes_what_the_chunk_says_and_points_at_its_place(house: Collection) -> None:
@@ -63,6 +63,6 @@ def test_what_compression_keeps_is_placed_at_the_chunk(house: Collection) -> Non
 
 def test_compression_keeps_what_would_lie_over_another_chunk_of_its_document() -> None:
     cut = Candidate("d", 0, "The engine is loud in the hall at night.", 1.0, start=0, end=40)
-    added = Candidate("d", 1, "The turbine is loud too.", 0.9, metadata={"overlay": "add"}, start=0, end=0)
+    added = Candidate("d", 1, "The turbine is loud too.", 0.9, attributes={"overlay": "add"}, start=0, end=0)
     spans = compress("loud turbine", [cut, added], CompressPolicy(kind="sentences", token_budget=500))
     assert [span["content"] for span in spans] == [cut.content, added.content]
