@@ -20,7 +20,7 @@ from ragd.search.fusion import fuse
 from ragd.search.hops import SEEDS, Bridge, Link, Mention, find_mentions, fold, holds, weigh
 from ragd.search.lexical_search import LEXICAL, inverse_document_frequency, read_query
 from ragd.search.vector_search import VECTOR_EXACT, vector_parameter
-from ragd.store.analysis import is_auto, is_sparse, read_question
+from ragd.store.analysis import EVERYBODY, is_auto, is_sparse, read_question
 from ragd.store.state import StoreState
 from ragd.store.store import Store, fetch_all
 from ragd.text import tokens
@@ -39,6 +39,10 @@ SELECT given.place::integer, plainto_tsquery(named.name::regconfig, given.term):
 FROM unnest(%(terms)s::text[]) WITH ORDINALITY AS given (term, place)
 CROSS JOIN ROWS FROM (unnest(%(configurations)s::text[]), unnest(%(prefixes)s::text[])) AS named (name, prefix)
 ORDER BY given.place, named.name COLLATE "C"
+"""
+RESTRICTED = """
+SELECT doc_id, chunk_index FROM {chunks}
+WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s) AND NOT access @> ARRAY[%(everybody)s]::bigint[]
 """
 HOLDS_WORDS = "fts @@ %(words)s::tsquery"
 HOLDS_TEXT = "(context || E'\\n' || content) ILIKE ANY (%(patterns)s::text[])"
@@ -112,13 +116,24 @@ def _bridges(
         if looked_for and held is not None:
             words[name] = f"{words[name]} | ({looked_for})" if name in words else f"({looked_for})"
             chunks[name] += held
-    rarity = {name: _rarity(held, state.open_count) for name, held in chunks.items()}
+    hidden = _restricted(seeds, store) if 1 in chunks.values() else set()
+    own = {fold(each.text) for each in mentions if each.key not in hidden}
+    rarity = {
+        # one that the seed's chunk alone holds leads nowhere; of restricted chunks none is counted
+        name: 0.0 if held == 1 and name in own else inverse_document_frequency(held, state.open_count)
+        for name, held in chunks.items()
+    }
     return weigh(mentions, rarity, seen), words
 
 
-def _rarity(held: int, total: int) -> float:
-    """0 for a name that one chunk alone holds: it leads nowhere. One that no open chunk holds may be in others."""
-    return inverse_document_frequency(held, total) if held != 1 else 0.0
+def _restricted(seeds: Sequence[Candidate], store: Store) -> set[Key]:
+    """The keys of those seeds whose documents have an access list."""
+    params = {
+        "collection_id": store.collection.id,
+        "ids": [seed.chunk_id for seed in seeds],
+        "everybody": EVERYBODY[1],
+    }
+    return set(fetch_all(store.connection, RESTRICTED.format(chunks=store.collection.partition), params))
 
 
 def _rarity_in(mentions: Sequence[Mention], pool: Sequence[Candidate]) -> dict[str, float]:

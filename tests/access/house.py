@@ -75,6 +75,10 @@ class Place:
         """Of the thread of `root` that the query is in."""
         return ChatMessage.objects.get(run_id=self.query.pk).thread_id
 
+    @property
+    def message_id(self) -> int:
+        return ChatMessage.objects.get(run_id=self.query.pk).pk
+
     def arguments(self, view_name: str, route: str) -> dict[str, Any] | None:
         """Values for the arguments of an address; None where it has one that this place knows nothing of."""
         known: dict[str, Any] = {
@@ -99,6 +103,7 @@ class Place:
             "collections/<str:name>/sources/": self.source.pk,
             "people/<": self.keeper_id,
             "chat/assistants/": self.assistant.pk,
+            "chat/messages/": self.message_id,
         }.items():
             if route.startswith(start):
                 known["pk"] = pk

@@ -74,7 +74,7 @@ def test_an_edit_replaces_the_text_and_embeds_only_that(
     assert (change.chunk_index, change.revision, change.changed) == (1, 2, True)
     assert [body["input"] for body in embeddings.bodies("/v1/embeddings")[asked:]] == [["Rivers run to the sea."]]
     edited = Chunk.objects.get(collection_id=notes.pk, doc_id="a", chunk_index=1)
-    assert edited.metadata == {"overlay": "edit"}
+    assert (edited.metadata, edited.attributes["overlay"]) == ({}, "edit")
     assert TEXT[edited.start_char : edited.end_char] == LINES[1]
     found = retrieve("sea", RetrievePlan(mode="lexical"), open_store(notes))
     assert [candidate.content for candidate in found] == ["Rivers run to the sea."]
@@ -108,7 +108,7 @@ def test_added_chunks_follow_in_the_order_in_which_they_were_added(notes: Collec
     last = add_chunk(notes, "a", "The end.")
     assert contents(notes) == [LINES[0], "First note.", "Second note.", *LINES[1:], "The end."]
     assert (first.chunk_index, second.chunk_index, last.chunk_index) == (1, 2, 6)
-    assert rows(notes, "metadata")[1] == {"overlay": "add"}
+    assert (rows(notes, "metadata")[1], rows(notes, "attributes")[1]["overlay"]) == ({}, "add")
     edit_chunk(notes, "a", 2, "Second note, corrected.")
     assert contents(notes)[2] == "Second note, corrected."
     assert len(list_overlays(notes, "a")) == 3
@@ -300,7 +300,7 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
     again = bind(chunk("\n\n".join([*prefix, *paragraphs]), policy), doc_id="d")
     laid = apply_overlays(again, overlays)
     assert [item.chunk_index for item in laid.chunks] == list(range(len(laid.chunks)))
-    assert [(item.start, item.end) for item in laid.chunks if item.metadata.get("overlay") != "add"] == [
+    assert [(item.start, item.end) for item in laid.chunks if item.attributes.get("overlay") != "add"] == [
         (item.start, item.end) for item in again
     ]
     for position, place in laid.places.items():

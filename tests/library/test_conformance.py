@@ -23,6 +23,7 @@ from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.errors import InvalidInput
 from ragd.search import retrieval
 from ragd.store.store import fetch_all
+from ragd.text.tokens import find_tokens, text_forms
 from ragd.types import Candidate, Filters, RetrievePlan
 
 # damage to the library shows the same over either connection
@@ -229,7 +230,13 @@ def test_no_golden_list_hangs_on_the_last_digit_of_a_sum(connection: Any) -> Non
 
     def explain(candidate: Candidate, query: Counter[str]) -> tuple[dict[str, int], int]:
         words = count_words(f"{candidate.context} {candidate.content}")
-        return {word: words[word] for word in query if word in words}, words.total()
+        return {word: words[word] for word in query if word in words}, length_of(
+            f"{candidate.context} {candidate.content}"
+        )
+
+    def length_of(text: str) -> int:
+        forms = [text_forms(token) for token in find_tokens(text)]
+        return sum(len(each.words) + len(each.units) for each in forms)
 
     with scratch(connection) as bench:
         store = bench.load_golden()

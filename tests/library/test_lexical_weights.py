@@ -30,6 +30,7 @@ def weights_of(chunks: list[list[tuple[int, int]]], mean: float) -> list[dict[in
         np.array([len(chunk) for chunk in chunks], np.int64),
         np.array([term for term, _ in pairs], np.int64),
         np.array([count for _, count in pairs], np.int64),
+        [None] * len(chunks),
     )
     return [read_vector(packed) for packed in lexical_weights(words, mean)]
 
@@ -78,7 +79,7 @@ def test_a_chunk_without_words_has_an_empty_vector() -> None:
 
 
 def test_a_query_as_the_database_reads_it() -> None:
-    query = LexicalQuery(["o'clock", "back\\slash"], {12: 0.5, 3: 1.25}, {12: 4, 3: 1})
+    query = LexicalQuery(["o'clock", "back\\slash"], {12: 0.5, 3: 1.25}, {12: 4, 3: 1}, 1.75 * 2.2)
     assert query.vector == "{3:1.25,12:0.5}/1000000000"
     assert query.words == r"'o''clock' | 'back\\slash'"
     assert query.highest == pytest.approx(1.75 * 2.2)

@@ -28,8 +28,8 @@ PUMP_AGAIN = (
 )
 
 
-def source(doc_id: str, content: str, start: int = 0, chunk_index: int = 0, **metadata: object) -> Candidate:
-    return Candidate(doc_id, chunk_index, content, 1.0, start=start, end=start + len(content), metadata=metadata)
+def source(doc_id: str, content: str, start: int = 0, chunk_index: int = 0, **attributes: object) -> Candidate:
+    return Candidate(doc_id, chunk_index, content, 1.0, start=start, end=start + len(content), attributes=attributes)
 
 
 @cache
@@ -38,7 +38,7 @@ def local() -> LocalEmbedder:
 
 
 def test_quotes_the_sentence_that_answers_with_its_exact_place() -> None:
-    sources = [source("garden", GARDEN), source("pump", PUMP, start=50, page="4")]
+    sources = [source("garden", GARDEN), source("pump", PUMP, start=50, page_label="4")]
     draft = ExtractiveAnswerer(local()).answer("What must be done before cleaning the pump?", sources)
     assert not draft.abstained
     first = draft.checked.citations[0]
