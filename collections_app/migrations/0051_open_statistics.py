@@ -40,4 +40,9 @@ END $$;
 class Migration(migrations.Migration):
     dependencies = [("collections_app", "0050_compact_indexes")]
 
+    safe = {
+        "filled": "the UPDATE of documents is in the body of a trigger's function and runs with that trigger, not here;"
+        " counts, weights and the functions that keep them change in one transaction, or they would contradict each other"
+    }
+
     operations = [migrations.RunSQL(COLUMN + FUNCTIONS + RECOUNT, migrations.RunSQL.noop)]
