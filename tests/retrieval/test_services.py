@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from collections_app.models import Collection
+from collections_app.services.collections.collections import create_collection
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
@@ -78,9 +79,7 @@ def test_a_failing_search_is_kept_and_raised() -> None:
 
 
 def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Settings) -> None:
-    collection = make_collection("remote", empty=True)
-    Collection.objects.filter(pk=collection.pk).update(embed_model="remote-model")
-    collection.refresh_from_db()
+    collection = create_collection(name="remote", embed_model="remote-model", embed_dims=8)
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
     with pytest.raises(EmbedderError):
