@@ -79,9 +79,9 @@ def test_a_failing_search_is_kept_and_raised() -> None:
 
 
 def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Settings) -> None:
-    collection = create_collection(name="remote", embed_model="remote-model", embed_dims=8)
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
+    collection = create_collection(name="remote", embed_model="remote-model", embed_dims=8)
     with pytest.raises(EmbedderError):
         query_pipeline.search(collection, "pump", build_plan(collection, mode="vector"), door="cli")
     run = QueryRun.objects.get()
