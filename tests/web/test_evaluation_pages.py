@@ -460,7 +460,7 @@ def test_failing_is_told_apart_from_diagnostics(visitor: Client, runs: list[Eval
     assert questions_in(text(visitor.get(address, {"failing": "yes"}))) == [1, 3]
 
 
-def test_a_measure_by_construction_is_no_headline(visitor: Client, golden_set: GoldenSet) -> None:
+def test_a_measure_by_construction_says_so(visitor: Client, golden_set: GoldenSet) -> None:
     rows: list[dict[str, float | None]] = [
         {"correctness": number / 4, "hit@10": 1.0, "adherence": 1.0, "faithfulness": 1.0, "f1": number / 9}
         for number in range(5)
@@ -468,7 +468,7 @@ def test_a_measure_by_construction_is_no_headline(visitor: Client, golden_set: G
     quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
     page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
     titles = texts(page, ".run-numbers .name")
-    assert titles[:2] == ["Correctness", "Hit@10 (documents)"] and "Adherence" not in titles
+    assert titles == ["Correctness", "Hit@10 (documents)", "F1", "Adherence", "Failing questions"]
     assert attribute(page, ".run-numbers .number:nth-child(2) [data-note]", "data-note") == "constant"
     notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
     assert notes["Adherence"] == notes["Faithfulness"] == "construction"

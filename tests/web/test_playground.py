@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
+from collections_app.domain.permissions import Role
+from collections_app.models import RoleGrant
 from tests.web.pages import has, is_empty, wrong_fields
 from tests.web.test_every_page import check_page
 
@@ -233,6 +235,10 @@ def test_the_sql_stands_there_with_its_plan(visitor: Client, fill: Callable[...,
     fill()
     html = html_module.unescape(text(visitor.get(f"{PLAY}?q=krill&mode=vector")))
     assert "embedding <=> %(vector)s::vector" in html
+    assert not re.search(r"Limit  \(cost=", html)  # a plan tells of rows that this reader may not read
+    assert "actual time" not in text(visitor.get(f"{PLAY}?q=krill&mode=vector&analyze=on"))
+    RoleGrant.objects.filter(user__username="ada", role="curator").update(role=Role.ADMINISTRATOR)
+    html = html_module.unescape(text(visitor.get(f"{PLAY}?q=krill&mode=vector")))
     assert re.search(r"Limit  \(cost=", html)
     assert "actual time" not in html
     assert "actual time" in text(visitor.get(f"{PLAY}?q=krill&mode=vector&analyze=on"))
