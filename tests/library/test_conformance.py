@@ -23,6 +23,7 @@ from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.errors import InvalidInput
 from ragd.search import retrieval
 from ragd.store.store import fetch_all
+from ragd.text.tokens import remove_accents
 from ragd.types import Candidate, Filters, RetrievePlan
 
 # damage to the library shows the same over either connection
@@ -229,6 +230,7 @@ def test_no_golden_list_hangs_on_the_last_digit_of_a_sum(connection: Any) -> Non
 
     def explain(candidate: Candidate, query: Counter[str]) -> tuple[dict[str, int], int]:
         words = count_words(f"{candidate.context} {candidate.content}")
+        words.update({bare: count for word, count in words.items() if (bare := remove_accents(word)) != word})
         return {word: words[word] for word in query if word in words}, words.total()
 
     with scratch(connection) as bench:
