@@ -115,7 +115,7 @@ class Chunk:
     doc_id is "" until `bind` sets it. context is the document's title and the heading path: embedded and lexically
     indexed before content, never part of it. embedding, when given, has the collection's embed_dims entries.
     enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
-    added says so in metadata["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
+    added says so in attributes["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
     attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/structure.md).
     """
 

@@ -112,10 +112,10 @@ def test_every_door_passes_section_6_and_a_forgetful_one_does_not(
     report = conformance.run(other, only=["6"], doors=doors | {"one that forgets": forgetful})
     *honest, last = report.results
     assert [item.failures[:2] for item in honest if not item.passed] == []
-    assert [item.title for item in honest[1:]] == [
+    assert [item.title for item in honest[-3:]] == [
         f"{name} answers as the library does, byte for byte" for name in ("REST", "MCP", "the worker")
     ]
     asked = len(corpus.PLANS) * len(corpus.queries()[::EVERY])
-    assert {item.cases for item in report.results} == {asked}
+    assert {item.cases for item in (*honest[-3:], last)} == {asked}
     assert QueryRun.objects.count() == 4 * asked
     assert {failure.case.split(":")[0] for failure in last.failures} == {"filtered"}

@@ -28,6 +28,7 @@ CLAUSES = re.compile(
 ITEMS = re.compile(r",\s+(?:(?:and|or|und|oder|sowie)\s+)?|\s+(?:and|or|und|oder|sowie)\s+")
 CLAUSE_WORDS_MIN = 3  # content words of each clause, else the sentence stays whole
 ITEMS_MIN, ITEM_WORDS_MAX, ADDED_WORDS_MAX = 3, 3, 2
+ITEM_LENGTH_MAX = 4  # words of each item after the first: a longer one is a clause, "it must be switched off"
 CONTRADICTED = 0.4  # at most, for an answer that contradicts a component: it is not right
 LIKELY = 0.5  # what a component counts that is held by its meaning alone
 
@@ -64,6 +65,7 @@ def _clauses(sentence: str) -> list[str]:
 def _items(clause: str) -> list[str]:
     items = [item.strip().removesuffix(".") for item in ITEMS.split(clause) if item.strip()]
     is_list = len(items) >= ITEMS_MIN and all(len(content_words(item)) <= ITEM_WORDS_MAX for item in items)
+    is_list = is_list and all(len(item.split()) <= ITEM_LENGTH_MAX for item in items[1:])
     is_list = is_list and len(read(clause).clauses) == 1 and read(clause).lead is None
     return items if is_list else [clause]
 

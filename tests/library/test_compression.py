@@ -95,7 +95,7 @@ def test_what_a_higher_chunk_covers_hides_only_itself() -> None:
 
 
 def test_what_a_person_wrote_is_taken_beside_the_text_of_its_place() -> None:
-    written = replace(candidate(38, 49, index=1), metadata={"overlay": "edit"})
+    written = replace(candidate(38, 49, index=1), attributes={"overlay": "edit"})
     assert found(compress("birds", [candidate(38, 49), written])) == ["Birds sing.", "Birds sing."]
 
 

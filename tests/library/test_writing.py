@@ -36,21 +36,24 @@ def test_weights_and_words_are_those_that_the_database_computes(make_store: Any)
     ((_, _, baked),) = read(store, STATS)
     computed = fetch_all(
         store.connection,
-        f"""SELECT fts = to_tsvector('english', context || E'\\n' || content), lexical::text,
-                  ragd_bm25(fts, %(baked)s)::text
+        f"""SELECT context || E'\\n' || content, lexical::text, ragd_bm25(fts, %(baked)s)::text,
+                  ARRAY(SELECT lexeme || ' ' || cardinality(positions) FROM unnest(fts))
            FROM {store.collection.partition} WHERE collection_id = %(id)s""",
         {"id": store.collection.id, "baked": baked},
     )
     assert len(computed) == 16
-    for same_words, stored, wanted in computed:
-        assert same_words is True
+    for _, stored, wanted, _ in computed:
         assert stored == wanted
+    words = {text.split("\n")[1]: counted for text, _, _, counted in computed}
+    assert words["Ärger über 中文 it's a/b"] == ["a/b 1", "arger 1", "b 1", "uber 1", "ärger 1", "über 1", "中文 1"]
+    assert words["whale " * 39 + "whale sea sea"] == ["life 1", "ocean 1", "sea 2", "whale 40"]
+    assert words["..."] == []
 
 
 def test_words_that_share_a_term_are_one_entry() -> None:
     import numpy as np
 
-    words = chunk_writer.Words([b"", b""], np.array([3, 0]), np.array([7, 3, 7]), np.array([1, 2, 4]))
+    words = chunk_writer.Words([b"", b""], np.array([3, 0]), np.array([7, 3, 7]), np.array([1, 2, 4]), [None, None])
     first, second = chunk_writer.lexical_weights(words, 7.0)
     assert np.frombuffer(first[:20], ">i4").tolist() == [1_000_000_000, 2, 0, 2, 6]
     assert np.frombuffer(first[20:], ">f4").tolist() == pytest.approx([2 * 2.2 / (2 + 1.2), 5 * 2.2 / (5 + 1.2)])

@@ -146,7 +146,10 @@ def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, m
         search("pump", collection=collection)
     failed = [name for name, _ in own(recorder)]
     assert failed == ["rag.pipeline house", "rag.query house", EMBED]
-    assert {span.status.description for span in recorder.spans} == {"EmbedderError: the model is away"}
+    assert {span.status.description for span in recorder.spans} == {
+        "EmbedderError: the model is away",
+        "QueryVectorError: the model is away",
+    }
     assert_conformant(recorder.spans)
 
 

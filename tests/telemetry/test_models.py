@@ -69,7 +69,7 @@ def test_a_failing_chat_model(client: Client, recorder: Recorder, chat: OpenAISe
     assert status == 502
     for span in (recorder.named("chat "), recorder.named("rag.pipeline ")):
         assert span.status.status_code is StatusCode.ERROR
-        assert span.status.description == f"ServiceError: {body['error']['message']}"
+        assert span.status.description == f"ModelError: {body['error']['message']}"
         assert_required(span, span.name.split(" ")[0])
     found = attributes(recorder.named("chat "))
     assert (found["gen_ai.usage.output_tokens"], found["ragd.usage.estimated"]) == (0, True)

@@ -71,7 +71,7 @@ def test_a_stream_that_breaks_keeps_what_came(client: Client, recorder: Recorder
     span = recorder.named("chat ")
     assert_required(span, "chat")
     found = attributes(span)
-    assert (span.status.status_code, found["error.type"]) == (StatusCode.ERROR, "ServiceError")
+    assert (span.status.status_code, found["error.type"]) == (StatusCode.ERROR, "ModelError")
     assert "broke off" in str(span.status.description)
     assert (found["gen_ai.usage.output_tokens"], found["ragd.usage.estimated"]) == (3, True)
     assert (found["output.value"], found["aitf.latency.time_to_first_token_ms"] > 0) == ("The pump moves", True)

@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import secrets
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
-from pydantic import StrictInt
+from pydantic import Strict, StrictInt
 
 from collections_app.access_context import SYSTEM, current_access, set_access, system_access
 from collections_app.api.access import ERRORS, answer
@@ -56,7 +56,9 @@ class KeyRequest(Request):
 
     label: str
     scope: Literal["read", "write"] = Field("write", description="without scopes: read is read and ask, write is all")
-    scopes: list[Permission] | None = Field(None, description="what the key may; null: as scope says")
+    scopes: list[Annotated[Permission, Strict(False)]] | None = Field(
+        None, description="what the key may; null: as scope says"
+    )
     collections: list[str] = Field([], description="names that the key is limited to; none: all")
     acts_as: str | None = Field(None, description="name of the user whose roles and access lists hold for the key")
     groups: list[str] = Field([], description="names of the groups that it belongs to, where it acts as no user")
