@@ -11,9 +11,6 @@ EXTRAS ?=
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
-# Each test that starts a server would compile all modules again.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: help run stop test check lint security sbom format bench conformance lock messages clean
 

@@ -121,7 +121,7 @@ def _edited_passage(
 ) -> EditedPassage | None:
     """None where nothing is cited, or the chunk was and is as the document has it."""
     was_edited = "quoted" in request.GET
-    overlay = chunk.metadata.get(MARK) if chunk else None
+    overlay = chunk.attributes.get(MARK) if chunk else None
     if chunk is None or not overlay:
         return EditedPassage([], []) if was_edited else None
     if not (is_cited or was_edited):

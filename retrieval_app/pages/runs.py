@@ -189,6 +189,6 @@ def _place_query(result: Mapping[str, Any], place: Mapping[str, Any], quote: str
     """The cited place as the pages of documents and chunks take it. quoted: where it stands in a chunk that a person
     wrote, whose text the document does not have."""
     query = f"start={place['start']}&end={place['end']}&revision={result.get('revision', 1)}"
-    if quote and is_written(result.get("metadata", {})) and (at := result["content"].find(quote)) >= 0:
+    if quote and is_written(result.get("attributes", {})) and (at := result["content"].find(quote)) >= 0:
         query += f"&quoted={at}-{at + len(quote)}-{crc32(quote.encode()):08x}"
     return query

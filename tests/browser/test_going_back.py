@@ -78,6 +78,7 @@ def test_back_from_a_citation_shows_the_answer_where_it_was_left(visit: Visit, n
     page.get_by_label("Question").fill("Which tree is the tallest?")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
+    expect(page.locator("#chat[data-streaming]")).to_have_count(0)  # the answer is whole
     for theme, width in (("light", 1280), ("dark", 375)):
         visit.look(theme, width)
         page.set_viewport_size({"width": width, "height": 400})

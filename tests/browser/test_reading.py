@@ -77,7 +77,7 @@ def test_another_policy_moves_the_edges_as_it_is_typed(visit: Visit, nature: Col
 @pytest.mark.fault("UX-F9")
 def test_the_citation_of_an_edited_chunk_opens_the_edited_passage(visit: Visit, nature: Collection) -> None:
     page = visit.go("/collections/nature/documents/trees.md/")
-    page.locator("#chunk-0").get_by_text("Edit", exact=False).first.click()
+    page.locator("#chunk-0 summary").first.click()
     edited = "# Trees\n\nThe coast redwood is the tallest tree of all. It grows in Oregon and California."
     page.get_by_label("Content of chunk 0").fill(edited)
     page.get_by_label("Content of chunk 0").press("Control+Enter")
@@ -103,7 +103,7 @@ def test_the_citation_of_an_edited_chunk_opens_the_edited_passage(visit: Visit, 
 
     # another edit, and the way back to the document's text: both are said
     visit.go("/collections/nature/documents/trees.md/")
-    page.locator("#chunk-0").get_by_text("Edit", exact=False).first.click()
+    page.locator("#chunk-0 summary").first.click()
     page.get_by_label("Content of chunk 0").fill("Redwoods are found nowhere but at the coast of California.")
     page.get_by_label("Content of chunk 0").press("Control+Enter")
     expect(page.locator("#chunk-0")).to_contain_text("nowhere")
