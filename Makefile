@@ -12,7 +12,7 @@ EXTRAS ?=
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test check lint security sbom format bench conformance lock messages clean
+.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -23,8 +23,11 @@ run: $(RUNTIME) $(EXTRAS:%=$(VENV)/.extra-%)  ## Start everything; honours PORT,
 stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management command left running
 	@$(PY) -m ragd_site.embedded stop
 
-test: $(DEV)  ## Run all tests; ARGS="tests/library -x" chooses
-	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+test: $(DEV)  ## Run the tests of every change; ARGS="tests/library -x" chooses
+	$(PY) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+
+test-slow: $(DEV)  ## Run the tests that start servers, kill them, build packages and look at every page
+	$(PY) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 check: $(DEV)  ## Lint, types, and the tests nearest to what changed against main, for the inner loop
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint nearest

@@ -39,6 +39,14 @@ hypothesis_settings.register_profile("tests", deadline=None, suppress_health_che
 if hypothesis_settings.get_current_profile_name() != "mutation":
     hypothesis_settings.load_profile("tests")
 STARTED_HERE = False
+# What judges the machine rather than a change, or reads everything there is: `make test-slow`.
+SLOW = (
+    "tests/backup/", "tests/cluster/", "tests/faults/", "tests/access/test_word_oracle.py",
+    "tests/browser/test_every_page.py", "tests/commands/test_terminal.py", "tests/security/test_hostile.py",
+    "tests/security/test_pattern_time.py", "tests/security/test_rotation.py", "tests/security/test_schema.py",
+    "tests/security/test_secrets.py", "tests/security/test_static_checks.py", "tests/telemetry/test_sample.py",
+    "tests/test_conformance_doors.py", "tests/test_packaging.py",
+)  # fmt: skip
 
 
 def start_cluster() -> bool:
@@ -82,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)
     settings.DATABASES["default"]["TEST"]["TEMPLATE"] = template_name()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.startswith(SLOW):
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)
