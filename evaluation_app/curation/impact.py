@@ -24,9 +24,8 @@ from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.rankings import first_rank, retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.models.caching_embedder import CachingEmbedder
-from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
-from ragd.types import Candidate, RetrievePlan
+from ragd.types import Candidate, Embedder, RetrievePlan
 from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.runs.plans import choose_plan
 

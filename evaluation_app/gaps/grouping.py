@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 
 NEARNESS = 0.65  # how far from unrelated (0) to equal (1) two questions must be to stand together
 UNRELATED = (

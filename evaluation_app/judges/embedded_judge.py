@@ -57,7 +57,7 @@ from evaluation_app.measures.trace import (
 )
 from ragd.errors import RagdError
 from ragd.models.caching_embedder import CachingEmbedder
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 
 NEED_ANSWER = ("context_utilization", "completeness", "adherence", "faithfulness")
 NO_CLAIM = "general"  # of `SUPPORTED_WITHOUT`

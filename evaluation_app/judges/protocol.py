@@ -18,7 +18,7 @@ import numpy.typing as npt
 from evaluation_app.judges.refutations import Refutation
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 from retrieval_app.answerers.extractive_answerer import list_stems
 from retrieval_app.answerers.refusals import declines
 

@@ -17,8 +17,8 @@ from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.scoring.statements import HOLDS, SAYS, find_claim
 from ragd.errors import RagdError
-from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
+from ragd.types import Embedder
 from retrieval_app.answerers.contradictions import content_words, read, share_held
 from retrieval_app.answerers.extractive_answerer import list_stems
 

@@ -11,7 +11,7 @@ from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT
 from evaluation_app.scoring.statements import SUPPORTS, states
 from ragd.errors import RagdError
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 
 
 def stated_share(

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragd.models import minilm
-from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import read_state, vector_candidates
@@ -31,7 +30,7 @@ from ragd.store.schema import scratch_schema
 from ragd.store.store import Store
 from ragd.store.tables import create_collection
 from ragd.text.sentences import split_sentences
-from ragd.types import LISTS, RRF_K, Candidate, Chunk, RetrievePlan, Vector, order_key
+from ragd.types import LISTS, RRF_K, Candidate, Chunk, Embedder, RetrievePlan, Vector, order_key
 
 CHUNKS = 120  # that probes are made of, two of each
 CHUNKS_MIN = 30  # fewer tell nothing

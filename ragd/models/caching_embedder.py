@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ragd.models.embedding import Embedder
-from ragd.types import Vector
+from ragd.types import Embedder, Vector
 
 PASSAGES_MAX = 50_000  # some 90 MB with their texts
 QUERIES_MAX = 100

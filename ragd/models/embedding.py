@@ -1,54 +1,25 @@
-"""Text to vectors: the Embedder protocol, the local model and OpenAI-compatible endpoints."""
+"""Text to vectors: the local model and OpenAI-compatible endpoints."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
+from ragd.models.graph_folder import available_cores
 from ragd.models.openai_client import OPENAI_URL, RetryPolicy, asked_once
 from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
-from ragd.types import Vector, check_at_least
+from ragd.types import Embedder, Vector, check_at_least
 
 OPENAI_WINDOW = 8191
 PROBE_TEXT = "a text"  # that every model embeds
 NATIVE_DIMS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors of unit length. Threads may share one.
-
-    model: its name, kept with the collection. dims: entries per vector. window: how many of its own tokens it reads at
-    once, None when there is no limit. system: the provider, for telemetry ("openai", "ragd.local", ...).
-    """
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def dims(self) -> int: ...
-    @property
-    def window(self) -> int | None: ...
-    @property
-    def system(self) -> str: ...
-
-    def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector per text, in order; [] for []. A text longer than the window is embedded in windows, never cut.
-
-        Raises EmptyContent for a blank text, DimensionMismatch and EmbedderError when the model fails.
-        """
-
-    def embed_query(self, text: str) -> Vector:
-        """The vector of one query."""
-
-    def count_tokens(self, text: str) -> int:
-        """How many of the embedder's tokens the text takes, special tokens included. An estimate for remote models."""
 
 
 class LocalEmbedder:
@@ -237,8 +208,3 @@ def answers(embedder: Embedder) -> bool:
     except (EmbedderError, DimensionMismatch):
         return False
     return True
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

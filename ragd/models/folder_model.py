@@ -12,8 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ragd.errors import EmbedderError
-from ragd.models.embedding import available_cores
-from ragd.models.graph_folder import GraphFolder
+from ragd.models.graph_folder import GraphFolder, available_cores
 from ragd.types import check_at_least
 
 if TYPE_CHECKING:

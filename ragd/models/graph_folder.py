@@ -139,7 +139,7 @@ class GraphFolder:
             import onnxruntime
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise self.refuse(f"needs the package {error.name}; run `pip install ragd[cross-encoder]`") from error
+            raise self.refuse(f"needs the package {error.name}; run `pip install ragd[models]`") from error
         graph, tokenizer_file = self.find()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -160,3 +160,8 @@ def _word_start(encoding: Encoding, first: int, last: int) -> int:
     """The last place in first+1..last where a word begins, by the tokenizer's words; `last` when there is none."""
     words = encoding.word_ids
     return next((place for place in range(last, first, -1) if words[place] != words[place - 1]), last)
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.models import minilm
-from ragd.models.embedding import available_cores
+from ragd.models.graph_folder import available_cores
 from ragd.text.windows import LONE_SURROGATE, FloatArray, average_windows
 from ragd.types import Candidate, check_at_least
 

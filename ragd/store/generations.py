@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
-from ragd.models.embedding import Embedder
 from ragd.normalization import UNICODE_VERSION
 from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.placement import bytes_on_nodes, choose_placement
@@ -30,7 +29,7 @@ from ragd.store.tables import (
     create_partition,
     run_statements,
 )
-from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType, canonical_json
+from ragd.types import SPEC_VERSION, ChunkPolicy, Embedder, VectorType, canonical_json
 
 LOCK_TIMEOUT_MS = 300
 SWAP_ATTEMPTS = 3

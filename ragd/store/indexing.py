@@ -11,7 +11,6 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged, InvalidInput
-from ragd.models.embedding import Embedder
 from ragd.normalization import has_visible
 from ragd.store.analysis import same_analysis
 from ragd.store.chunk_writer import (
@@ -32,7 +31,7 @@ from ragd.store.chunk_writer import (
 from ragd.store.copy_rows import DocumentRow
 from ragd.store.store import Store, execute, fetch_all
 from ragd.text.windows import check_vector
-from ragd.types import Chunk, canonical_json
+from ragd.types import Chunk, Embedder, canonical_json
 
 CONTENT_MAX_CHARS = 32_000
 EMBED_BATCH = 64

@@ -12,10 +12,9 @@ from typing import Any, Protocol, TypeGuard
 import psycopg
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
-from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
 from ragd.store.state import StoreState, state_of, state_statement, wanted_for_words
-from ragd.types import ChunkPolicy, Placement, VectorType
+from ragd.types import ChunkPolicy, Embedder, Placement, VectorType
 
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000

@@ -11,9 +11,14 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
 import regex
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from ragd.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
 
 SAMPLES = 4
 SAMPLE_CHARS = 500
@@ -116,4 +121,12 @@ def _classify(sample: str, likely: str) -> str:
 
 @cache
 def _identifier() -> LanguageIdentifier:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            "to tell the language of a text needs the package py3langid, which is not installed; "
+            "run `pip install 'ragd[languages]'`, or state the collection's language",
+            field="language",
+        ) from missing
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -18,10 +18,9 @@ import regex
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, RagdError
-from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
 from ragd.text.scripts import count_ideographs, pairs_of, split_runs
-from ragd.types import Candidate
+from ragd.types import Candidate, Embedder
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.answerers.refusals import NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.citations.answer_html import BAR

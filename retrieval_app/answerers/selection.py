@@ -8,7 +8,7 @@ from django.conf import settings
 
 from collections_app.errors import ServiceError
 from collections_app.model_endpoints.endpoints import chat_endpoint
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answerers.protocol import Answerer

@@ -15,12 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ragd.insight.score_parts import cosine_parts
-from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
 from ragd.search.lexical_search import BM25_K1, lexeme_weight
 from ragd.store.analysis import query_terms, read_question, text_words
 from ragd.store.store import Store
-from ragd.types import Candidate
+from ragd.types import Candidate, Embedder
 
 FEATURES = ("cosine", "bm25_share", "words", "names")
 DECIMALS = 6

@@ -21,14 +21,14 @@ import numpy as np
 
 import ragd
 from ragd.insight.list_weights import CHUNKS, embed_probes, make_probes, measure_list_weights
-from ragd.models.embedding import Embedder, LocalEmbedder
+from ragd.models.embedding import LocalEmbedder
 from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MODEL, MultilingualE5Embedder
 from ragd.search.fusion import fuse
 from ragd.store.indexing import embed_chunks
 from ragd.store.schema import apply_schema
 from ragd.store.tables import create_collection
-from ragd.types import Candidate, Chunk, ChunkPolicy, RetrievePlan
+from ragd.types import Candidate, Chunk, ChunkPolicy, Embedder, RetrievePlan
 from ragd_site import embedded
 from tests.benchmarks.bench_scifact import ndcg
 from tests.benchmarks.cranfield import load_cranfield

@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ragd.models.embedding import Embedder, LocalEmbedder
+from ragd.models.embedding import LocalEmbedder
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
+from ragd.types import Embedder
 from tests.benchmarks.bench_scifact import ndcg
 from tests.benchmarks.multilingual import LANGUAGES, LanguageSet, load
 from tests.benchmarks.scifact import load_scifact

@@ -15,7 +15,8 @@ import pytest
 
 from ragd.errors import EmbedderError, EmptyContent, InvalidInput
 from ragd.models import minilm
-from ragd.models.embedding import Embedder, LocalEmbedder
+from ragd.models.embedding import LocalEmbedder
+from ragd.types import Embedder
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "minilm_golden.json").read_text())["texts"]
 MIXED = [("The store keeps vectors. " * count).strip() for count in (40, 1, 7, 130, 2, 61, 1, 19)]

@@ -11,8 +11,8 @@ import pytest
 
 from ragd.errors import EmbedderError, EmptyContent, InvalidInput
 from ragd.models import multilingual_e5
-from ragd.models.embedding import Embedder
 from ragd.models.multilingual_e5 import DIMS, MultilingualE5Embedder
+from ragd.types import Embedder
 
 TEXTS = ["The store keeps vectors.", "Die Katze schläft.", "बिल्ली सो रही है।", "猫在睡觉。", "Le chat dort. " * 9]
 

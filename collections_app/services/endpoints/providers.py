@@ -26,10 +26,10 @@ from collections_app.stores import LOCAL_MODELS, embedder_for
 from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError
-from ragd.models.embedding import Embedder, answers
+from ragd.models.embedding import answers
 from ragd.models.openai_client import OPENAI_URL, asked_once, public_address
 from ragd.text.windows import average_windows, halve_text
-from ragd.types import Vector
+from ragd.types import Embedder, Vector
 
 OPEN_AFTER = 3  # failures in a row
 OPEN_S = 15.0

@@ -26,9 +26,8 @@ from collections_app.models import EmbeddedBatch, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.services.endpoints.providers import TextRefusedError
 from ragd.errors import DimensionMismatch
-from ragd.models.embedding import Embedder
 from ragd.store.store import execute, fetch_all
-from ragd.types import Chunk
+from ragd.types import Chunk, Embedder
 
 Floats = npt.NDArray[np.float32]
 TextKey = tuple[str, bytes]  # doc_id, SHA-256 of the embedded text

@@ -26,7 +26,7 @@ from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, key_answer
 from evaluation_app.scoring.statements import states
 from ragd.errors import RagdError
-from ragd.models.embedding import Embedder
+from ragd.types import Embedder
 
 NOISE = ("noise_relevant", "noise_irrelevant")
 NOT_JUDGED = "the answer was not judged"
