@@ -8,7 +8,7 @@ SciFact's supported claims (`--tuned` shows those); what is reported are the odd
 was chosen on.
 
 First the answers that people wrote (`written_answers`), part by part: the share of right answers below 0.5, that of
-wrong ones from 0.5 on, and the mean score of both groups. The rules were not changed after a look at the last part.
+wrong ones from 0.5 on, and the mean score of both groups. No rule was made on the untuned part, the last one.
 
 With expected answers: AUROC of `correctness` for right answers against all others, and the share of right answers that
 fail by it. Without: the same for the failure flag (`failures` of the modes that are found) of a run that the embedded
@@ -44,7 +44,7 @@ from evaluation_app.scoring.support import stated_share  # noqa: E402
 from ragd.models.caching_embedder import CachingEmbedder  # noqa: E402
 from ragd.models.embedding import LocalEmbedder  # noqa: E402
 from tests.benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers  # noqa: E402
-from tests.benchmarks.written_answers import PARTS, read_answers  # noqa: E402
+from tests.benchmarks.written_answers import PARTS, UNTUNED, read_answers  # noqa: E402
 
 CASES = 20
 RESAMPLES = 1000
@@ -151,7 +151,7 @@ def show_kinds(decided: Sequence[Decided]) -> None:
 
 
 def show_written(embedder: CachingEmbedder, *, verbose: bool) -> None:
-    """verbose: with every answer that is on the wrong side, besides those of the last part."""
+    """verbose: with every answer that is on the wrong side, besides those of the untuned part."""
     for part in PARTS:
         values: dict[bool, list[float]] = {True: [], False: []}
         for item in read_answers(part):
@@ -160,9 +160,9 @@ def show_written(embedder: CachingEmbedder, *, verbose: bool) -> None:
             golden = Golden(item.question, expected_answer=item.expected)
             score = measure_correctness(sentences_of(case.answer), outcome, golden, embedder).score.value or 0.0
             values[item.is_right].append(score)
-            if verbose and part != "last" and item.is_right != (score >= RIGHT_FROM):
+            if verbose and part != UNTUNED and item.is_right != (score >= RIGHT_FROM):
                 print(f"{score:.2f} {item.question} = {item.expected} | {item.text}")
-        print(f"written answers, {part}: {len(values[True])} right, {len(values[False])} wrong")
+        print(f"written answers, {part}{', untuned' * (part == UNTUNED)}: {len(values[True])} right, {len(values[False])} wrong")
         for is_right, name in ((True, "right answers below 0.5"), (False, "wrong answers from 0.5 on")):
             missed = [(score >= RIGHT_FROM) != is_right for score in values[is_right]]
             share, low, high = share_with_interval(missed)
