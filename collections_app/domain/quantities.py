@@ -7,14 +7,24 @@ dates have the same parts however they are written.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
+
+from collections_app.domain.dates import Date, read_dates
+from collections_app.domain.number_words import (
+    EINS,
+    NAMED,
+    ONES,
+    ORDER,
+    SCALES,
+    TEXTS,
+    WORD_NUMBER,
+    WORDS_OF_ORDER,
+    value_of_words,
+)
 
 SAME, NEARLY_SAME = 1e-3, 0.035  # relative; the latter between months and days
-_TEXTS = tomllib.loads(Path(__file__).with_name("quantities.toml").read_text(encoding="utf-8"))
 
 
 def _table(text: str) -> dict[str, tuple[str, float]]:
@@ -28,8 +38,8 @@ def _table(text: str) -> dict[str, tuple[str, float]]:
     return units
 
 
-_UNITS = _table(_TEXTS["units"])
-_SQUARE = {"square metre": ("area", 1.0), "square meter": ("area", 1.0), "square kilometre": ("area", 1e6)}
+_UNITS = _table(TEXTS["units"])
+_POWERS = {"square": ("area", 2, 1.0), "sq": ("area", 2, 1.0), "cubic": ("volume", 3, 1000.0)}
 _CASED = {
     "MW": ("power", 1e6),
     "MWh": ("energy", 1e6),
@@ -39,66 +49,12 @@ _CASED = {
 }
 _PREFIX = {"€": "€", "$": "$", "£": "£", "EUR": "€", "USD": "$", "US$": "$", "CHF": "chf", "GBP": "£"}
 
-_ONES = _TEXTS["ones"].split()
-_TENS = _TEXTS["tens"].split()
-_EINS = _TEXTS["eins"].split()
-_ZIGS = _TEXTS["zigs"].split()
-_ORDINALS = _TEXTS["ordinals"].split()
-_ORDNUNG = _TEXTS["ordnung"].split()
+_TIMES = {"once", "twice", "thrice"} | {f"{one}mal" for one in EINS}
+_NOT_COUNTED = {"one", "ein", "zero", "null", "million", "hundred", "thousand", "hundert", "tausend"}
 
-
-def _number_words() -> dict[str, int]:
-    words = dict(zip(_ONES, range(20), strict=True)) | dict(zip(_EINS, range(20), strict=True))
-    for index, (ten, zig) in enumerate(zip(_TENS, _ZIGS, strict=True), 2):
-        words |= {ten: 10 * index, zig: 10 * index}
-        words |= {f"{ten}-{one}": 10 * index + digit for digit, one in enumerate(_ONES[1:10], 1)}
-        words |= {f"{one}und{zig}": 10 * index + digit for digit, one in enumerate(_EINS[1:10], 1)}
-    words |= {
-        "hundred": 100,
-        "hundert": 100,
-        "thousand": 1000,
-        "tausend": 1000,
-        "million": 10**6,
-        "dozen": 12,
-        "dutzend": 12,
-    }
-    words |= {"once": 1, "twice": 2, "thrice": 3}
-    words |= {f"{one}mal": digit for digit, one in enumerate(_EINS[1:13], 1)}
-    return words
-
-
-_WORDS = _number_words()
-_WORDS_OF_ORDER = {word: value for value, word in enumerate(_ORDINALS, 1)} | {
-    f"{word}{ending}": value for value, word in enumerate(_ORDNUNG, 1) for ending in ("e", "en", "er", "es", "em")
-}
-_TIMES = {"once", "twice", "thrice"} | {f"{one}mal" for one in _EINS}
-_SCALES = {"hundred": 100, "hundert": 100, "thousand": 1000, "tausend": 1000, "million": 10**6, "millionen": 10**6,
-           "billion": 10**9, "milliarden": 10**9, "mio": 10**6, "mrd": 10**9, "k": 1000}  # fmt: skip
-_NOT_COUNTED = {"one", "ein", "zero", "null", "million", "hundred", "thousand", "hundert", "tausend", "acht"}
-
-_MONTHS = _TEXTS["months"].split(", ")
-_MONTH = "|".join(_MONTHS)
-_DAYS = _TEXTS["days"].split(", ")
-_ORDER = "|".join(sorted(_WORDS_OF_ORDER, key=len, reverse=True))
-_DATE = re.compile(
-    rf"\b(?P<y1>\d{{4}})-(?P<m1>\d\d)-(?P<d1>\d\d)\b"
-    rf"|(?<![\w.])(?P<d2>\d{{1,2}})\.\s?(?P<m2>\d{{1,2}})\.(?:\s?(?P<y2>\d{{4}}|\d\d(?![\d.%])))?(?![\d%])"
-    rf"|(?<![\w/])(?P<a3>\d{{1,2}})/(?P<b3>\d{{1,2}})/(?P<y3>\d{{4}})\b"
-    rf"|(?<![\w.,])(?P<d4>\d{{1,2}}|{_ORDER})(?:\.|st|nd|rd|th)?(?:\s+of)?\s+(?P<n4>{_MONTH})\b\.?(?:,?\s+(?:of\s+)?(?P<y4>\d{{4}}))?"
-    rf"|\b(?P<n5>{_MONTH})\.?\s+(?:the\s+)?(?P<d5>\d{{1,2}}(?!\d))(?:st|nd|rd|th)?(?:,?\s+(?P<y5>\d{{4}}))?\b(?![.,]\d)"
-    rf"|\b(?P<n6>{_MONTH})\.?,?\s+(?:of\s+)?(?P<y6>\d{{4}})\b"
-    rf"|\b(?P<n7>(?-i:January|February|March|April|June|July|August|September|October|November|December|Januar|Februar|März|Mai|Juni|Juli"
-    rf"|Oktober|Dezember)|(?<=[a-z]\s)(?-i:May))\b"
-    rf"|(?<![\w.,/:+-])(?P<y8>1[5-9]\d\d|20\d\d)(?![\w/:]|[.,]\d|-\d|\s?(?:%|[€$£]|\w*°))",
-    re.IGNORECASE,
-)
 _PRICE = re.compile(
-    r"(?<![\w.,])(?P<whole>\d+)\s?(?P<unit>euros?|€|dollars?|\$|£)\s?(?P<part>\d\d)(?![\d.,%])", re.IGNORECASE
-)
-_CLOCK = re.compile(
-    r"(?<![\w.:])(?P<h>[01]?\d|2[0-4])(?:[:.](?P<m>[0-5]\d))?\s?(?:(?P<mark>uhr|[ap]\.?m\b\.?|o'clock)"
-    r"|(?=(?:to|until|and|bis|und|-|–)\s?(?P<last>\d{1,2})(?:[:.][0-5]\d)?\s?(?P<shared>uhr|[ap]\.?m\b)))"
-    r"|(?<![\w.:])(?P<h2>[01]?\d|2[0-4]):(?P<m2>[0-5]\d)(?![\w:])",
+    rf"(?<![\w.,])(?P<whole>\d+|{NAMED})\s?(?P<unit>euros?|€|dollars?|\$|£|pounds?)"
+    rf"(?:\s?(?P<part>\d\d)(?![\d.,%])|\s(?P<named>{NAMED})(?!\w))",
     re.IGNORECASE,
 )
 _CODE = re.compile(
@@ -110,33 +66,42 @@ _NUMBER = re.compile(
     r"(?:\s?-?(?P<scale>hundred|thousand|million|billion|millionen|milliarden|mio|mrd)\b\.?)?",
     re.IGNORECASE,
 )
-_NAMED = "|".join(sorted(_WORDS, key=len, reverse=True))
-_WORD_NUMBER = re.compile(
-    rf"(?<![\w-])(?P<word>{_ORDER}|(?:{_NAMED})(?:[\s-]?(?:hundred|thousand|million|hundert|tausend)"
-    rf"(?:(?:\sand\s|[\s-]|und)?(?:{_NAMED}))?)*)(?!\w)",
-    re.IGNORECASE,
-)
-_ORDINAL = re.compile(rf"\d+(?:st|nd|rd|th)|{_ORDER}", re.IGNORECASE)
-_HALF = re.compile(_TEXTS["half"], re.IGNORECASE)
-_ONE = re.compile(_TEXTS["one"], re.IGNORECASE)
+_ORDINAL = re.compile(rf"\d+(?:st|nd|rd|th)|{ORDER}", re.IGNORECASE)
+_FRACTION = re.compile(TEXTS["fraction"], re.IGNORECASE)
+_HALVES = re.compile(TEXTS["halves"], re.IGNORECASE)
+_FREE = re.compile(TEXTS["free"], re.IGNORECASE)
+_NUMERATORS = {word: value for value in range(2, 10) for word in (str(value), ONES[value], EINS[value])}
+_DENOMINATORS = {
+    word: value for value, words in enumerate(TEXTS["denominators"].split(", "), 2) for word in words.split()
+}
+_SHARE = re.compile(rf"(?P<above>{'|'.join(_NUMERATORS)})?[\s-]?(?P<below>{'|'.join(_DENOMINATORS)})")
+_VULGAR = {"½": (1, 2), "¼": (1, 4), "¾": (3, 4), "⅓": (1, 3), "⅔": (2, 3)}
+_ONE = re.compile(TEXTS["one"], re.IGNORECASE)
 _UNIT = re.compile(r"[\s\u00a0\u202f-]?(?P<unit>%|[€$£]|°\s?[CFcf]?|[A-Za-zµÄÖÜäöüß]+[²³2]?)(?![\w])")
-_PERIOD = re.compile(_TEXTS["period"], re.IGNORECASE)
-_ADVERBS, _PERIOD_NAMES = (dict(pair.split(":") for pair in _TEXTS[name].split()) for name in ("adverbs", "periods"))
+_PER_CENT = re.compile(r"\s?per cent\b", re.IGNORECASE)
+_PERIOD = re.compile(TEXTS["period"], re.IGNORECASE)
+_ADVERBS, _PERIOD_NAMES = (dict(pair.split(":") for pair in TEXTS[name].split()) for name in ("adverbs", "periods"))
+_EVERY = re.compile(r"\b(?:every|alle)\s$", re.IGNORECASE)
+_ADVERB_BEFORE = re.compile(r"\b(?:\w+lich|\w+ly|(?:im|am|pro) \w+)\s$", re.IGNORECASE)
 _PERIODS_OF = {
     ("time", 3600.0): "hour", ("time", 86400.0): "day", ("time", 604800.0): "week", ("months", 2629800.0): "month",
     ("months", 7889400.0): "quarter", ("months", 31557600.0): "year",
 }  # fmt: skip
+_SECONDS = {name: seconds for (_, seconds), name in _PERIODS_OF.items()} | {
+    "minute": 60.0, "half_hour": 1800.0, "fortnight": 1209600.0, "half_year": 15778800.0,
+}  # fmt: skip
 MONEY = frozenset(("euro", "dollar", "pound", "franc"))
 PERIODS = frozenset(_PERIOD_NAMES.values())
-_GERMAN = re.compile(_TEXTS["german"], re.IGNORECASE)
-_ENGLISH = re.compile(_TEXTS["english"], re.IGNORECASE)
+_GERMAN = re.compile(TEXTS["german"], re.IGNORECASE)
+_ENGLISH = re.compile(TEXTS["english"], re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """text[start:end] states `value` of a kind of unit ("time", "mass", ...), of a counted thing (its stem), or "".
 
-    thing: whether the unit is a counted thing.
+    is_counted: whether the unit is a counted thing. interval: seconds between two times, of "three times an hour" and
+    of "every 20 minutes"; 0 for another amount.
     """
 
     value: float
@@ -145,10 +110,13 @@ class Quantity:
     end: int
     text: str
     is_counted: bool = False
+    interval: float = 0.0
 
     def is_like(self, other: Quantity) -> bool:
         """Return True if both can be compared: of one kind of unit, or one of them without any."""
         units = {self.unit, other.unit}
+        if self.interval and other.interval:
+            return True
         if _kind(self) == _kind(other) or "" in units or (self.is_counted and other.is_counted) or units <= MONEY:
             return True
         if self.is_counted or other.is_counted:
@@ -159,6 +127,10 @@ class Quantity:
         """Return True for the same amount; a number without a unit equals the same number of whatever."""
         if not self.is_like(other):
             return False
+        if self.interval and other.interval:
+            return _near(self.interval, other.interval, NEARLY_SAME)
+        if self.value == other.value == 0 and {self.unit, other.unit} <= MONEY:
+            return True
         is_counted = self.is_counted or other.is_counted
         if self.unit != other.unit and not is_counted and any(_ORDINAL.fullmatch(it.text) for it in (self, other)):
             return False  # "the third day" and "three days"
@@ -168,35 +140,9 @@ class Quantity:
             return False
         if "" in (self.unit, other.unit) and self.unit != other.unit:
             return any(_near(one, two, SAME) for one in _plain(self) for two in _plain(other))
-        tolerance = SAME if self.unit == other.unit else NEARLY_SAME
+        is_rounded = self.unit == "percent" and (self.value % 1 or other.value % 1)  # 33 % and a third
+        tolerance = SAME if self.unit == other.unit and not is_rounded else NEARLY_SAME
         return _near(self.value, other.value, tolerance)
-
-
-@dataclass(frozen=True, slots=True)
-class Date:
-    """The parts that text[start:end] states; None for the others. weekday: 0 for Monday. minute: of the day."""
-
-    start: int
-    end: int
-    text: str
-    year: int | None = None
-    month: int | None = None
-    day: int | None = None
-    weekday: int | None = None
-    minute: int | None = None
-
-    @property
-    def parts(self) -> tuple[int | None, ...]:
-        return (self.year, self.month, self.day, self.weekday, self.minute)
-
-    def is_like(self, other: Date) -> bool:
-        """Return True if both state one of the parts."""
-        return any(None not in pair for pair in zip(self.parts, other.parts, strict=True))
-
-    def equals(self, other: Date) -> bool:
-        """Return True if they share a part and agree in all that both state."""
-        pairs = zip(self.parts, other.parts, strict=True)
-        return self.is_like(other) and all(one == two for one, two in pairs if None not in (one, two))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +155,16 @@ class Stated:
     codes: tuple[tuple[str, int, int], ...]
     periods: frozenset[str]
     rest: str
+
+    def has_interval(self, interval: float) -> bool:
+        """Return True if something happens at this interval in seconds."""
+        known = [*(each.interval for each in self.quantities), *(_SECONDS.get(name, 0.0) for name in self.periods)]
+        return any(each and _near(each, interval, NEARLY_SAME) for each in known)
+
+    @property
+    def intervals(self) -> tuple[float, ...]:
+        """Seconds between two times of what it states to happen again and again."""
+        return tuple(each.interval for each in self.quantities if each.interval)
 
 
 def is_german(text: str) -> bool | None:
@@ -228,7 +184,10 @@ def read_quantities(text: str, *, german: bool | None = None) -> Stated:
         chars[start:end] = " " * (end - start)
 
     dates = []
-    for date in _dates(text):
+    for date in read_dates(text):
+        if date.text.isdecimal() and (unit := _UNIT.match(text, date.end)) and len(unit["unit"]) > 2:
+            if unit_of(unit["unit"]):
+                continue  # "2000 litres"
         dates.append(date)
         blank(date.start, date.end)
     codes = []
@@ -246,14 +205,18 @@ def read_quantities(text: str, *, german: bool | None = None) -> Stated:
     rest = "".join(chars)
     named = {quantity: _period_of(text, quantity) for quantity in quantities}
     periods = frozenset((*_periods(rest), *filter(None, named.values())))
-    left = tuple(quantity for quantity in quantities if not named[quantity])
+    left = tuple(_with_interval(text, quantity) for quantity in quantities if not named[quantity])
     return Stated(left, tuple(dates), tuple(codes), periods, rest)
 
 
 def _compound(text: str, first: Quantity, second: Quantity) -> Quantity | None:
     """The sum of two amounts that are one, as "3 hours and 20 minutes"."""
     joined = re.fullmatch(r",?\s(?:and\s|und\s)?", text[first.end : second.start])
-    if not joined or first.unit != second.unit or first.unit not in ("time", "months", "length", "mass"):
+    if (
+        not joined
+        or first.unit != second.unit
+        or first.unit not in ("time", "months", "length", "mass", "euro", "pound")
+    ):
         return None
     if second.value >= first.value / (next(_written(first)) or 1):
         return None
@@ -262,9 +225,21 @@ def _compound(text: str, first: Quantity, second: Quantity) -> Quantity | None:
 
 def _period_of(text: str, quantity: Quantity) -> str:
     """The period that "every 3 months" names: "quarter"; "" for another amount."""
-    if not re.search(r"\b(?:every|alle)\s$", text[: quantity.start], re.IGNORECASE):
+    if not _EVERY.search(text[: quantity.start]):
         return ""
     return _PERIODS_OF.get((quantity.unit, quantity.value), "")
+
+
+def _with_interval(text: str, quantity: Quantity) -> Quantity:
+    """The quantity of "three times an hour" and of "every 20 minutes", with its interval."""
+    if quantity.unit in ("time", "months") and _EVERY.search(text[: quantity.start]):
+        return replace(quantity, interval=quantity.value)
+    if quantity.unit != "times" or not quantity.value:
+        return quantity
+    behind, before = _PERIOD.match(text[quantity.end :].lstrip()), _ADVERB_BEFORE.search(text[: quantity.start])
+    written = behind[0] if behind else before[0].strip() if before else ""
+    names = [name for name in _periods(written) if name in _SECONDS]
+    return replace(quantity, interval=_SECONDS[names[0]] / quantity.value) if names else quantity
 
 
 def unit_of(word: str) -> tuple[str, float] | None:
@@ -304,72 +279,12 @@ def _written(quantity: Quantity) -> Iterator[float]:
     if found := _NUMBER.search(quantity.text):
         yield _value(found["digits"], german=None)
     else:
-        words = _WORD_NUMBER.match(quantity.text)
-        yield _value_of_words(words["word"]) if words else quantity.value
-
-
-def _value_of_words(words: str) -> float:
-    """Of a number word with its scales: 3400 for "three thousand four hundred"."""
-    low = words.lower()
-    if low in _WORDS_OF_ORDER:
-        return _WORDS_OF_ORDER[low]
-    total = part = 0
-    for word in re.findall(_NAMED, low):
-        value = _WORDS[word]
-        if value < 100:
-            part += value
-        elif value == 100:
-            part = max(part, 1) * value
-        else:
-            total, part = total + max(part, 1) * value, 0
-    return total + part
+        words = WORD_NUMBER.match(quantity.text)
+        yield value_of_words(words["word"]) if words else quantity.value
 
 
 def _near(one: float, two: float, tolerance: float) -> bool:
     return abs(one - two) <= tolerance * max(abs(one), abs(two))
-
-
-def _dates(text: str) -> Iterator[Date]:
-    taken = -1
-    found = [_date(match) for match in _DATE.finditer(text)]
-    found += [_clock(match) for match in _CLOCK.finditer(text)]
-    for number, names in enumerate(_DAYS):
-        found += [
-            Date(match.start(), match.end(), match[0], weekday=number)
-            for match in re.finditer(rf"\b(?:{names})(?:s|e?n)?\b", text, re.IGNORECASE)
-        ]
-    for date in sorted((date for date in found if date), key=lambda item: (item.start, -item.end)):
-        if date.start >= taken:
-            taken = date.end
-            yield date
-
-
-def _date(match: re.Match[str]) -> Date | None:
-    part = {name: value for name, value in match.groupdict().items() if value}
-    year = next((int(part[name]) for name in part if name[0] == "y"), None)
-    name = next((part[key] for key in part if key[0] == "n"), "")
-    month = next((number for number, names in enumerate(_MONTHS, 1) if name and re.fullmatch(names, name, re.I)), None)
-    written = next((part[key] for key in part if key[0] == "d"), "")
-    day = _WORDS_OF_ORDER.get(written.lower()) or (int(written) if written.isdecimal() else None)
-    if "m1" in part or "m2" in part:
-        month = int(part.get("m1") or part["m2"])
-    if "a3" in part:
-        one, two = int(part["a3"]), int(part["b3"])
-        day, month = (one, two) if one > 12 else (two, one) if two > 12 else (None, None)
-    year = year + 2000 if year is not None and year < 100 else year
-    if (month or 1) > 12 or (day or 1) > 31:
-        return None
-    return Date(match.start(), match.end(), match[0], year, month, day)
-
-
-def _clock(match: re.Match[str]) -> Date:
-    hour, minute = int(match["h"] or match["h2"]), int(match["m"] or match["m2"] or 0)
-    mark = (match["mark"] or match["shared"] or "").lower()
-    if mark.startswith("p") and hour < 12 and hour <= int(match["last"] or 12):
-        hour += 12
-    if mark.startswith("a") and hour == 12:
-        hour = 0
-    return Date(match.start(), match.end(), match[0], minute=60 * hour + minute)
 
 
 def _quantities(text: str, german: bool | None) -> Iterator[Quantity]:
@@ -378,63 +293,109 @@ def _quantities(text: str, german: bool | None) -> Iterator[Quantity]:
     def is_free(start: int, end: int) -> bool:
         return all(end <= first or start >= last for first, last in taken)
 
-    for match in _HALF.finditer(text):
-        unit = match["unit"] or match["einheit"] or match["u"]
-        known = unit_of(unit) if unit else None
-        if match["share"]:
-            yield Quantity(50.0, "percent", match.start(), match.end(), match[0].strip())
-        elif known:
-            yield Quantity(0.5 * known[1], known[0], match.start(), match.end(), match[0])
-        else:
-            continue
-        taken.append(match.span())
-    for match in _PRICE.finditer(text):
-        kind = _UNITS[match["unit"].lower().removesuffix("s")][0]
-        yield Quantity(int(match["whole"]) + int(match["part"]) / 100, kind, match.start(), match.end(), match[0])
-        taken.append(match.span())
+    for quantity in (*map(_free, _FREE.finditer(text)), *_fractions(text), *_prices(text, german)):
+        if is_free(quantity.start, quantity.end):
+            taken.append((quantity.start, quantity.end))
+            yield quantity
     for match in _NUMBER.finditer(text):
         if is_free(*match.span()):
-            value = _value(match["digits"], german) * _SCALES.get((match["scale"] or "").lower(), 1)
-            found = _with_unit(text, match, -value if match["minus"] else value, (match["prefix"] or "").strip())
+            value = _value(match["digits"], german) * SCALES.get((match["scale"] or "").lower(), 1)
+            signed = -value if match["minus"] else value
+            found = _with_unit(text, match, signed, (match["prefix"] or "").strip(), german=german)
             taken.append((found.start, found.end))
             yield found
-    for match in _WORD_NUMBER.finditer(text):
+    for match in WORD_NUMBER.finditer(text):
         word = match["word"].lower()
         if not is_free(*match.span()):
             continue
-        found = _with_unit(text, match, _value_of_words(word), "", word)
-        if (word in _NOT_COUNTED and (found.unit == "" or found.is_counted)) or _WORDS_OF_ORDER.get(word) == 1:
+        found = _with_unit(text, match, value_of_words(word), "", word, german=german)
+        if (word in _NOT_COUNTED and (found.unit == "" or found.is_counted)) or WORDS_OF_ORDER.get(word) == 1:
             continue
         taken.append((found.start, found.end))
         yield found
     for match in _ONE.finditer(text):
-        start = max(match.start(name) for name in "abc")
+        start = max(match.start(name) for name in "abcf")
         if is_free(start, match.end()) and (known := unit_of(match["unit"])) and known[0] in ("time", "months"):
             yield Quantity(known[1], known[0], start, match.end(), text[start : match.end()])
 
 
-def _with_unit(text: str, match: re.Match[str], value: float, prefix: str, word: str = "") -> Quantity:
+def _free(match: re.Match[str]) -> Quantity:
+    return Quantity(0.0, "euro", match.start(), match.end(), match[0])
+
+
+def _prices(text: str, german: bool | None) -> Iterator[Quantity]:
+    """Amounts of money with the smaller coin behind the unit, as "9 Euro 50"."""
+    for match in _PRICE.finditer(text):
+        following = _UNIT.match(text, match.end())
+        if match["named"] and (value_of_words(match["named"]) > 99 or (following and unit_of(following["unit"]))):
+            continue
+        kind = _UNITS[match["unit"].lower().removesuffix("s")][0]
+        whole = int(match["whole"]) if match["whole"].isdecimal() else value_of_words(match["whole"])
+        part = int(match["part"]) if match["part"] else value_of_words(match["named"])
+        yield Quantity(whole + part / 100, kind, match.start(), match.end(), match[0])
+
+
+def _fractions(text: str) -> Iterator[Quantity]:
+    """ "a quarter of an hour" as an amount; "two thirds" and "1/3" as a share in percent."""
+    for match in _HALVES.finditer(text):
+        known = unit_of(match["unit"] or match["unit2"])
+        count = next((match[name] for name in ("count", "zahl", "before") if match[name]), "one").lower()
+        if known:
+            whole = 1 if count in ("a", "an") else int(count) if count.isdecimal() else value_of_words(count)
+            yield Quantity((whole + 0.5) * known[1], known[0], match.start(), match.end(), match[0])
+    for match in _FRACTION.finditer(text):
+        share = _share(match)
+        unit = next((match[name] for name in ("unit", "einheit") if match[name]), None)
+        known = unit_of(unit) if unit else None
+        if known:
+            yield Quantity(share * known[1], known[0], match.start(), match.end(), match[0])
+        elif unit and unit.lower() in ("dozen", "dutzend"):
+            yield Quantity(share * 12, "", match.start(), match.end(), match[0])
+        else:
+            end = match.start(1) + len(match[1]) if not match["of"] else match.end("of")
+            yield Quantity(round(100 * share, 6), "percent", match.start(), end, text[match.start() : end])
+
+
+def _share(match: re.Match[str]) -> float:
+    if match["sign"]:
+        one, other = _VULGAR[match["sign"]]
+        return one / other
+    if match["one"]:
+        return int(match["one"]) / int(match["other"])
+    if match["in"]:
+        return 1 / (int(match["in"]) if match["in"].isdecimal() else value_of_words(match["in"]))
+    parts = _SHARE.search(match[1].lower())
+    return _NUMERATORS.get(parts["above"], 1) / _DENOMINATORS[parts["below"]] if parts else 1.0
+
+
+def _with_unit(
+    text: str, match: re.Match[str], value: float, prefix: str, word: str = "", *, german: bool | None
+) -> Quantity:
     start, end = match.span()
     if prefix:
         kind, factor = _UNITS[_PREFIX[prefix.upper()]]
         return Quantity(value * factor, kind, start, end, text[start:end])
     if word in _TIMES:
         return Quantity(value, "times", start, end, text[start:end])
-    if word in _WORDS_OF_ORDER or match.groupdict().get("ordinal"):
+    if word in WORDS_OF_ORDER or match.groupdict().get("ordinal"):
         return Quantity(value, "", start, end, text[start:end])
     behind = _UNIT.match(text, end)
     if not behind:
         return Quantity(value, "", start, end, text[start:end])
+    if per_cent := _PER_CENT.match(text, end):
+        return Quantity(value, "percent", start, per_cent.end(), text[start : per_cent.end()])
     known = unit_of(behind["unit"])
     if known is None and behind["unit"].lower() not in _STOP and (second := _UNIT.match(text, behind.end())):
-        name = f"square {second['unit']}" if behind["unit"].lower() == "square" else second["unit"]
-        found = _SQUARE.get(name.lower().removesuffix("s")) or unit_of(name)
-        if found and len(name) > 2 and found[0] in ("time", "months", "area"):  # operating hours
+        found, power = unit_of(second["unit"]), _POWERS.get(behind["unit"].lower())
+        if found and power and found[0] == "length":
+            known, behind = (power[0], found[1] ** power[1] * power[2]), second
+        elif found and len(second["unit"]) > 2 and found[0] in ("time", "months"):  # operating hours
             known, behind = found, second
     if known is None:
         name = behind["unit"].lower()
-        # a small word, or the first word of what goes on
-        counted = "" if len(name) < 3 or name in _STOP or not text[end].isspace() else stem(name)
+        # a small word, the first word of what goes on, or no German noun
+        is_other = len(name) < 3 or name in _STOP or not text[end].isspace() or (german and behind["unit"].islower())
+        counted = "" if is_other else stem(name)
         return Quantity(value, counted, start, end, text[start:end], bool(counted))
     kind, value = known[0], value * known[1]
     if kind == "fahrenheit":
@@ -444,7 +405,7 @@ def _with_unit(text: str, match: re.Match[str], value: float, prefix: str, word:
     return Quantity(round(value, 9), kind, start, behind.end(), text[start : behind.end()])
 
 
-_STOP = frozenset(_TEXTS["stop"].split())
+_STOP = frozenset(TEXTS["stop"].split())
 
 
 def _value(digits: str, german: bool | None) -> float:

@@ -37,6 +37,8 @@ ASKS_QUANTITY = re.compile(
 )
 SURE_COSINE = 0.75  # of a short claim none of whose words the text holds
 SYNONYMS, SURE_SYNONYMS = 0.5, 0.7  # cosine of two words that may stand for each other
+LIKE_FACTS = 0.5  # cosine of a text that states all numbers and dates of a claim
+LIKE_WORDS = 0.5  # the same of each word of a short claim and one of the text, in texts that are alike (`Limits.short`)
 SHORT_WORDS = 4  # content words of a claim of which a cosine alone says little
 
 
@@ -100,8 +102,12 @@ def find_claim(
             continue
         if not limits.lenient and (missing or not identifiers):
             continue
-        if _says(text, subject, question, float(vectors[text.text] @ vectors[claim]), limits, missing=missing):
+        cosine = float(vectors[text.text] @ vectors[claim])
+        if _says(text, subject, question, cosine, limits, missing=missing):
             return Found(index, None)
+        if limits.lenient and likeness and not missing and cosine >= limits.short:
+            if _is_worded_alike(subject, text, question, likeness):
+                return Found(index, None)
     return Found(None, contradicted)
 
 
@@ -125,11 +131,21 @@ def _tokens(text: str) -> str:
 def _is_swapped(claim: Reading, text: Reading, question: Reading, likeness: Callable[[str, str], float]) -> bool:
     """Whether a short claim, each word of which counts, has another word in the text."""
     new = [word for word in claim.words if not holds_word(question.words, word)]
-    if len(new) > SHORT_WORDS or claim.lead is not None:
+    if len(new) > SHORT_WORDS or claim.lead is not None or len(claim.facts) > 1:
         return False
     least = SYNONYMS if len(new) == SHORT_WORDS or is_german(claim.text) else SURE_SYNONYMS
     pairs = find_substitutions(claim, text, question)
     return any(likeness(_written(one, claim), _written(other, text)) < least for one, other in pairs)
+
+
+def _is_worded_alike(claim: Reading, text: Reading, question: Reading, likeness: Callable[[str, str], float]) -> bool:
+    """Whether each new word of a short claim stands in the text, or one of nearly its meaning."""
+    new = [word for word in claim.words if not holds_word(question.words, word)]
+    return 0 < len(new) <= SHORT_WORDS and all(
+        holds_word(text.words, word)
+        or any(likeness(_written(word, claim), _written(other, text)) >= LIKE_WORDS for other in text.words)
+        for word in new
+    )
 
 
 def _written(word: str, reading: Reading) -> str:
@@ -153,7 +169,7 @@ def _says(text: Reading, claim: Reading, question: Reading, cosine: float, limit
         return False
     facts = claim.stated.quantities or claim.stated.dates or claim.stated.codes
     has_facts = bool(facts or claim.stated.periods & text.stated.periods) and not missing
-    if has_facts and (not new or ASKS_QUANTITY.search(question.text)):
+    if has_facts and (not new or ASKS_QUANTITY.search(question.text) or (limits.lenient and cosine >= LIKE_FACTS)):
         return True
     share = share_held(new or claim.words, text.words)
     if not share and (missing or len(claim.words) <= SHORT_WORDS):

@@ -20,7 +20,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from collections_app.domain.quantities import PERIODS, Date, Quantity, Stated, is_german, read_quantities
+from collections_app.domain.dates import Date
+from collections_app.domain.quantities import MONEY, PERIODS, Quantity, Stated, is_german, read_quantities
 from retrieval_app.answerers.extractive_answerer import list_stems
 
 Kind = Literal["number", "date", "period", "name", "opposite"]
@@ -35,6 +36,12 @@ _NEGATION = re.compile(_WORDS["negation"], re.IGNORECASE)
 _ONLY = re.compile(_WORDS["only"], re.IGNORECASE)
 _ALL = re.compile(_WORDS["all"], re.IGNORECASE)
 _EXCEPT = re.compile(_WORDS["except"], re.IGNORECASE)
+_EXCEPTED = re.compile(_WORDS["excepted"], re.IGNORECASE)
+_FIRST_PART = re.compile(r"[^,]*,|\W*(?:\w+\s){0,3}?[A-ZÄÖÜ][\w-]+")
+_ASKS_ACTOR, _PASSIVE, _ADVERBIAL = (
+    re.compile(_WORDS[name], re.IGNORECASE) for name in ("asks_actor", "passive", "adverbial")
+)
+_FROM, _TO = re.compile(r"\bfrom\b", re.IGNORECASE), re.compile(r"\bto\b", re.IGNORECASE)
 _CLAUSE = re.compile(_WORDS["clause"], re.IGNORECASE)
 _BUT = re.compile(_WORDS["but"], re.IGNORECASE)
 _UNLESS = re.compile(_WORDS["unless"], re.IGNORECASE)
@@ -111,16 +118,24 @@ def read(text: str, german: bool | None = None) -> Reading:
     body = " " * lead.end() + plain[lead.end() :] if lead else plain
     if lead and lead["no"] and _EXCEPT.match(body.lstrip()):
         body = "no".ljust(lead.end()) + body[lead.end() :]
+    for free in stated.quantities:
+        if free.value == 0 and free.unit in MONEY and free.start >= (lead.end() if lead else 0):
+            body = body[: free.start] + _padded("free", free.text) + body[free.end :]
     for said, word in _SAME:
         body = said.sub(partial(_padded, word), body)
     body = _BUT.sub(lambda found: f"{found[0][:-3]}exc", body)
     clauses = tuple(_clauses(body, stated))
-    names = () if (german if is_german(plain) is None else is_german(plain)) else tuple(_names(stated.rest))
+    names = (
+        ()
+        if (german if is_german(plain) is None else is_german(plain))
+        else tuple(_names(stated.rest, is_whole=not stated.quantities and not stated.dates))
+    )
     return Reading(text, stated, content_words(stated.rest), names, clauses, bool(lead["yes"]) if lead else None)
 
 
-def _padded(word: str, found: re.Match[str]) -> str:
-    return word.ljust(len(found[0]))[: len(found[0])]
+def _padded(word: str, found: re.Match[str] | str) -> str:
+    length = len(found if isinstance(found, str) else found[0])
+    return word.ljust(length)[:length]
 
 
 def content_words(text: str) -> tuple[str, ...]:
@@ -161,6 +176,7 @@ def find_contradictions(claim: str, source: str, given: str = "") -> list[Contra
         *_periods(said, told, known),
         *_other_names(said, told, known),
     ]
+    found.extend(_other_actors(said, told, known))
     leads = lead_of(said, known), lead_of(told, known)
     if (said.lead, told.lead) != (None, None) and None not in leads and leads[0] != leads[1]:
         found.append(Contradiction("opposite", 0, len(claim), claim, source))
@@ -188,6 +204,7 @@ def unstated(claim: Reading, sources: Sequence[Reading], given: Reading) -> list
         one
         for one in claim.stated.quantities
         if not any(one.equals(two) for each in held for two in each.quantities)
+        and not (one.interval and any(each.has_interval(one.interval) for each in held))
         and not (one == replace(one, value=1.0, unit="times") and any(claim.stated.periods & it.periods for it in held))
     ]
     missing += [one for one in claim.stated.dates if not any(one.equals(two) for each in held for two in each.dates)]
@@ -286,20 +303,22 @@ def _reversed(said: Stated, told: Stated) -> Iterator[Contradiction]:
 
 
 def _periods(said: Reading, told: Reading, known: Reading) -> Iterator[Contradiction]:
+    if any(one.stated.has_interval(each) for one, two in ((said, told), (told, said)) for each in two.stated.intervals):
+        return
     own, others = (reading.stated.periods - known.stated.periods for reading in (said, told))
     times = own & PERIODS, others & PERIODS
     if own and others and (not own & others or (all(times) and not times[0] & times[1])):
         yield Contradiction("period", 0, len(said.text), ", ".join(sorted(own)), ", ".join(sorted(others)))
 
 
-def _names(rest: str) -> Iterator[tuple[str, int]]:
+def _names(rest: str, *, is_whole: bool) -> Iterator[tuple[str, int]]:
     """Names of an English text: capitals inside a sentence, and at its beginning where another one follows."""
     rest = _TITLE_STOP.sub(r"\g<title> ", rest)
     found = list(_NAME.finditer(rest))
     for index, match in enumerate(found):
         begins = bool(_SENTENCE_START.search(rest[: match.start()]))
         follows = index + 1 < len(found) and rest[match.end() : found[index + 1].start()] == " "
-        alone = rest.strip(" .!?\"'") == match[0]
+        alone = is_whole and rest.strip(" .!?\"'") == match[0]
         if match[0].lower() in _TITLES or match[0].lower() in STOP_WORDS:
             continue
         if not begins or follows or alone:
@@ -319,6 +338,41 @@ def _other_names(said: Reading, told: Reading, known: Reading) -> Iterator[Contr
         yield Contradiction("name", start, start + len(name), name, others[0])
 
 
+def _other_actors(said: Reading, told: Reading, known: Reading) -> Iterator[Contradiction]:
+    """Where the question asks who did it, and the source names them as the one to whom it was done."""
+    if not _ASKS_ACTOR.match(known.text) or len(said.clauses) != 1 or len(told.clauses) != 1:
+        return
+    ours, theirs = (_actor(reading, known) for reading in (said, told))
+    if not ours or not theirs or not share_held(ours, told.words):
+        return
+    is_other = not share_held(ours, theirs)
+    is_turned = any(
+        _FROM.search(one.text) and _TO.search(two.text) and not (_TO.search(one.text) or _FROM.search(two.text))
+        for one, two in ((said, told), (told, said))
+    )  # A leases from B, B leases to A
+    if is_other != is_turned:
+        yield Contradiction("opposite", 0, len(said.text), said.text, told.text)
+
+
+def _actor(reading: Reading, question: Reading) -> tuple[str, ...]:
+    """Content words of the one who acts: behind "by", else before the first word of the question; () for not known."""
+    text = reading.text
+    if passive := _PASSIVE.search(text):
+        named = text[passive.end() :]
+    elif _ADVERBIAL.match(text):
+        return ()
+    else:
+        asked = next((found for found in _TOKEN.finditer(text) if _is_asked(found[0], question)), None)
+        named = text[: asked.start()] if asked else text
+    if is_german(f"{text} {question.text}"):
+        named = " ".join(token for token in _TOKEN.findall(named) if token[0].isupper())  # nouns
+    return content_words(named)
+
+
+def _is_asked(token: str, question: Reading) -> bool:
+    return any(word[:4] == other[:4] for word in content_words(token) for other in question.words)  # "singt", "singen"
+
+
 def _clauses(text: str, stated: Stated) -> Iterator[Clause]:
     start = 0
     for match in [*_CLAUSE.finditer(text), None]:
@@ -332,17 +386,23 @@ def _exceptions(text: str, offset: int, stated: Stated) -> Iterator[Clause]:
     if not any(map(str.isalnum, text)):
         return
     plain = _UNLESS.sub(lambda found: "not".ljust(len(found[0])), text)
-    found = _EXCEPT.search(plain)
-    main = plain[: found.start()] if found else plain
-    before = _clause(main, offset, stated, 0, is_exception=False)
+    found = _EXCEPTED.search(plain) or _EXCEPT.search(plain)
+    main, first, last = plain, len(plain), len(plain)
+    if found:
+        main, first, last = plain[: found.start()], found.end(), len(plain)
+        if "what" in found.groupdict():
+            first, last = found.span("what")
+        elif not any(map(str.isalnum, main)) and (part := _FIRST_PART.match(plain, first)) and part.end() < last - 1:
+            last, main = part.end(), plain[part.end() :]  # "Except on Sundays, it is open."
+    begin = offset + (last if found and found.start() == 0 and last < len(plain) else 0)
+    before = _clause(main, begin, stated, 0, is_exception=False)
     if any(map(str.isalnum, main)):
         yield before
     if found:
-        start = offset + found.end()
         # "except on Sundays, when every 40 minutes": another value, no denial
-        has_value = any(start <= each.start < offset + len(text) for each in stated.quantities)
+        has_value = any(offset + first <= each.start < offset + last for each in stated.quantities)
         negations = before.negations + (not has_value)
-        yield _clause(plain[found.end() :], start, stated, negations, is_exception=True)
+        yield _clause(plain[first:last], offset + first, stated, negations, is_exception=True)
 
 
 def _clause(text: str, offset: int, stated: Stated, negations: int, *, is_exception: bool) -> Clause:
@@ -365,6 +425,8 @@ def _opposites(said: Reading, told: Reading, known: Reading) -> Iterator[Contrad
 
 def _differs(clause: Clause, other: Clause, said: Reading, told: Reading, known: Reading) -> bool:
     ours, theirs = _complete(clause, known), _complete(other, known)
+    if clause.is_exception and other.is_exception:
+        return False  # what they are excepted from is compared by itself
     if clause.is_only != other.is_only:
         return _only_differs(ours, theirs, said, told)
     return (ours.negations + theirs.negations + _opposed((clause, ours), (other, theirs))) % 2 == 1

@@ -162,7 +162,8 @@ def show_written(embedder: CachingEmbedder, *, verbose: bool) -> None:
             values[item.is_right].append(score)
             if verbose and part != UNTUNED and item.is_right != (score >= RIGHT_FROM):
                 print(f"{score:.2f} {item.question} = {item.expected} | {item.text}")
-        print(f"written answers, {part}{', untuned' * (part == UNTUNED)}: {len(values[True])} right, {len(values[False])} wrong")
+        name = f"{part}, untuned" if part == UNTUNED else part
+        print(f"written answers, {name}: {len(values[True])} right, {len(values[False])} wrong")
         for is_right, name in ((True, "right answers below 0.5"), (False, "wrong answers from 0.5 on")):
             missed = [(score >= RIGHT_FROM) != is_right for score in values[is_right]]
             share, low, high = share_with_interval(missed)

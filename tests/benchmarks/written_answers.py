@@ -1,9 +1,9 @@
 """Right and wrong answers that people wrote, with documents and expected answers: tests/data/answers.
 
 `tuned.txt` is what the rules were made on; `held_out.txt`, then `fresh.txt` by another author, were put right after a
-first look, and `last.txt` after it had been measured once. `final.txt` was written before the rules were changed for
-`last.txt` and is measured without a look at single answers: keep it so. A line begins with its kind: # the document's
-name and language, > its text, ? a question, = the expected answer, + a right answer, - a wrong one.
+first look, and `last.txt` after it had been measured once; `more.txt` is tuned on as well. `final.txt` was written
+before these rules and is measured without a look at single answers: keep it so. A line begins with its kind: # the
+document's name and language, > its text, ? a question, = the expected answer, + a right answer, - a wrong one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNTUNED = "final"
-PARTS = ("tuned", "held_out", "fresh", "last", UNTUNED)
+PARTS = ("tuned", "held_out", "fresh", "last", "more", UNTUNED)
 FOLDER = Path(__file__).parent.parent / "data" / "answers"
 
 

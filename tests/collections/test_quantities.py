@@ -19,6 +19,18 @@ SAME = [
     ("3,400 lamps", "three thousand four hundred lamps", "3400 Lampen", "dreitausendvierhundert Lampen"),
     ("one month", "Die Frist beträgt einen Monat", "innerhalb eines Monats", "1 month", "a limit of a month"),
     ("No more than 4 a day", "up to four, each day"),
+    ("a quarter of an hour", "15 minutes", "eine Viertelstunde", "900 s"),
+    ("a fortnight or more", "two weeks", "14 Tage"),
+    ("one and a half hours", "anderthalb Stunden", "90 minutes", "an hour and a half"),
+    ("two thirds", "2/3", "zwei Drittel", "66.7 per cent"),
+    ("half of it", "die Hälfte", "50 Prozent", "one in two", "50 per cent"),
+    ("zwölf Euro fünfzig", "12,50 Euro", "12 Euro 50"),
+    ("four pounds fifty", "£4.50"),
+    ("three dozen", "drei Dutzend", "36"),
+    ("120 square metres", "hundertzwanzig qm", "120 m²"),
+    ("2 cubic metres", "2000 litres", "2 m³"),
+    ("three times an hour", "every 20 minutes", "3 times per hour"),
+    ("free of charge", "kostenlos", "Es ist gratis", "It costs nothing", "Nichts."),
 ]
 DATES = [
     (
@@ -33,6 +45,11 @@ DATES = [
     ("18 Uhr", "6 pm", "18:00", "6 p.m."),
     ("Mondays", "montags", "am Montag"),
     ("31 March", "March 31st", "31.03.", "31.3."),
+    ("half past six in the evening", "18:30", "halb sieben abends", "6:30 pm", "18 Uhr 30"),
+    ("a quarter to ten in the morning", "9:45 am", "Viertel vor zehn vormittags", "9.45 Uhr"),
+    ("noon", "12:00", "12 Uhr"),
+    ("Monday to Friday", "weekdays", "montags bis freitags", "werktags", "Mo-Fr"),
+    ("at weekends", "am Wochenende", "samstags und sonntags"),
 ]
 OTHER = [
     ("100 degrees", "250 degrees"),
@@ -41,6 +58,18 @@ OTHER = [
     ("3.2 kg", "3.2 g"),
     ("5 employees", "6 employees"),
     ("the third day", "three days"),
+    ("three times an hour", "every 30 minutes"),
+    ("twice a month", "twice a year"),
+    ("a third", "a quarter"),
+    ("half a year", "anderthalb Jahre"),
+]
+OTHER_DATES = [
+    ("half past seven", "half past eight"),
+    ("halb sieben", "7:30 Uhr"),
+    ("a quarter past ten", "a quarter to ten"),
+    ("Monday to Friday", "Monday to Saturday"),
+    ("weekdays", "weekends"),
+    ("at seven in the morning", "7 pm"),
 ]
 
 
@@ -74,6 +103,25 @@ def test_one_period_is_read_however_it_is_written(text: str) -> None:
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_other_amounts_differ(one: str, other: str) -> None:
     assert not read_quantities(one).quantities[0].equals(read_quantities(other).quantities[0])
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER_DATES)
+def test_other_times_differ(one: str, other: str) -> None:
+    (here,), (there,) = (read_quantities(text).dates for text in (one, other))
+    assert here.is_like(there)
+    assert not here.equals(there)
+
+
+def test_a_time_in_words_is_of_either_half_of_the_day() -> None:
+    spoken, early, late = (read_quantities(text).dates[0] for text in ("halb sieben", "6:30 am", "18:30 Uhr"))
+    assert spoken.equals(early)
+    assert spoken.equals(late)
+    assert not early.equals(late)
+
+
+@pytest.mark.parametrize("text", ["ten to twelve members", "zweimal am Tag", "at 5 degrees"])
+def test_numbers_beside_small_words_are_no_times(text: str) -> None:
+    assert read_quantities(text).dates == ()
 
 
 def test_names_with_digits_are_no_amounts() -> None:

@@ -22,6 +22,15 @@ AGREE = [
         "Every 20 minutes, except on Sundays, when every 40 minutes.",
         "On Sundays every 40 minutes, else every 20 minutes.",
     ),
+    ("Opening at half past seven on weekdays.", "Monday to Friday at 7:30 am."),
+    ("Every 20 minutes.", "Three times an hour."),
+    ("Alle sechs Monate.", "Zweimal im Jahr."),
+    ("Halbjährlich.", "Zweimal im Jahr."),
+    ("Zweimal, vorbestellte Medien ausgenommen.", "Zweimal, außer bei vorbestellten Medien."),
+    ("Nur Lawinenhunde dürfen hinein, andere Hunde nicht.", "Keine Hunde, bis auf Lawinenhunde."),
+    ("Außer am Reformationstag gibt es keine Probe.", "Es gibt keine Probe, mit Ausnahme des Reformationstags."),
+    ("Roughly 12 m².", "About 12 square metres."),
+    ("Guests train for nothing.", "Guests may train free of charge."),
     ("Flour (500 g) and salt (10 g).", "10 g salt and 500 g flour."),
     ("Use citric acid.", "Use citric acid at 3 percent; never use vinegar, because it attacks the seals."),
 ]
@@ -46,6 +55,18 @@ DIFFER = [
         "780 Euro Miete und 140 Euro Nebenkosten.",
         "780 Euro",
         "140 Euro",
+    ),
+    ("date", "Monday to Saturday.", "Monday to Friday.", "Monday to Saturday", "Monday to Friday"),
+    ("date", "At half past eight.", "It opens at half past seven.", "half past eight", "half past seven"),
+    ("number", "Half of them.", "A third of them.", "Half of", "A third of"),
+    ("number", "It costs £5.", "It is free of charge.", "£5", "free of charge"),
+    ("number", "Every 30 minutes.", "Three times an hour.", "30 minutes", "Three times"),
+    (
+        "opposite",
+        "Dogs are allowed, assistance dogs excepted.",
+        "Dogs are not allowed, assistance dogs excepted.",
+        None,
+        None,
     ),
     ("opposite", "After 14 days.", "Within 14 days.", None, None),
     ("opposite", "Nach dem 15.09.2023.", "Bis zum 15. September 2023.", None, None),
@@ -111,3 +132,23 @@ def test_an_answer_is_read_with_its_question() -> None:
     assert find_contradictions("Damage from limescale.", "It does not cover damage from limescale.", question) == []
     found = find_contradictions("Damage from limescale.", "It covers damage from limescale.", question)
     assert [item.kind for item in found] == ["opposite"]
+
+
+EXCHANGED = [
+    ("Who trains the new staff?", "The lifeguards.", "The lifeguards are trained by new staff."),
+    ("Who pays for the fuel?", "The company.", "The driver pays the company for the fuel."),
+    ("Wer löst wen ab?", "Alois Kern löst seine Schwester ab.", "Alois Kern wird von seiner Schwester abgelöst."),
+    ("Who rents the barn from whom?", "Mr Ash rents it from the parish.", "Mr Ash rents it to the parish."),
+]
+NOT_EXCHANGED = [
+    ("Who trains the new staff?", "The lifeguards.", "New staff are trained by the lifeguards."),
+    ("Who pays for the fuel?", "The company.", "Fuel costs are borne by the company."),
+    ("Wer löst wen ab?", "Alois Kern löst seine Schwester ab.", "Im Sommer löst Alois Kern seine Schwester ab."),
+    ("Who rents the barn from whom?", "Mr Ash rents it from the parish.", "The parish rents it to Mr Ash."),
+]
+
+
+@pytest.mark.parametrize("row", [*EXCHANGED, *NOT_EXCHANGED])
+def test_who_acts_and_who_is_acted_upon_are_told_apart(row: tuple[str, str, str]) -> None:
+    question, expected, answer = row
+    assert bool(find_contradictions(expected, answer, question)) == (row in EXCHANGED)
