@@ -77,7 +77,7 @@ def test_scanned_pages_are_reported() -> None:
 
 
 def test_several_scanned_pages_are_named_and_so_is_a_picture_with_a_stamp() -> None:
-    pages = ["words " * 40, "", "Scanned by X", ""]
+    pages = ["words " * 12, "", "Scanned by X", ""]
     document = parse(make_pdf(pages, image_pages=[2, 4], pictured_pages=[3]), "a.pdf")
     assert document.metadata["scanned_pages"] == [2, 4]
     assert document.metadata["pictured_pages"] == [3]

@@ -19,6 +19,7 @@ WORD = re.compile("[^\\s\ufffe\x02]+")
 # Signs of scripts that put no blanks between words: each stands by itself.
 UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 INK_HEIGHTS = 3.0  # a character's box with the room of its font is at most so many times as high as its ink
+SPECK = 0.3  # points: the size below which letters are dots
 SCALE = 1000
 
 
@@ -26,13 +27,13 @@ SCALE = 1000
 class PageWords:
     """text: of the whole page, as pdfium orders it. words: those on the page, with boxes as the page is shown.
 
-    is_cut: whether text holds words that lie outside of the page. turned: numbers of words that do not stand upright,
-    with the quarter turns, against the clock, that they have.
+    unseen_chars: of words in text that lie outside of the page or have no size. turned: numbers of words that do not
+    stand upright, with the quarter turns, against the clock, that they have.
     """
 
     text: str
     words: list[PlacedWord]
-    is_cut: bool
+    unseen_chars: int
     turned: dict[int, int]
     width: float
     height: float
@@ -73,7 +74,7 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     starts: list[int] = []
     gaps = {" ": " ", "\r\n": "\n"}
     before = 0
-    is_cut = False
+    unseen_chars = 0
     last = (0.0, 0.0, 0.0, 0.0)
     width, height = 2 * shown.width, 2 * shown.height
     for match in WORD.finditer(skeleton):
@@ -94,23 +95,29 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
             if box is None:
                 box = last[2], last[1], last[2], last[3]
             x0, y0, x1, y1 = box
-            if 0 <= x0 + x1 <= width and 0 <= y0 + y1 <= height:
+            if 0 <= x0 + x1 <= width and 0 <= y0 + y1 <= height and not _is_speck(box, part):
                 text = part if pieces is None else "".join(pieces[start:end])
                 words.append(PlacedWord(text, x0, y0, x1, y1, gap if words else "\n"))
                 starts.append(first)
                 gap, last = "", box
             else:
-                is_cut = True
+                unseen_chars += len(part)
                 gap = gap if "\n" in gap else " "
             start = end
     text = original if pieces is None else "".join(pieces)
-    return PageWords(clean(text), words, is_cut, _turned(text_page, words, starts, shown), shown.width, shown.height)
+    turned = _turned(text_page, words, starts, shown)
+    return PageWords(clean(text), words, unseen_chars, turned, shown.width, shown.height)
 
 
 def _skeleton(text: str, pieces: list[str]) -> str:
     """A character for each piece, which parts words at line ends, at blanks, and at hyphens that divide them."""
     both = zip(text, pieces, strict=True)
     return "".join(MARK if sign == MARK and piece == "-" else piece[-1:] or " " for sign, piece in both)
+
+
+def _is_speck(box: tuple[float, float, float, float], word: str) -> bool:
+    x0, y0, x1, y1 = box
+    return y1 - y0 < SPECK and x1 - x0 < SPECK * len(word) and word.isalnum()
 
 
 def _parts(word: str) -> list[str]:

@@ -20,8 +20,8 @@ FEW_WORDS = 3  # that make no table
 TURNED_SHARE = 0.5  # of the words: more of them turned, and the page is read as they stand
 
 
-def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) -> tuple[str, PageLayout]:
-    """The page's text as it is read, and where its words stand, by their offsets in it.
+def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) -> tuple[str, PageLayout, int]:
+    """The page's text as it is read, where its words stand by their offsets in it, and the characters left out.
 
     Where the order cannot be told, or a word would be lost, pdfium's order stays.
     """
@@ -31,7 +31,7 @@ def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) ->
     placed = zip(rendered.places, found.words, strict=True)
     words = sorted((*place, word.x0, word.y0, word.x1, word.y1) for place, word in placed if place is not None)
     layout = PageLayout(number, shown.width, shown.height, tuple(Word(*values) for values in words))
-    return rendered.text, layout
+    return rendered.text, layout, found.unseen_chars
 
 
 def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
@@ -41,7 +41,7 @@ def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
     if not is_whole(blocks, words):
         blocks = [TextBlock([list(order)])]
     is_plain = len(blocks) == 1 and isinstance(blocks[0], TextBlock) and list(blocks[0].words()) == list(order)
-    if is_plain and not found.is_cut:
+    if is_plain and not found.unseen_chars:
         return Rendered(found.text, locate(found.text, words))
     return render(blocks, words)
 

@@ -11,6 +11,7 @@ import pypdfium2.raw as raw
 
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.pdf.annotations import read_annotations
+from collections_app.parsing.pdf.hidden import HiddenText
 from collections_app.parsing.pdf.layout import lay_out
 from collections_app.parsing.scans.packing import describe
 from collections_app.parsing.types import COPYING_RESTRICTED, ParseError, RecognizedPage, Source
@@ -25,13 +26,15 @@ PERMISSION_COPY = 1 << 4
 class PageNotes:
     """Pages by number: only pictures and no text; a picture of the page with hardly any text; not readable.
 
-    files: of the pages' annotations.
+    files: of the pages' annotations. hidden_text takes out what nobody sees, of so many characters.
     """
 
+    hidden_text: HiddenText
     pictures: list[int] = field(default_factory=list)
     thin: list[int] = field(default_factory=list)
     unread: list[int] = field(default_factory=list)
     files: list[pdfium.PdfAttachment] = field(default_factory=list)
+    hidden_chars: int = 0
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -41,7 +44,7 @@ def read(source: Source, assembly: Assembly) -> None:
         _read_properties(document, assembly)
         if document.get_formtype() != raw.FORMTYPE_NONE:
             document.init_forms()
-        result = PageNotes()
+        result = PageNotes(HiddenText(source.data))
         for number in range(1, len(document) + 1):
             try:
                 _add_page(document, number, assembly, result, source.recognized.get(number))
@@ -108,9 +111,11 @@ def _add_page(
             raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
             page.close()
             page = document[number - 1]
+        hidden_chars = notes.hidden_text.take_out(page)
         text_page = page.get_textpage()
-        text, layout = lay_out(page, text_page, number)
+        text, layout, unseen_chars = lay_out(page, text_page, number)
         text_page.close()
+        notes.hidden_chars += hidden_chars + unseen_chars
         if recognized is not None:
             text, layout = recognized.text, recognized.layout
         elif not text.strip() and _has_picture(page):
@@ -171,9 +176,12 @@ def _judge(count: int, notes: PageNotes, assembly: Assembly) -> None:
             )
         if notes.unread:
             raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")
+        shown = "text that shows" if notes.hidden_chars else "text"
         raise ParseError(
-            "empty", f"The PDF has {count} {'page' if count == 1 else 'pages'} and no text on any of them."
+            "empty", f"The PDF has {count} {'page' if count == 1 else 'pages'} and no {shown} on any of them."
         )
+    if notes.hidden_chars:
+        assembly.warn(f"The PDF hides a part of its text ({notes.hidden_chars:,} characters), which was left out.")
     if notes.pictures:
         assembly.describe(scanned_pages=notes.pictures)
         assembly.leave_out(

@@ -10,40 +10,24 @@ import pypdfium2.raw as raw
 
 from collections_app.parsing.arrangement.shapes import Rule
 from collections_app.parsing.pdf.glyphs import Shown
+from collections_app.parsing.pdf.objects import Matrix, matrix_of, multiply, walk
 
-OBJECTS_MAX, PARTS_MAX, DEPTH = 6000, 12_000, 4
+OBJECTS_MAX, PARTS_MAX = 6000, 12_000
 LEVEL = 1.0  # points by which a line may lean
 SHORT = 3.0
-
-Matrix = tuple[float, float, float, float, float, float]
-UNIT: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 def read_rules(page: pdfium.PdfPage, shown: Shown) -> list[Rule]:
     """Lines along the axes, of filled and of drawn paths. A page with more objects than 6,000 gives none."""
-    count = raw.FPDFPage_CountObjects(page)
-    if count > OBJECTS_MAX:
+    if raw.FPDFPage_CountObjects(page) > OBJECTS_MAX:
         return []
     result: list[Rule] = []
-    objects = (raw.FPDFPage_GetObject(page, index) for index in range(count))
-    for path, matrix in _paths(objects, UNIT, DEPTH):
-        result.extend(_straight(path, matrix, shown))
+    for kind, path, matrix in walk(page):
+        if kind == raw.FPDF_PAGEOBJ_PATH:
+            result.extend(_straight(path, matrix, shown))
         if len(result) > PARTS_MAX:
             return []
     return result
-
-
-def _paths(
-    objects: Iterator[raw.FPDF_PAGEOBJECT], matrix: Matrix, depth: int
-) -> Iterator[tuple[raw.FPDF_PAGEOBJECT, Matrix]]:
-    for item in objects:
-        kind = raw.FPDFPageObj_GetType(item)
-        if kind == raw.FPDF_PAGEOBJ_PATH:
-            yield item, matrix
-        elif kind == raw.FPDF_PAGEOBJ_FORM and depth:
-            count = raw.FPDFFormObj_CountObjects(item)
-            inner = (raw.FPDFFormObj_GetObject(item, index) for index in range(min(count, OBJECTS_MAX)))
-            yield from _paths(inner, _multiply(_matrix(item), matrix), depth - 1)
 
 
 def _straight(path: raw.FPDF_PAGEOBJECT, outer: Matrix, shown: Shown) -> Iterator[Rule]:
@@ -53,7 +37,7 @@ def _straight(path: raw.FPDF_PAGEOBJECT, outer: Matrix, shown: Shown) -> Iterato
     count = raw.FPDFPath_CountSegments(path)
     if not 2 <= count <= PARTS_MAX:
         return
-    a, b, c, d, e, f = _multiply(_matrix(path), outer)
+    a, b, c, d, e, f = multiply(matrix_of(path), outer)
     x, y = ctypes.c_float(), ctypes.c_float()
     begin = before = (0.0, 0.0)
     for index in range(count):
@@ -75,23 +59,3 @@ def _rule(start: tuple[float, float], end: tuple[float, float]) -> Rule | None:
     if min(wide, high) > LEVEL or max(wide, high) < SHORT:
         return None
     return Rule(min(start[0], end[0]), min(start[1], end[1]), max(start[0], end[0]), max(start[1], end[1]))
-
-
-def _matrix(item: raw.FPDF_PAGEOBJECT) -> Matrix:
-    found = raw.FS_MATRIX()
-    if not raw.FPDFPageObj_GetMatrix(item, found):
-        return UNIT
-    return found.a, found.b, found.c, found.d, found.e, found.f
-
-
-def _multiply(first: Matrix, then: Matrix) -> Matrix:
-    a, b, c, d, e, f = first
-    g, h, i, j, k, m = then
-    return (
-        a * g + b * i,
-        a * h + b * j,
-        c * g + d * i,
-        c * h + d * j,
-        e * g + f * i + k,
-        e * h + f * j + m,
-    )
