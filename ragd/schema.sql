@@ -1,5 +1,6 @@
 -- The reference schema of ragd: PostgreSQL 17 or newer with pgvector 0.8 or newer.
--- Replayed by the first Django migration; the library's tests and the conformance suite apply it to a plain database.
+-- The library's tests and the conformance suite apply it to a plain database. Migrations replay a copy of it as it was when
+-- they were written, so a change here needs a migration of its own: tests/test_migrations.py compares both.
 -- Every statement may be run again.
 
 CREATE EXTENSION IF NOT EXISTS vector;
@@ -528,5 +529,9 @@ CREATE TABLE IF NOT EXISTS api_keys (
     previous_until  timestamptz,                       -- which is taken until then
     requests_per_minute integer CHECK (requests_per_minute >= 0),  -- null: the server's default; 0: any number
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
-    revoked_at      timestamptz
+    revoked_at      timestamptz,
+    CONSTRAINT api_keys_expires_at CHECK (
+        expires_at >= timestamptz '1970-01-01 00:00:00+00' AND expires_at - created_at <= interval '3653 days')
 );
+-- the key that a secret from before the last rotation is of
+CREATE INDEX IF NOT EXISTS api_keys_previous ON api_keys (previous_hash) WHERE previous_hash IS NOT NULL;

@@ -1,4 +1,4 @@
-"""The span store and what is made of it. Span mirrors spans.sql and is unmanaged."""
+"""The span store and what is made of it. Span mirrors migrations/0002_spans.sql and is unmanaged."""
 
 from __future__ import annotations
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.models import ApiKey, Collection, Operation
+from collections_app.models import Collection, Operation
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.api_keys import create_key
 from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from evaluation_app.models import EvaluationRun, RunScore, Sweep
@@ -28,7 +24,6 @@ from tests.api.conftest import Api
 from tests.evaluation.made_runs import make_run
 from tests.fakes.openai_server import OpenAIServer
 
-MIGRATION = import_module("collections_app.migrations.0024_api_key_collection_ids")
 SECRET = "the merger with Acme"
 TRACE = "ab" * 16
 
@@ -142,17 +137,3 @@ def test_the_keys_of_a_collection_follow_an_import_that_takes_its_place(
     assert key.post("/collections/reuse/search", {"query": "owls"}).status_code == 200
     kinds = [row["kind"] for row in key.get("/operations").json()["items"]]
     assert "import" in kinds
-
-
-@pytest.mark.django_db
-def test_the_migration_maps_names_to_ids(embeddings: OpenAIServer) -> None:
-    one = create_collection(name="one")
-    key, _ = create_key("limited", collections=["one", "gone", "soon"])
-    Operation.objects.create(kind="deletion", subject="gone", created_at=timezone.now() + timedelta(seconds=1))
-    free, _ = create_key("free")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE api_keys SET collection_ids = '{}'")
-        cursor.execute(MIGRATION.FILL)
-    assert ApiKey.objects.get(pk=key.pk).collections == ["gone", "one", "soon"]
-    assert ApiKey.objects.get(pk=key.pk).collection_ids == [-1, one.pk, 0]
-    assert ApiKey.objects.get(pk=free.pk).collection_ids == []

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
 from django.test import Client
 
-from collections_app.models import Chunk, Collection, Document, IngestJob
+from collections_app.models import Chunk, Collection, Document
 from collections_app.services.collections.invariant_check import check_invariants
-from collections_app.services.documents.documents import draft_of, get_document, ingest_text, reindex_documents
+from collections_app.services.documents.documents import get_document, ingest_text, reindex_documents
 from collections_app.services.documents.edits import edit_document, roll_back
 from collections_app.services.governance.api_keys import create_key
-from collections_app.services.indexing.ingestion import hash_content
 from collections_app.services.indexing.revisions import find_revision
 from collections_app.services.uploads.uploads import submit_uploads
 from collections_app.stores import open_store
 from ragd import RetrievePlan, retrieve
-from ragd.types import ChunkPolicy, Filters
+from ragd.types import Filters
 
-MIGRATION = import_module("collections_app.migrations.0027_file_metadata")
 PAGE = (
     '<html lang="en"><head><title>Pumps</title><meta name="author" content="{author}"></head>'
     "<body><p>{text}</p></body></html>"
@@ -109,43 +105,3 @@ def test_api_and_pages_show_it_apart(notes: Collection, send: Send, client: Clie
     assert "&lt;b&gt;Ada&lt;/b&gt;" in old and "<b>Ada" not in old
     row = admin_client.get(f"/admin/collections_app/document/{Document.objects.get().pk}/change/").content.decode()
     assert "From the file" in row and "Bob" in row
-
-
-def as_before(notes: Collection, document: Document) -> None:
-    """The row as versions without the column wrote it."""
-    document.metadata = {**document.file_metadata, **document.metadata}
-    document.metadata.pop("title", None)
-    document.file_metadata = {}
-    policy = ChunkPolicy.from_dict(document.chunk_policy)
-    document.content_hash = hash_content(notes, draft_of(document), document.text, policy)
-    document.save()
-
-
-def test_a_migration_splits_what_can_be_told_apart(notes: Collection, send: Send) -> None:
-    document = send("Ada", metadata={"language": "the caller's", "k": 1})
-    as_before(notes, document)
-    edit_document(notes, "a.html", {"metadata": {**document.metadata, "charset": "by hand"}})
-    document = get_document(notes, "a.html")
-    revision = document.revision
-    MIGRATION.split(None, connection.schema_editor())
-    split = get_document(notes, "a.html")
-    assert split.metadata == {"language": "the caller's", "k": 1, "charset": "by hand"}
-    assert (split.file_metadata, split.revision) == ({"author": "Ada"}, revision)
-    assert check_invariants(notes).findings == 0
-    MIGRATION.split(None, connection.schema_editor())
-    assert get_document(notes, "a.html").metadata == split.metadata
-
-
-@pytest.mark.parametrize("spoiled", ["no job", "another hash", "a text"])
-def test_a_migration_leaves_what_it_cannot_tell_apart(notes: Collection, send: Send, spoiled: str) -> None:
-    document = send("Ada", metadata={"k": 1})
-    as_before(notes, document)
-    if spoiled == "no job":
-        IngestJob.objects.all().delete()
-    elif spoiled == "another hash":
-        Document.objects.update(content_hash="0" * 64)
-    else:
-        Document.objects.update(source_hash="")
-    MIGRATION.split(None, connection.schema_editor())
-    left = get_document(notes, "a.html")
-    assert (left.metadata["author"], left.file_metadata) == ("Ada", {})

@@ -613,32 +613,3 @@ def test_an_empty_collection_is_redefined_in_place(notes: Collection) -> None:
     assert list_generations(changed)[0].hash == again.hash  # what it was built by is what it was built by
     with refuses("not_empty", "language"):
         update_collection(changed, changes={"language": "english"})
-
-
-OLDER_TABLES = """
-CREATE SCHEMA older;
-SET LOCAL search_path = older, public;
-CREATE TABLE chunk_stats (collection_id bigint PRIMARY KEY, chunk_count bigint NOT NULL DEFAULT 0);
-CREATE TABLE chunk_terms (
-    collection_id bigint NOT NULL, term integer NOT NULL, chunk_count bigint NOT NULL, PRIMARY KEY (collection_id, term)
-);
-INSERT INTO chunk_stats VALUES (7, 3);
-INSERT INTO chunk_terms VALUES (7, 1, 2);
-"""
-
-
-def test_statistics_of_an_older_database_belong_to_its_first_generation(db: None) -> None:
-    from importlib import import_module
-
-    migration = import_module("collections_app.migrations.0003_statistics_per_generation")
-    with connection.cursor() as cursor:
-        cursor.execute(OLDER_TABLES)
-        for _ in range(2):  # again changes nothing
-            cursor.execute(migration.ADD_COLUMNS)
-            cursor.execute(migration.WIDEN_KEYS)
-        cursor.execute("SELECT collection_id, generation, serving, chunk_count FROM chunk_stats")
-        assert cursor.fetchall() == [(7, 1, True, 3)]
-        cursor.execute("INSERT INTO chunk_terms (collection_id, generation, term, chunk_count) VALUES (7, 2, 1, 5)")
-        cursor.execute("SELECT generation, chunk_count FROM chunk_terms ORDER BY generation")
-        assert cursor.fetchall() == [(1, 2), (2, 5)]
-        cursor.execute("SET LOCAL search_path = public")

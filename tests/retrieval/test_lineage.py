@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection
@@ -90,24 +88,6 @@ def test_rows_go_with_their_runs_and_with_their_collection(house: Collection) ->
     purge_collection(house)
     assert not RetrievedChunk.objects.exists()
     assert QueryRun.objects.count() == 1
-
-
-def test_earlier_runs_are_filled_in_batches_and_twice_is_once(
-    house: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    migration = import_module("retrieval_app.migrations.0004_fill_retrieved_chunks")
-    monkeypatch.setattr(migration, "BATCH", 2)
-    for query in ("pump", "hedge", "oven", "warden"):
-        search(house, query)
-    query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, door="api")
-    columns = ("run_id", "doc_id", "chunk_index", "revision", "rank", "cited", "created_at")
-    before = sorted(RetrievedChunk.objects.values_list(*columns), key=str)
-    RetrievedChunk.objects.all().delete()
-    with connection.schema_editor(atomic=False) as editor:
-        migration.fill(None, editor)
-        migration.fill(None, editor)
-    assert sorted(RetrievedChunk.objects.values_list(*columns), key=str) == before
-    assert len(before) >= 5
 
 
 def test_an_earlier_revision_is_told_apart(house: Collection) -> None:

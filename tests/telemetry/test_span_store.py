@@ -8,13 +8,12 @@ from datetime import datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.spans.search.search import parse_filter, search_spans
 from evaluation_app.spans.store import partitions as span_store
 from evaluation_app.spans.store.partitions import Partition, gaps, list_partitions, maintain, width
 from evaluation_app.spans.store.span_reads import forget_writers
@@ -244,30 +243,3 @@ def test_counts_of_writers_that_are_gone_are_forgotten() -> None:
     SpanWriter.objects.create(name="here", updated_at=timezone.now())
     assert forget_writers() == 1
     assert list(SpanWriter.objects.values_list("name", flat=True)) == ["here"]
-
-
-def test_spans_of_an_older_version_become_a_partition() -> None:
-    """The migration's last steps, over a default partition that holds everything."""
-    from importlib import import_module
-
-    attributes = {
-        "openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 7,
-        "aitf.cost.total_cost": 0.5, "input.value": "Where is the Pump?",
-    }  # fmt: skip
-    make_span(NOW - 20 * DAY, "chat gpt-4o", scope="ragd", attributes=attributes)
-    make_span(NOW, "GET /", scope="django")
-    unbroken = {"input.value": "\u65e5" * 2000}  # a language without blanks: longer than a word of an index may be
-    make_span(NOW - DAY, "rag.query house", scope="ragd", attributes=unbroken)
-    migration = import_module("evaluation_app.migrations.0004_span_search")
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(migration.FILL)
-        cursor.execute(migration.SET_ASIDE)
-    chat = Span.objects.get(type="gen_ai.inference")
-    assert (chat.oi_kind, chat.model, chat.input_tokens, chat.cost_usd) == ("LLM", "gpt-4o", 7, 0.5)
-    assert search_spans(parse_filter({"text": "pump where"})).spans == [chat]
-    assert Span.objects.get(name="GET /").type == ""
-    assert str(Span.objects.get(type="aitf.rag.query").words).count("\u65e5") == 64
-    first, default = list_partitions()
-    assert (first.lower, first.upper) == (span_store._midnight(NOW - 20 * DAY), TODAY + DAY)
-    assert (count_in(first.name), count_in(default.name), default.is_default) == (3, 0, True)
-    assert maintain(NOW).made == 2

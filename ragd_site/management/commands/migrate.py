@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections, transaction
+from django.db.migrations.exceptions import InconsistentMigrationHistory
 from django.db.migrations.executor import MigrationExecutor
 
 from collections_app.errors import REMOTE_NODE
@@ -16,7 +18,14 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"]
         is_current = not _is_behind(alias)
-        super().handle(*args, **options)
+        try:
+            super().handle(*args, **options)
+        except InconsistentMigrationHistory as error:
+            raise CommandError(
+                "This database was made by another line of migrations, such as that of a development version of ragd"
+                f" ({error}), and was left as it is. Set DATABASE_URL to an empty database or RAGD_VAR to a new folder,"
+                " and upload the documents again."
+            ) from None
         if options.get("plan") or options.get("check_unapplied"):
             return
         try:

@@ -139,7 +139,7 @@ def earlier_version(chosen: str) -> str:
     """The commit; where none is chosen, the earliest with the present schema."""
     if chosen:
         return chosen
-    schema = ["*/migrations/*.py", "ragd/schema.sql"]
+    schema = ["*/migrations/*", "ragd/schema.sql"]
     return git("log", "-1", "--format=%H", "--", *schema).decode().strip()
 
 
