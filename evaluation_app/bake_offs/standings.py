@@ -98,7 +98,7 @@ def rank(bake_off: BakeOff) -> list[Standing]:
                 gain=gain,
                 p=p,
                 by_mode={each: sum(values) / len(values) for each, values in trial["ndcg"].items()},
-                weights=trial.get("weights", {}),  # those of before they were measured have none
+                weights=trial["weights"],
                 ms_per_chunk=trial["ms_per_chunk"],
                 query_ms=trial["query_ms"],
                 index_bytes=round(trial["bytes_per_chunk"] * trial["chunks"] * share),

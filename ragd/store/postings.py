@@ -130,8 +130,8 @@ def build_postings(store: Store) -> int:
 
 
 def build_missing_postings(store: Store) -> int:
-    """Pack a collection that is large enough and has no segments, as one from before an upgrade; returns how many were
-    made. Writers wait meanwhile."""
+    """Pack a collection that is large enough and has no segments, as after its mean length moved (`follow_length`);
+    returns how many were made. Writers wait meanwhile."""
     ((count, *_),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
     return 0 if count < POSTINGS_MIN or read_segments(store) else build_postings(store)
 

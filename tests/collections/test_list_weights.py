@@ -90,10 +90,11 @@ def test_a_measurement_that_began_earlier_never_replaces_a_later_one(
     filled: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = measured(filled)
+    assert later.list_weights_measured_at is not None
     earlier = {
         "list_weights": {"vector": 9.0, "lexical": 1.0},
         "list_weights_report": {"chunks": 1},
-        "list_weights_measured_at": later.list_weights_measured_at - timedelta(seconds=1),  # type: ignore[operator]
+        "list_weights_measured_at": later.list_weights_measured_at - timedelta(seconds=1),
     }
     monkeypatch.setattr(list_weights, "measure", lambda store: dict(earlier))
     assert measured(filled).list_weights == later.list_weights

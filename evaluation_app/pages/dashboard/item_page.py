@@ -131,7 +131,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
         "question_href": _question_address(item),
         "playground_href": address_of_run(query_run) if query_run is not None and addresses is not None else "",
-        "trace_href": _trace_address(item) if item.trace_id else "",
+        "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id else "",
         "ask_href": _ask_address(run, item) if addresses is not None else "",
         "other_details": {name: value for name, value in item.details.items() if name not in SHOWN_ELSEWHERE},
     }
@@ -140,12 +140,6 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
 def _mode(run: EvaluationRun, key: str) -> tuple[str, str, Mode | None, str]:
     """(key, its title, the mode, what opens the run's questions in it)."""
     return key, mode_title(key), stored_table().modes.get(key), _board_address(run, key)
-
-
-def _trace_address(item: EvaluationItem) -> str:
-    """The trace opened at the question: earlier versions put the questions of a run into one trace."""
-    address = reverse("evaluation:trace", args=[item.trace_id])
-    return f"{address}?run={item.query_run}" if item.query_run else address
 
 
 def score_rows(item: EvaluationItem, row: ItemRow, earlier: Sequence[EarlierItem], bands: Bands) -> list[ScoreRow]:
