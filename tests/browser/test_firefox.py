@@ -41,6 +41,7 @@ def log_in_and_ask(visit: Visit, folder: Path) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".answer")).to_contain_text("five thousand flowers")
     expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
+    expect(page.locator("#chat[data-streaming]")).to_have_count(0)  # the answer is whole
     page.locator(".answer .cite").first.click()
     expect(page.locator("#cited")).to_be_in_viewport()
     expect(page.locator("mark").first).to_contain_text("five thousand flowers")

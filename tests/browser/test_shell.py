@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.sessions.models import Session
+from django.test import Client
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Visit
@@ -132,6 +133,7 @@ def test_the_api_reference_follows_the_theme(visit: Visit, nature: Collection) -
         page.wait_for_selector(".opblock-tag", timeout=60_000)  # Swagger UI draws for long on a busy machine
         return brightness("html", "backgroundColor"), brightness(".opblock-tag", "color")
 
+    Client().get("/v1/openapi.json")  # made once per process, for seconds of which the browser knows nothing
     page.route("**/v1/openapi.json", shorten)
     visit.look("light", 1280)
     ground, text = seen()
