@@ -83,7 +83,7 @@ def test_the_api(trace_id: str, settings: Any) -> None:
         ("/v1/spans/export?content=stored", 403, "write scope"),
         ("/v1/spans/export?content=all", 422, "'stored'"),
         ("/v1/spans/export?format=xml", 422, "otlp, otlp-lines, openinference, ocsf"),
-        ("/v1/spans/export?colection=house", 422, "no filter 'colection'"),
+        ("/v1/spans/export?colection=house", 422, "no parameter 'colection'"),
         ("/v1/spans/export?limit=0", 422, "limit"),
         (f"/v1/runs/{UUID(int=9)}/spans/export", 404, "no run"),
     ],
