@@ -8,7 +8,6 @@ from celery import shared_task
 from celery.signals import worker_process_init, worker_process_shutdown
 
 from collections_app.models import Operation
-from collections_app.services.collections.contradictions import run_scan
 from collections_app.services.collections.invariant_check import run_check
 from collections_app.services.collections.operations import RUN_OPERATION, Handler, process_operation
 from collections_app.services.connectors.runs import RUN_CONNECTOR
@@ -25,9 +24,7 @@ run_ingest_job = shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)(r
 @shared_task(name=RUN_OPERATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_operation(operation_id: str) -> None:
     kinds = Operation.Kind
-    handlers: dict[str, Handler] = {
-        kinds.CHECK: run_check, kinds.IMPORT: run_import, kinds.CONTRADICTIONS: run_scan,
-    }  # fmt: skip
+    handlers: dict[str, Handler] = {kinds.CHECK: run_check, kinds.IMPORT: run_import}
     process_operation(operation_id, handlers)
 
 

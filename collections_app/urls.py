@@ -7,7 +7,6 @@ from collections_app.views import (
     audit,
     chunks,
     collections,
-    contradictions,
     curation,
     documents,
     generations,
@@ -141,7 +140,6 @@ urlpatterns = [
         "collections/<str:name>/jobs/<uuid:job_id>/dismiss/", jobs.change_job, {"action": "dismiss"}, name="job-dismiss"
     ),
     path("collections/<str:name>/jobs/<uuid:job_id>/file/", jobs.mend_job, name="job-file"),
-    path("collections/<str:name>/contradictions/", contradictions.contradictions, name="contradictions"),
     path("collections/<str:name>/outliers/", outliers.outliers, name="outliers"),
     path("collections/<str:name>/findings/", outliers.findings, name="findings"),
     path("collections/<str:name>/preview/", previews.preview_sample, name="preview-sample"),

@@ -63,7 +63,6 @@ TABS = (
             Entry("outliers", "collections:outliers", gettext_noop("Chunk issues")),
             Entry("findings", "collections:findings", gettext_noop("Security scan")),
             Entry("gaps", "evaluation:content-gaps", gettext_noop("Content gaps")),
-            Entry("contradictions", "collections:contradictions", gettext_noop("Contradictions")),
         ),
     ),
     Tab(

@@ -6,7 +6,6 @@ from collections_app.models.connectors import Connector, ConnectorChange, Connec
 from collections_app.models.curation import (
     ChunkFindings,
     ChunkOverlay,
-    Contradiction,
     DocumentRevision,
     DuplicateScan,
     FindingScan,
@@ -44,7 +43,6 @@ __all__ = [
     "Connector",
     "ConnectorChange",
     "ConnectorRun",
-    "Contradiction",
     "Document",
     "DocumentRevision",
     "DuplicateScan",

@@ -102,7 +102,6 @@ class Operation(LeasedWork):
         CHECK = "check", gettext_lazy("Check")
         RETENTION = "retention", gettext_lazy("Retention")
         DELETION = "deletion", gettext_lazy("Deletion")
-        CONTRADICTIONS = "contradictions", gettext_lazy("Contradiction scan")
 
     class State(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")

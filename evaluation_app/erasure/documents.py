@@ -20,7 +20,6 @@ from collections_app.models import (
     ChunkFindings,
     ChunkOverlay,
     Collection,
-    Contradiction,
     Document,
     DocumentRevision,
     EmbeddedBatch,
@@ -193,8 +192,6 @@ def _drop_document(collection: Collection, names: Sequence[str], actor: Actor) -
         counts[model._meta.db_table] = model._default_manager.filter(**scope).delete()[0]
     near = NearDuplicate.objects.filter(collection_id=collection.pk)
     counts["near_duplicates"] = near.filter(Q(doc_id__in=names) | Q(of_doc_id__in=names)).delete()[0]
-    disagreeing = Contradiction.objects.filter(collection_id=collection.pk)
-    counts["contradictions"] = disagreeing.filter(Q(doc_id__in=names) | Q(of_doc_id__in=names)).delete()[0]
     counts["past_indexes"] = drop_past_indexes(timezone.now() + LONG_AGO, collection)
     _drop_from_generations(collection, names)
     for table in chunk_tables(collection.pk):

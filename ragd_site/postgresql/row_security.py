@@ -110,7 +110,6 @@ POLICIES: dict[str, Policy] = {
     "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
     **dict.fromkeys(("connectors", "connector_runs"), Policy(allowed("write"), "true")),
     "connector_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),
-    "contradictions": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
     "fetched_sources": Policy(parent("documents", "id", "document_id"), "true"),
     "generation_documents": Policy(
         within("generations", "generation_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"

@@ -113,7 +113,6 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/neighbours/3/animals/whales.md/",
         "/collections/nature/rollback/1/animals/whales.md/",
         "/collections/nature/outliers/",
-        "/collections/nature/contradictions/",
         "/collections/nature/gaps/?days=7",
         "/collections/nature/never-retrieved/",
         "/collections/nature/plans/",

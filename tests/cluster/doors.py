@@ -29,7 +29,6 @@ from collections_app.models import Chunk, Collection, RoleGrant, TrashedDocument
 from collections_app.services.chunks.chunk_outliers import find_outliers, scan_duplicates  # isort: skip
 from collections_app.services.chunks.finding_scan import count_findings, scan_collection  # isort: skip
 from collections_app.services.collections.collections import create_collection  # isort: skip
-from collections_app.services.collections.contradictions import list_contradictions, request_scan  # isort: skip
 from collections_app.services.documents.documents import ingest_text  # isort: skip
 from collections_app.services.documents.filters.completions import complete  # isort: skip
 from collections_app.services.documents.trash import restore_documents, trash_documents  # isort: skip
@@ -52,7 +51,6 @@ WHERE s.logicalrelid = to_regclass(%(table)s) ORDER BY s.shardid
 """
 PLAIN = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 settings.STORAGES = settings.STORAGES | {"staticfiles": PLAIN}  # none were collected
-SAYS = ("A permit of the old harbour is valid for 30 days.", "A permit of the old harbour is valid for 14 days.")
 ALIKE = (
     "The heron of the northern lake eats small fish in the early morning and sleeps on the old pier until noon, when"
     " the boats of the village come back from the far shore with {} baskets."
@@ -85,7 +83,7 @@ def fill(placement: str) -> Collection:
     made = create_collection(name=f"doors-{placement}", placement=placement)
     for number in range(20):
         ingest_text(made, f"d{number:02}", text_of(number), tags=["even" if number % 2 == 0 else "odd"])
-    for number, sentence in enumerate((*SAYS, ALIKE.format("many"), ALIKE.format("few"), HARMFUL)):
+    for number, sentence in enumerate((ALIKE.format("many"), ALIKE.format("few"), HARMFUL)):
         ingest_text(made, f"says{number}", sentence)
     set_access(made, ["d19"])
     return made
@@ -121,7 +119,7 @@ def write(made: Collection, door: Door) -> dict[str, Any]:
     return seen
 
 
-def read(made: Collection, actor: User) -> dict[str, Any]:
+def read(made: Collection) -> dict[str, Any]:
     """What looks at all chunks."""
     seen: dict[str, Any] = {text: complete(made, text) for text in ("", "tags = ", "section = ")}
     seen["duplicates"] = scan_duplicates(made).found
@@ -130,9 +128,6 @@ def read(made: Collection, actor: User) -> dict[str, Any]:
     seen["outliers"] = found.counts.by_flag
     scan = scan_collection(made, anew=True)
     seen["findings"] = scan.chunks_scanned, scan.complete, count_findings(made).by_family
-    request_scan(made, actor=actor)
-    sides = [side for each in list_contradictions(made, limit=500) for side in each.sides]
-    seen["contradictions"] = ["".join(part.text for part in side.parts) for side in sides]
     told = explain(made, "otter falcon", build_plan(made, mode="hybrid"), analyze=True)
     lists = [bool(each["explain"]) for each in told["statements"] if each["purpose"].endswith(" list")]
     seen["explained"] = sorted(told["candidates"]), lists
@@ -178,9 +173,9 @@ def live(placement: str) -> dict[str, Any]:
     door = Door(made, curator.username)
     seen = {"found": door.find()} | write(made, door)
     for moment in ("scanned", "indexed"):
-        seen[f"{moment}, unbound"] = read(made, curator)
+        seen[f"{moment}, unbound"] = read(made)
         with using_access(access_of_user(curator)):
-            seen[f"{moment}, bound"] = read(made, curator)
+            seen[f"{moment}, bound"] = read(made)
         if moment == "scanned":
             seen["built"] = build(made)
     seen["administered"] = administer(made, User.objects.create_superuser(f"admin-{placement}"))

@@ -73,7 +73,6 @@ NATURE = [
     "/collections/nature/overlays/whales.md/",
     "/collections/nature/neighbours/0/whales.md/",
     "/collections/nature/outliers/",
-    "/collections/nature/contradictions/",
     "/collections/nature/gaps/",
     "/collections/nature/retrieved/chunk/0/whales.md/",
     "/collections/nature/retrieved/document/whales.md/",
