@@ -420,6 +420,8 @@ LOGGING: dict[str, Any] = {
         "django.server": {"handlers": ["stderr"], "propagate": False},
         "axes": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
+        # ragd logs what is lost itself; its lines would hold addresses with their query
+        "opentelemetry.exporter.otlp.proto.http.trace_exporter": {"level": "CRITICAL"},
         "pgmq": {"level": "WARNING"},
         "psycopg.pool": {"level": "WARNING"},
     },

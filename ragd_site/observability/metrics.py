@@ -17,8 +17,7 @@ from prometheus_client import values
 
 from evaluation_app.metrics.instruments import Instruments
 from evaluation_app.metrics.spans import SpanMeter
-from evaluation_app.spans.store.collector_export import SendingExporter
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.spans.store.counting import CountedExporter
 from ragd.telemetry import metrics
 from ragd_site.observability import collector
 
@@ -68,11 +67,11 @@ def use_folder(folder: Path) -> None:
 def build_meter(
     service: str,
     folder: Path,
-    store: PostgresSpanExporter,
-    sender: SendingExporter | None,
+    store: CountedExporter,
+    sender: CountedExporter,
     build_resource: Callable[[str], Resource],
 ) -> ReportingMeter:
-    """The processor that counts. store and sender know how many spans they wrote, sent and lost.
+    """The processor that counts. store and sender know how many spans they delivered and lost.
 
     The counts go to files in the folder, and to the OTLP endpoint where one is set.
     """
@@ -83,11 +82,11 @@ def build_meter(
     if exporter is not None:
         exporter.count_failure = lambda: instruments.add(metrics.OTLP_FAILURES, 1, {metrics.SIGNAL: "metrics"})
     totals: dict[metrics.Metric, Callable[[], int]] = {
-        metrics.SPANS_WRITTEN: lambda: store.written,
+        metrics.SPANS_WRITTEN: lambda: store.delivered,
         metrics.SPANS_LOST: lambda: store.lost,
+        metrics.OTLP_SPANS_SENT: lambda: sender.delivered,
+        metrics.OTLP_SPANS_LOST: lambda: sender.lost,
     }
-    if sender is not None:
-        totals |= {metrics.OTLP_SPANS_SENT: lambda: sender.sent, metrics.OTLP_SPANS_LOST: lambda: sender.lost}
     meter = ReportingMeter(instruments, totals)
     meter.provider = provider
     return meter

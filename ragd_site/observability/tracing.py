@@ -12,25 +12,26 @@ from django.utils.module_loading import import_string
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
-from opentelemetry.trace import Link, SpanKind, Status, TraceState
+from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from evaluation_app.spans.store import collector_export
-from evaluation_app.spans.store.collector_switch import SwitchedExporter
-from evaluation_app.spans.store.collector_trial import Collector
-from evaluation_app.spans.store.exporter import PostgresSpanExporter, captured_attributes
+from evaluation_app.spans.store.collector import CollectorExporter
+from evaluation_app.spans.store.counting import CountingProcessor
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import SPEC_VERSION, telemetry
 from ragd.version import product_version
-from ragd_site.observability import collector
 from ragd_site.observability.metrics import build_meter
 
-QUEUE_MAX = 4096
-BATCH_MAX = 256
-DELAY_MS = 1000
+STORE_LIMITS = {"max_queue_size": 4096, "max_export_batch_size": 256, "schedule_delay_millis": 1000}
+# of OpenTelemetry; whoever runs the server may set others
+DEFAULTS = {
+    "OTEL_BSP_MAX_QUEUE_SIZE": "4096",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "5",
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "http,database",  # the stable names of attributes
+}
 CONNECT_TIMEOUT_S = 3
 SESSION_OPTIONS = "-c statement_timeout=5000 -c lock_timeout=2000 -c application_name=ragd-spans"
 
@@ -62,6 +63,8 @@ def set_up(service: str) -> TracerProvider:
         return _provider
     from django.conf import settings
 
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
     telemetry.configure(capture=widest(local, remote), pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS)
@@ -74,7 +77,7 @@ def set_up(service: str) -> TracerProvider:
     sender = otlp_processor(remote)
     _provider.add_span_processor(sender)
     # last, so that what it tells of the store and the sender at the end is the whole of it
-    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.store, sender.exporter, build_resource)
+    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.exporter, sender.exporter, build_resource)
     _provider.add_span_processor(meter)
     trace.set_tracer_provider(_provider)
     instrument()
@@ -109,8 +112,7 @@ def build_resource(service: str) -> Resource:
 
 
 def instrument() -> None:
-    """Requests, SQL inside ragd's own spans, and tasks. The stable names of HTTP and database attributes."""
-    os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http,database")
+    """Requests, SQL inside ragd's own spans, and tasks."""
     from opentelemetry.instrumentation.celery import CeleryInstrumentor
     from opentelemetry.instrumentation.django import DjangoInstrumentor
     from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
@@ -122,24 +124,13 @@ def instrument() -> None:
 
 def local_processor(service: str, capture: telemetry.Capture) -> CountingProcessor:
     exporter = PostgresSpanExporter(connect, name=f"{service}@{socket.gethostname()}", capture=capture)
-    return CountingProcessor(exporter)
+    return CountingProcessor(exporter, **STORE_LIMITS)
 
 
-def otlp_processor(capture: telemetry.Capture) -> collector_export.SendingProcessor:
+def otlp_processor(capture: telemetry.Capture) -> CountingProcessor:
     """To the endpoint of the environment, else to the one that is stored, whenever there is one."""
     name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
-
-    def build(found: Collector) -> SpanExporter:
-        return RedactingExporter(collector.build_stored(found), capture)
-
-    endpoint = collector.traces_endpoint()
-    if not endpoint:
-        return collector_export.SendingProcessor(SwitchedExporter(build, connect, name=name))
-    inner = RedactingExporter(collector.build_exporter(), capture)
-    named = collector_export.name_endpoint(endpoint)
-    return collector_export.SendingProcessor(
-        collector_export.SendingExporter(inner, connect, name=name, endpoint=named)
-    )
+    return CountingProcessor(CollectorExporter(connect, name=name, capture=capture))
 
 
 def connect() -> psycopg.Connection[Any]:
@@ -215,62 +206,3 @@ def _default_environment(span: SdkSpan) -> str:
     path = str((span.attributes or {}).get("url.path", ""))
     is_page = span.kind is SpanKind.SERVER and not path.startswith(CLIENT_PATHS)
     return telemetry.INTERFACE if is_page else telemetry.PRODUCTION
-
-
-class CountingProcessor(BatchSpanProcessor):
-    """A bounded queue in front of the span store that counts what did not fit."""
-
-    def __init__(self, exporter: PostgresSpanExporter) -> None:
-        super().__init__(
-            exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=DELAY_MS, max_export_batch_size=BATCH_MAX
-        )
-        self.store = exporter
-        queue = self._batch_processor._queue
-        exporter.waiting = lambda: len(queue)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self.store.offer()
-        super().on_end(span)
-
-
-class RedactingExporter(SpanExporter):
-    """Applies the content switch for what leaves the machine, then hands the spans on."""
-
-    def __init__(self, inner: SpanExporter, capture: telemetry.Capture) -> None:
-        self._inner = inner
-        self._capture = capture
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        return self._inner.export([redacted(span, self._capture) for span in spans])
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._inner.force_flush(timeout_millis)
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-
-def redacted(span: ReadableSpan, capture: telemetry.Capture) -> ReadableSpan:
-    """A copy of a finished span with the content switch applied to attributes, events, links and status."""
-    status = Status(span.status.status_code, _redacted_description(span.status.description, capture))
-    return ReadableSpan(
-        name=span.name,
-        context=span.get_span_context(),
-        parent=span.parent,
-        resource=span.resource,
-        attributes=captured_attributes(span.attributes or {}, capture),
-        events=[
-            Event(event.name, captured_attributes(event.attributes or {}, capture), event.timestamp)
-            for event in span.events
-        ],
-        links=span.links,
-        kind=span.kind,
-        status=status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
-
-
-def _redacted_description(description: str | None, capture: telemetry.Capture) -> str | None:
-    return telemetry.captured_status(description, capture) if description else None

@@ -12,9 +12,10 @@ from django.test import Client
 
 from evaluation_app.metrics.instruments import Instruments
 from evaluation_app.metrics.spans import SpanMeter
+from evaluation_app.spans.store.counting import CountingProcessor
 from ragd.telemetry import metrics
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.tracing import CountingProcessor, connect, local_processor
+from ragd_site.observability.tracing import connect, local_processor
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.telemetry.conftest import Recorder, provider, recorder, span_table  # noqa: F401  (fixtures)
@@ -66,17 +67,17 @@ def test_searches_are_answered_and_the_lost_spans_counted(
     recorder: Recorder,  # noqa: F811
     counts: Instruments,  # noqa: F811
 ) -> None:
-    meter = SpanMeter(counts, {metrics.SPANS_LOST: lambda: store.store.lost})
+    meter = SpanMeter(counts, {metrics.SPANS_LOST: lambda: store.exporter.lost})
     make_collection()
     headers = bearer()
     store.force_flush()
-    written, began = store.store.written, len(recorder.spans)
+    written, began = store.exporter.delivered, len(recorder.spans)
     with connect() as other, fault(other):
         for _ in range(3):
             status, body = post(client, "/v1/collections/house/search", {"query": "pump"}, headers)
             assert (status, QueryRun.objects.filter(pk=body["run_id"]).exists()) == (200, True)
         store.force_flush()
     lost = len(recorder.spans) - began
-    assert (store.store.lost, store.store.written) == (lost, written)
+    assert (store.exporter.lost, store.exporter.delivered) == (lost, written)
     meter.shutdown()
     assert sample(scrape(), "ragd_spans_lost_total") == lost > 0

@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.spans.store import exporter as exporter_module
+from evaluation_app.spans.store.counting import CountingProcessor
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.tracing import LIMITS, CountingProcessor, build_resource
+from ragd_site.observability.tracing import LIMITS, build_resource
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 
@@ -144,9 +144,7 @@ def make_provider(processor: CountingProcessor) -> TracerProvider:
     return provider
 
 
-def test_a_full_queue_loses_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_telemetry, "QUEUE_MAX", 10)
-    monkeypatch.setattr(site_telemetry, "BATCH_MAX", 10)
+def test_a_full_queue_loses_and_counts() -> None:
     release = threading.Event()
 
     def connect() -> psycopg.Connection[Any]:
@@ -154,7 +152,7 @@ def test_a_full_queue_loses_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         return site_telemetry.connect()
 
     exporter = PostgresSpanExporter(connect, name="web@test")
-    provider = make_provider(CountingProcessor(exporter))
+    provider = make_provider(CountingProcessor(exporter, max_queue_size=10, max_export_batch_size=10))
     tracer = provider.get_tracer("ragd")
     began = time.monotonic()
     for number in range(100):
@@ -192,7 +190,7 @@ def test_the_log_is_not_flooded(
     def connect() -> psycopg.Connection[Any]:
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr(exporter_module, "RETRY_AFTER_S", 0.0)
+    monkeypatch.setattr(PostgresSpanExporter, "retry_after_s", 0.0)
     exporter = PostgresSpanExporter(connect, name="web@test")
     make_query_spans()
     for _ in range(5):

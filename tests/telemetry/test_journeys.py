@@ -12,11 +12,11 @@ from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
+from evaluation_app.spans.store.counting import CountingProcessor
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.types import Candidate
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.tracing import CountingProcessor
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.telemetry.conftest import RECORDER, Recorder
 from tests.telemetry.test_spans import REQUIRED, assert_required, attributes

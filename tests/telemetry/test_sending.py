@@ -24,12 +24,18 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from collections_app.domain.permissions import Role
 from collections_app.models import RoleGrant
 from evaluation_app.models import SpanSender
-from evaluation_app.spans.store import collector_export
-from evaluation_app.spans.store.collector_export import SendingExporter, SendingProcessor, name_endpoint
-from evaluation_app.spans.store.collector_trial import SPAN_NAME
+from evaluation_app.spans.store import collector as collector_module
+from evaluation_app.spans.store.collector import (
+    TEST_SPAN,
+    Collector,
+    CollectorClient,
+    CollectorExporter,
+    name_endpoint,
+)
+from evaluation_app.spans.store.counting import CountingProcessor
 from evaluation_app.spans.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.collector import build_exporter, request_headers, traces_endpoint
+from ragd_site.observability.collector import configured, request_headers, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
@@ -75,9 +81,8 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     thread.join()
 
 
-def sender(**values: Any) -> SendingExporter:
-    given = {"name": "web@test", "endpoint": name_endpoint(traces_endpoint())} | values
-    return SendingExporter(build_exporter(), site_telemetry.connect, **given)
+def sender() -> CollectorExporter:
+    return CollectorExporter(site_telemetry.connect, name="web@test")
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
@@ -88,9 +93,9 @@ def test_both_protocols_say_the_same(
     settings.OTEL_EXPORTER_OTLP_HEADERS = "api-key=s%20ecret,x-team=rag"
     monkeypatch.setenv(f"{PREFIX}_COMPRESSION", "gzip")
     trace_id = make_query_spans(make_candidates(2))
-    exporter = build_exporter()
-    assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
-    exporter.shutdown()
+    client = CollectorClient(configured())
+    client.deliver(recorder.spans)
+    client.exporter.shutdown()  # type: ignore[no-untyped-call]
     ((path, headers, body),) = receiver.requests
     kind = "application/json" if protocol == "http/json" else "application/x-protobuf"
     assert (path, headers["content-type"], headers["content-encoding"]) == ("/v1/traces", kind, "gzip")
@@ -103,6 +108,27 @@ def test_both_protocols_say_the_same(
     if protocol == "http/json":
         assert f'"traceId":"{trace_id}"'.encode() in text and b'"kind":3' in text
         assert json.loads(text)["resourceSpans"]
+
+
+def test_redirects_are_not_followed_and_other_headers_stay_here(
+    receiver: Receiver, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}_HEADERS", "api-key=of-another-collector")
+    client = CollectorClient(Collector(f"{receiver.url}/v1/traces", "http/protobuf", {"x-team": "rag"}))
+    make_query_spans()
+    receiver.status = 302
+    with pytest.raises(OSError, match="answered 302"):
+        client.deliver(recorder.spans)
+    ((_, headers, _),) = receiver.requests
+    assert headers["x-team"] == "rag" and "api-key" not in headers
+
+
+def test_an_error_does_not_repeat_the_query_of_an_endpoint(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{PREFIX}_TIMEOUT", "0.5")
+    make_query_spans()
+    with pytest.raises(OSError, match="ConnectionRefusedError") as failed:
+        CollectorClient(Collector("http://127.0.0.1:9/v1/traces?key=1", "http/json", {})).deliver(recorder.spans)
+    assert "key" not in str(failed.value)
 
 
 def test_headers_of_one_signal_go_before_those_of_all(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
@@ -125,8 +151,8 @@ def test_an_endpoint_is_named_without_its_secrets(monkeypatch: pytest.MonkeyPatc
 def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
     recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", "http/json")
-    monkeypatch.setattr(collector_export, "NOTE_EVERY_S", 0.0)
+    monkeypatch.setenv(f"{PREFIX}_TIMEOUT", "0.5")  # shorter than the wait before the exporter asks again
+    monkeypatch.setattr(collector_module, "NOTE_EVERY_S", 0.0)
     make_query_spans()
     exporter, count = sender(), len(recorder.spans)
     for _ in range(3 * count):
@@ -138,7 +164,7 @@ def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
     exporter._retry_at = 0.0
     receiver.status = 200
     assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
-    assert (exporter.sent, exporter.lost) == (count, 2 * count)
+    assert (exporter.delivered, exporter.lost) == (count, 2 * count)
     state = collector_state()
     assert (state.sent, state.lost, state.endpoint) == (count, 2 * count, f"{receiver.url}/v1/traces")
     assert "answered 503" in state.last_error and state.last_error_at is not None
@@ -149,16 +175,17 @@ def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
 @pytest.mark.usefixtures("span_table")
 def test_a_collector_that_is_away_costs_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"{PREFIX}_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", "http/json")
-    processor = SendingProcessor(sender())
+    monkeypatch.setenv(f"{PREFIX}_TIMEOUT", "0.5")
+    processor = CountingProcessor(sender())
     recorder.onward = processor
+    began = time.monotonic()
     traces = [make_query_spans() for _ in range(3)]
-    assert all(traces)
+    assert all(traces) and time.monotonic() - began < 0.5  # nobody waited for the collector
     processor.force_flush()
     deadline = time.monotonic() + 10
     while processor.exporter.lost < len(recorder.spans) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert (processor.exporter.sent, processor.exporter.lost) == (0, len(recorder.spans))
+    assert (processor.exporter.delivered, processor.exporter.lost) == (0, len(recorder.spans))
     processor.shutdown()
     row = SpanSender.objects.get()
     assert (row.sent, row.lost) == (0, len(recorder.spans)) and "127.0.0.1" in row.last_error
@@ -166,7 +193,7 @@ def test_a_collector_that_is_away_costs_nothing(recorder: Recorder, monkeypatch:
 
 
 def test_a_full_queue_is_counted() -> None:
-    exporter = SendingExporter(build_exporter(), site_telemetry.connect, name="x", endpoint="http://host")
+    exporter = sender()
     exporter.waiting = lambda: 4
     for _ in range(10):
         exporter.offer()
@@ -188,7 +215,7 @@ def test_a_test_span_says_what_came_back(
     trial = admin_client.post(COLLECTOR).context["trial"]
     ((path, headers, body),) = receiver.requests
     request = to_request(body.decode()) if protocol == "http/json" else ExportTraceServiceRequest.FromString(body)
-    assert [(span.name, span.trace_id.hex()) for span in spans_of(request)] == [(SPAN_NAME, trial.trace_id)]
+    assert [(span.name, span.trace_id.hex()) for span in spans_of(request)] == [(TEST_SPAN, trial.trace_id)]
     assert (path, headers["api-key"]) == ("/v1/traces", "secret")
     assert (trial.passed, trial.status, trial.endpoint) == (True, 200, f"{receiver.url}/v1/traces")
     page = admin_client.get(COLLECTOR)

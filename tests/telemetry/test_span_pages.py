@@ -10,10 +10,10 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span
+from evaluation_app.spans.store.counting import CountingProcessor
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.tracing import CountingProcessor
 from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans

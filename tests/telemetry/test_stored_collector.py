@@ -15,8 +15,8 @@ from collections_app.model_endpoints.secrets import decrypt
 from collections_app.models import AuditEvent
 from collections_app.services.governance.access import access_of_user
 from evaluation_app.models import CollectorSetting, SpanSender
-from evaluation_app.spans.store import collector_export, collector_switch
-from evaluation_app.spans.store.collector_switch import SwitchedExporter
+from evaluation_app.spans.store import collector as collector_module
+from evaluation_app.spans.store.collector import CollectorExporter
 from evaluation_app.spans.store.stored_collector import (
     CollectorValues,
     read_headers,
@@ -26,7 +26,6 @@ from evaluation_app.spans.store.stored_collector import (
 )
 from ragd.errors import InvalidInput
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.collector import build_stored
 from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a fixture)
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_query_spans
@@ -113,11 +112,11 @@ def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_takes_up_what_is_set_without_a_restart(
     recorder: Recorder, receiver: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector_switch, "REFRESH_S", 0.0)
-    monkeypatch.setattr(collector_export, "NOTE_EVERY_S", 0.0)
+    monkeypatch.setattr(collector_module, "REFRESH_S", 0.0)
+    monkeypatch.setattr(collector_module, "NOTE_EVERY_S", 0.0)
     make_query_spans()
     spans: list[ReadableSpan] = recorder.spans
-    exporter = SwitchedExporter(build_stored, site_telemetry.connect, name="web@test")
+    exporter = CollectorExporter(site_telemetry.connect, name="web@test")
 
     def export() -> int:
         for _ in spans:
@@ -126,18 +125,18 @@ def test_a_process_takes_up_what_is_set_without_a_restart(
         exporter.export(spans)
         return len(receiver.asked) - before
 
-    assert (export(), exporter.sent, exporter.lost) == (0, 0, 0)
+    assert (export(), exporter.delivered, exporter.lost) == (0, 0, 0)
     senders = SpanSender.objects.filter(name__startswith="web@test:")  # this process may have others, of tests before
     assert not senders.exists()
     save(receiver.url(""), headers={"api-key": KEY})
-    assert (export(), exporter.sent) == (1, len(spans))
+    assert (export(), exporter.delivered) == (1, len(spans))
     asked = receiver.asked[-1]
     assert (asked.path, asked.headers["api-key"]) == ("/v1/traces", KEY)
     assert asked.headers["content-type"] == "application/x-protobuf" and asked.body
     save(receiver.url(""), protocol="http/json")
     assert export() == 1 and receiver.asked[-1].headers["content-type"] == "application/json"
     save(receiver.url(""), is_enabled=False)
-    assert (export(), exporter.sent, exporter.lost) == (0, 2 * len(spans), 0)
+    assert (export(), exporter.delivered, exporter.lost) == (0, 2 * len(spans), 0)
     save(receiver.url(""))
     CollectorSetting.objects.update(secret="of another server key")
     assert (export(), exporter.lost) == (0, len(spans))

@@ -12,13 +12,16 @@ from django.views.decorators.http import require_http_methods
 
 from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
 from evaluation_app.models import CollectorSetting
-from evaluation_app.spans.store.collector_export import name_endpoint
-from evaluation_app.spans.store.collector_switch import REFRESH_S
-from evaluation_app.spans.store.collector_trial import read_collector, send_test_span
+from evaluation_app.spans.store.collector import (
+    PROTOCOLS,
+    REFRESH_S,
+    name_endpoint,
+    read_collector,
+    send_test_span,
+)
 from evaluation_app.spans.store.span_reads import collector_state
 from evaluation_app.spans.store.stored_collector import (
     ENDPOINT_CHARS_MAX,
-    PROTOCOLS,
     CollectorValues,
     as_collector,
     draft_collector,

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import threading
-import time
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from evaluation_app.spans.store.addresses import mask_addresses
 from evaluation_app.spans.store.columns import span_columns
+from evaluation_app.spans.store.counting import CountedExporter
 from ragd import telemetry
 
 COPY_SPANS = """
@@ -35,85 +31,37 @@ ON CONFLICT (name) DO UPDATE SET written = excluded.written, lost = excluded.los
     last_error_at = excluded.last_error_at, updated_at = now()
 """
 NAME_CHARS = 500  # callers name models, and an index takes no longer value than 2,704 bytes
-RETRY_AFTER_S = 5.0  # after a failure the database is left alone this long; spans of that time are lost and counted
-LOG_EVERY_S = 60.0
 
-log = logging.getLogger(__name__)
 _abandoned: list[object] = []  # connections inherited over a fork: kept, so that nothing closes the parent's socket
 
 
-class PostgresSpanExporter(SpanExporter):
-    """COPYs batches over a connection of its own. A batch that cannot be written is lost and counted, never retried.
+class PostgresSpanExporter(CountedExporter):
+    """COPYs batches over a connection of its own."""
 
-    connect opens an autocommit connection with short timeouts. capture is the content switch of the local store.
-    """
+    _connection: psycopg.Connection[Any] | None = None
 
-    def __init__(
-        self, connect: Callable[[], psycopg.Connection[Any]], *, name: str, capture: telemetry.Capture = "full"
-    ) -> None:
-        self._connect = connect
-        self._name = name
-        self._capture = capture
-        self._connection: psycopg.Connection[Any] | None = None
-        self._lock = threading.Lock()
-        self._count_lock = threading.Lock()
-        self._retry_at = 0.0
-        self._logged_at = float("-inf")
-        self._offered = 0
-        self._received = 0
-        self._refused = 0
-        self.waiting: Callable[[], int] = lambda: 0
-        self.written = 0
-        self.last_error = ""
-        self.last_error_at: datetime | None = None
-        begin_anew = weakref.WeakMethod(self._begin_anew)
-        os.register_at_fork(after_in_child=lambda: (begin := begin_anew()) and begin())
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        with self._lock:
-            self._received += len(spans)
-            if time.monotonic() < self._retry_at:
-                self._refused += len(spans)
-                return SpanExportResult.FAILURE
-            try:
-                self._write([span_row(span, self._capture) for span in spans])
-            except Exception as error:
-                self._give_up(error, len(spans))
-                return SpanExportResult.FAILURE
-            return SpanExportResult.SUCCESS
-
-    def offer(self) -> None:
-        """A span was put into the queue before this exporter; `waiting` tells how many are in it."""
-        with self._count_lock:
-            self._offered += 1
-
-    @property
-    def lost(self) -> int:
-        """Spans that could not be written, and those that a full queue threw away."""
-        overflowed = self._offered - self._received - self.waiting()
-        return self._refused + max(0, overflowed)
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return True
+    def _begin(self) -> None:
+        super()._begin()
+        _abandoned.append(self._connection)
+        self._connection = None
 
     def shutdown(self) -> None:
         with self._lock:
             self._close()
 
-    def _write(self, rows: Iterable[Sequence[Any]]) -> None:
+    def _send(self, spans: Sequence[ReadableSpan]) -> None:
+        rows = [span_row(span, self._capture) for span in spans]
         if self._connection is None or self._connection.closed:
             self._connection = self._connect()
-        written = 0
         with self._connection.cursor() as cursor, cursor.copy(COPY_SPANS) as copy:
             for row in rows:
                 copy.write_row(row)
-                written += 1
-        self.written += written
+        self.delivered += len(rows)
         self._connection.execute(
             COUNT_SPANS,
             {
                 "name": f"{self._name}:{os.getpid()}",
-                "written": self.written,
+                "written": self.delivered,
                 "lost": self.lost,
                 "last_error": self.last_error,
                 "last_error_at": self.last_error_at,
@@ -121,21 +69,8 @@ class PostgresSpanExporter(SpanExporter):
         )
 
     def _give_up(self, error: Exception, spans_count: int) -> None:
-        self._refused += spans_count
-        self.last_error = f"{type(error).__name__}: {error}".strip()[:500]
-        self.last_error_at = datetime.now(UTC)
-        self._retry_at = time.monotonic() + RETRY_AFTER_S
+        super()._give_up(error, spans_count)
         self._close()
-        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = time.monotonic()
-            log.warning("%d spans could not be stored: %s (%d lost so far)", spans_count, self.last_error, self.lost)
-
-    def _begin_anew(self) -> None:
-        """In a forked child: nothing of the parent's but its settings."""
-        _abandoned.append(self._connection)
-        self._connection = None
-        self._lock, self._count_lock = threading.Lock(), threading.Lock()
-        self.written = self._offered = self._received = self._refused = 0
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

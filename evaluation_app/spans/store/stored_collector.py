@@ -19,11 +19,9 @@ from collections_app.model_endpoints.secrets import UnreadableSecretError, encry
 from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.models import CollectorSetting
-from evaluation_app.spans.store.collector_switch import read_row
-from evaluation_app.spans.store.collector_trial import Collector, check_endpoint, host_of, read_collector
+from evaluation_app.spans.store.collector import PROTOCOLS, Collector, open_row, read_collector
 from ragd.errors import InvalidInput
 
-PROTOCOLS = ("http/protobuf", "http/json")
 ENDPOINT_CHARS_MAX = 500
 HEADERS_MAX = 20
 HEADER_CHARS_MAX = 4000
@@ -76,7 +74,7 @@ def as_collector(draft: CollectorSetting) -> Collector:
     """As it is sent to. draft: of `draft_collector`. Raises InvalidInput (headers) where the stored ones cannot be
     decrypted."""
     try:
-        return read_row((draft.endpoint, draft.protocol, draft.secret))
+        return open_row((draft.endpoint, draft.protocol, draft.secret))
     except UnreadableSecretError as error:
         raise InvalidInput(str(error), field="headers") from None
 
@@ -120,18 +118,27 @@ def read_headers(text: str) -> dict[str, str]:
 
 
 def _check_address(text: str) -> str:
+    """The address that takes spans: of a base address, or of one that ends in /v1/traces."""
     if len(text) > ENDPOINT_CHARS_MAX or UNSEEN.search(text):
         raise InvalidInput(f"the endpoint must have at most {ENDPOINT_CHARS_MAX} visible characters", field="endpoint")
-    address = check_endpoint(text)
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise InvalidInput(
+            f"the endpoint must be an address such as http://127.0.0.1:4318; this is {text[:200]!r}", field="endpoint"
+        )
+    address = text if parts.path.endswith("/v1/traces") else f"{text.rstrip('/')}/v1/traces"
     if parts.username is not None or parts.password is not None or "?" in address or "#" in address:
         raise InvalidInput(
             "the endpoint must not hold a user, a password, ? or #; enter a key as a header", field="endpoint"
         )
-    host, port = host_of(address)
-    if ip := find_metadata_host(host, port):
+    if ip := find_metadata_host(parts.hostname or "", parts.port):
         raise InvalidInput(
-            f"{host} leads to {ip}, where no collector answers; enter the collector's address", field="endpoint"
+            f"{parts.hostname} leads to {ip}, where no collector answers; enter the collector's address",
+            field="endpoint",
         )
     return address
 
