@@ -24,7 +24,7 @@ from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run
 from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import cluster, collector_page, guide, home, model_prices, palette, retention_page
+from evaluation_app.pages.overview import cluster, collector_page, home, model_prices, palette, retention_page
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import conversations, run_pair
 from evaluation_app.pages.traces import views as trace_views
@@ -59,9 +59,7 @@ urlpatterns = [
     path("alerts/deliveries/<uuid:pk>/again/", alerts.deliver_again, name="deliver-again"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
-    path("guide/", guide.change_guide, name="guide"),
     path("go/", palette.palette, name="palette"),
-    path("style/", home.style, name="style"),
     path("models/bake-offs/", bake_offs.bake_offs, name="bake-offs"),
     path("models/bake-offs/measured/<str:name>/", bake_offs.measured, name="bake-off-measured"),
     path("models/bake-offs/<uuid:pk>/", bake_offs.show_bake_off, name="bake-off"),

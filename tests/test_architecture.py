@@ -48,7 +48,7 @@ ORDER: dict[str, str] = {
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",
-    "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
+    "evaluation_app.pages": "explorer traces dashboard live overview",
 }
 MODULES_MAX = 18  # in one folder
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}

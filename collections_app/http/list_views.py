@@ -1,13 +1,11 @@
-"""What a person keeps of a list: views (a name for a filter) and the columns that are shown. One way for all lists."""
+"""Views that a person saved of a list, each a name for a filter. One way for all lists."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, QueryDict
-from django.utils.functional import Promise
 
 from collections_app.http.page_requests import PageRequest
 from collections_app.models.personal import PersonalSetting
@@ -20,8 +18,6 @@ NAME_CHARS_MAX = 60
 QUERY_CHARS_MAX = 2_000
 MOVES = ("page", "cursor", "span", "tab")  # where in the list somebody is: no part of a view
 
-Columns = Sequence[tuple[str, str | Promise]]
-
 
 @dataclass(frozen=True, slots=True)
 class SavedView:
@@ -33,18 +29,12 @@ class SavedView:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptList:
-    """name: one of LISTS. columns: (key, label, whether it is shown) of those that may be hidden. query: the filter of
-    the page as a view would keep it."""
+class ListViews:
+    """name: one of LISTS. query: the filter of the page as a view would keep it."""
 
     name: str
     views: tuple[SavedView, ...]
-    columns: tuple[tuple[str, str | Promise, bool], ...]
     query: str
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        return frozenset(key for key, _, is_shown in self.columns if not is_shown)
 
 
 def read_setting(user: Any, key: str) -> Any:
@@ -60,15 +50,13 @@ def keep_setting(user: Any, key: str, value: Any) -> None:
         PersonalSetting.objects.update_or_create(user=user, key=key, defaults={"value": value})
 
 
-def kept_list(request: PageRequest, name: str, columns: Columns) -> KeptList:
-    """What the person keeps of the list whose page this is. One query."""
-    keys = f"views:{name}", f"hidden:{name}"
-    kept: Mapping[str, Any] = dict(
-        PersonalSetting.objects.filter(user=request.user, key__in=keys).values_list("key", "value")
+def read_views(request: PageRequest, name: str) -> ListViews:
+    """The views that the person saved of the list whose page this is."""
+    query = own_query(request)
+    saved = read_setting(request.user, f"views:{name}") or []
+    return ListViews(
+        name, tuple(SavedView(each["name"], each["query"], each["query"] == query) for each in saved), query
     )
-    query, hidden = own_query(request), kept.get(keys[1], ())
-    views = tuple(SavedView(each["name"], each["query"], each["query"] == query) for each in kept.get(keys[0], ()))
-    return KeptList(name, views, tuple((key, label, key not in hidden) for key, label in columns), query)
 
 
 def own_query(request: HttpRequest) -> str:
@@ -106,12 +94,6 @@ def delete_view(user: Any, name_of_list: str, name: str) -> None:
     """A name that there is none of changes nothing."""
     key = f"views:{_known(name_of_list)}"
     keep_setting(user, key, [each for each in read_setting(user, key) or [] if each["name"] != name])
-
-
-def choose_columns(user: Any, name_of_list: str, known: Sequence[str], shown: Sequence[str]) -> None:
-    """known: the columns that were offered; those of them that are not among `shown` are hidden from now on."""
-    hidden = [key[:NAME_CHARS_MAX] for key in known if key not in shown][:VIEWS_MAX]
-    keep_setting(user, f"hidden:{_known(name_of_list)}", hidden)
 
 
 def _known(name: str) -> str:

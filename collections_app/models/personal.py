@@ -11,7 +11,7 @@ from django.db import models
 class PersonalSetting(models.Model):
     """A value under a key of one person, whom alone row-level security shows it to.
 
-    Keys: "views:LIST", the saved views of a list as [{"name", "query"}]; "hidden:LIST", its columns that are not shown;
+    Keys: "views:LIST", the saved views of a list as [{"name", "query"}];
     "baseline-run", the id of the query run that others are compared with.
     """
 

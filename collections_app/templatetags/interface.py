@@ -21,7 +21,6 @@ from django.utils.translation import get_language, gettext, gettext_noop
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
 from collections_app.http.collection_titles import collection_titles
-from collections_app.http.list_views import KeptList
 from collections_app.models import AuditEvent
 from collections_app.stages import StageRow
 from collections_app.templatetags import pictures
@@ -247,12 +246,6 @@ def spell_ago(moment: datetime, now: datetime) -> str:
 def without(values: Sequence[str] | None, unwanted: str) -> list[str]:
     """The values but the unwanted one; [] for None."""
     return [value for value in values or () if value != unwanted]
-
-
-@register.filter
-def shows(kept: KeptList | str | None, key: str) -> bool:
-    """Whether the person has the column shown; a table without choices shows all."""
-    return not isinstance(kept, KeptList) or key not in kept.hidden
 
 
 @register.filter

@@ -9,11 +9,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.formats import counted
-from collections_app.http.list_views import kept_list
+from collections_app.http.list_views import read_views
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
@@ -44,13 +44,6 @@ from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput
 
 DOCUMENTS_PER_PAGE = 50
-COLUMNS = (
-    ("source", gettext_lazy("Source")),
-    ("tags", gettext_lazy("Tags")),
-    ("chunks", gettext_lazy("Chunks")),
-    ("revision", gettext_lazy("Revision")),
-    ("updated", gettext_lazy("Updated")),
-)
 FAILED = "failed"  # as a state in the address: files that failed, in place of documents
 DOCUMENT_FILTER_EXAMPLE = "title starts with 'Annual' and metadata.year >= 2024"
 REASONS_MAX = 3  # of refusals that are told
@@ -93,7 +86,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         "expression": expression_field(name, request.GET.get("filter", ""), is_wrong=bool(wrong)),
         "present_policy": policy_for(collection).as_dict(),
         "facets": count_facets(collection, document_filter),
-        "personal": kept_list(request, "documents", COLUMNS),
+        "list_views": read_views(request, "documents"),
         "folders": folders_of(collection, document_filter.folder, state=document_filter.state),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}

@@ -50,8 +50,6 @@ RULES: dict[str, Rule] = {
             "collections:switcher",
             "evaluation:home",
             "evaluation:palette",
-            "evaluation:guide",
-            "evaluation:style",
             "evaluation:status",
             "collections:models",
             "collections:admin-internals",

@@ -13,11 +13,10 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.http.collection_titles import collection_titles
-from collections_app.http.list_views import kept_list
+from collections_app.http.list_views import read_views
 from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
@@ -27,16 +26,6 @@ from retrieval_app.runs.score_filter import offered_measures, scored
 
 RUNS_PER_PAGE = 50
 COUNTED = ("environment", "kind", "status", "door")  # the filters whose choices say how many runs they leave
-COLUMNS = (
-    ("outcome", gettext_lazy("Outcome")),
-    ("collection", gettext_lazy("Collection")),
-    ("mode", gettext_lazy("Mode")),
-    ("channel", gettext_lazy("Channel")),
-    ("results", gettext_lazy("Results")),
-    ("cost", gettext_lazy("Cost")),
-    ("duration", gettext_lazy("Duration")),
-    ("time", gettext_lazy("Time")),
-)
 SCORE_FILTERS = ("measure", "score_below", "score_above")
 SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
 
@@ -89,7 +78,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
     page = page_of(request, filtered_runs(values).for_lists(), RUNS_PER_PAGE)
     _count_choices(form, values)
     context = {
-        "personal": kept_list(request, "runs", COLUMNS),
+        "list_views": read_views(request, "runs"),
         "form": form,
         "page": page,
         "others": () if page.paginator.count else _other_environments(values),

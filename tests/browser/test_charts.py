@@ -18,17 +18,20 @@ def make_spans() -> None:
 
     begin = timezone.now().replace(minute=0, second=0, microsecond=0)
     for hour in range(1, 13):
-        for name, type_, kind, attributes in (
-            ("rag.pipeline nature", "aitf.rag.pipeline", "CHAIN", {}),
-            ("chat gpt", "gen_ai.inference", "LLM", {"gen_ai.system": "openai", "gen_ai.request.model": "gpt"}),
+        for number, (name, type_, kind, model) in enumerate(
+            (
+                ("rag.pipeline nature", "aitf.rag.pipeline", "CHAIN", ""),
+                ("chat gpt", "gen_ai.inference", "LLM", "gpt"),
+                ("chat mini", "gen_ai.inference", "LLM", "mini"),
+            )
         ):
             started = begin - timedelta(hours=hour) + timedelta(minutes=5)
             Span.objects.create(
-                trace_id=f"{hour:032x}", span_id=f"{hour:08x}{kind[:8]:0>8}", name=name, kind="INTERNAL", type=type_,
+                trace_id=f"{hour:032x}", span_id=f"{hour:08x}{number:08x}", name=name, kind="INTERNAL", type=type_,
                 oi_kind=kind, started_at=started, ended_at=started + timedelta(milliseconds=100 * hour),
-                duration_ms=100.0 * hour, status_code="OK", collection="nature", model="gpt" if attributes else "",
-                input_tokens=100 if attributes else None, output_tokens=10 if attributes else None,
-                attributes=attributes,
+                duration_ms=100.0 * hour, status_code="OK", collection="nature", model=model,
+                input_tokens=100 if model else None, output_tokens=10 if model else None,
+                attributes={"gen_ai.system": "openai", "gen_ai.request.model": model} if model else {},
             )  # fmt: skip
     roll_up(everything=True)
 
@@ -71,11 +74,11 @@ def test_charts_answer_to_pointer_and_keys(visit: Visit) -> None:
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/traces/spans/\?.*since=.*type=aitf.rag.pipeline"))
 
-    page = visit.go("/style/")
-    figure = page.locator(".chart:has(rect[data-series])")
-    lowest = figure.get_by_role("button").last  # the legend lies as the bars do
+    page = visit.go("/traces/")
+    figure = page.locator("#tokens .chart").first
+    lowest = figure.locator(".chart-keys").get_by_role("button").last  # the legend lies as the bars do
     lowest.click()
     expect(lowest).to_have_attribute("aria-pressed", "false")
     expect(figure.locator('.chart-plot rect[data-series="1"]:visible')).to_have_count(0)
     assert figure.locator('.chart-plot rect[data-series="2"]:visible').count() > 0
-    expect(page.locator(".chart:has(path.line[data-line])").get_by_role("button")).to_have_count(3)
+    expect(page.locator("#times .chart-keys").get_by_role("button")).to_have_count(3)

@@ -26,7 +26,7 @@ def pages(visit: Visit) -> list[str]:
     address = f"/evaluation/runs/{newer.pk}/"
     bands = f"/evaluation/sets/{golden_set.pk}/bands/?fit=1"
     return [
-        "/evaluation/", "/evaluation/runs/", f"{address}?metrics=all", f"{address}items/0/?metrics=all", "/style/",
+        "/evaluation/", "/evaluation/runs/", f"{address}?metrics=all", f"{address}items/0/?metrics=all",
         bands, "/evaluation/runs/new/",
     ]  # fmt: skip
 

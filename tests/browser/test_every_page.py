@@ -152,7 +152,6 @@ def addresses_of(nature: Collection) -> list[str]:
         "/help/chunking/",
         "/status/",
         "/go/?q=tree",
-        "/style/",
         "/accounts/password/",
     ]
 

@@ -32,7 +32,6 @@ ONLY_POST = {
     "collections:job-cancel",
     "collections:check",
     "evaluation:try-rules",
-    "evaluation:guide",
     "evaluation:retry-failed",
     "retrieval:chat-stream",
 }

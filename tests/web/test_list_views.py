@@ -1,4 +1,4 @@
-"""Saved views and columns of lists, which each person keeps for themselves; counts beside the filters of runs."""
+"""Saved views of lists, which each person keeps for themselves; counts beside the filters of runs."""
 
 from __future__ import annotations
 
@@ -66,19 +66,6 @@ def test_a_list_has_so_many_views(django_user_model: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         save_view(ada, "runs", "one more", "kind=ask")
     assert refused.value.field == "name"
-
-
-def test_columns_are_chosen_per_list(visitor: Client) -> None:
-    make_run()
-    whole = texts(visitor.get("/runs/"), "#runs table th[scope=col]")
-    known = [node.attributes["value"] for node in tree(visitor.get("/runs/")).css('input[name="known"]')]
-    assert len(whole) == len(known) + 1
-    visitor.post(CHANGE, {"do": "columns", "list": "runs", "known": known, "shown": [known[0], known[-1]]})
-    page = visitor.get("/runs/")
-    assert texts(page, "#runs table th[scope=col]") == [whole[0], whole[1], whole[-1]]
-    assert len(tree(page).css("#runs tbody tr:first-child > *")) == 3
-    visitor.post(CHANGE, {"do": "columns", "list": "runs", "known": known, "shown": known})
-    assert texts(visitor.get("/runs/"), "#runs table th[scope=col]") == whole
 
 
 def test_what_a_person_keeps_is_theirs_alone(django_user_model: Any, visitor: Client) -> None:

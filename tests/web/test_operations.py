@@ -63,37 +63,15 @@ def test_the_four_numbers_of_nothing(db: None) -> None:
     assert (trends.documents.now, trends.runs.now, trends.took_ms.now, trends.answered.now) == (0, 0, None, None)
 
 
-def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
+def test_home_asks_a_suggested_question(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.models import Collection
-    from evaluation_app.models import GoldenQuestion, GoldenSet
-    from evaluation_app.sample.loading import SAMPLE_NAME, SHIPPED
 
-    def steps() -> list[tuple[str, bool]]:
-        listed = tree(visitor.get("/")).css("[data-step]")
-        return [(node.attributes["data-step"] or "", "data-done" in node.attributes) for node in listed]
-
-    assert steps() == [(key, False) for key in ("model", "files", "ask", "why", "golden")]
-    sample = fill(SAMPLE_NAME, 1)
-    Collection.objects.filter(pk=sample.pk).update(starters=["What & why?"])
-    golden = GoldenSet.objects.create(name=SAMPLE_NAME, collection_name=SAMPLE_NAME)
-    question = {"golden_set": golden, "question": "What & why?", "expected_doc_ids": ["whales.md"]}
-    GoldenQuestion.objects.create(**question, notes=SHIPPED)
-    visitor.post("/guide/", {"do": "without-model"})
+    assert not has(visitor.get("/"), "form.starters")
+    Collection.objects.filter(pk=fill("nature", 1).pk).update(starters=["What & why?"])
     home = visitor.get("/")
-    assert [key for key, done in steps() if done] == ["model", "files"]
     assert texts(home, "form.starters button") == ["What & why?"]
-    answered = visitor.post("/chat/", {"collection": SAMPLE_NAME, "query": "What & why?"}, follow=True)
-    assert has(answered, ".message") and steps()[2] == ("ask", True)
-    visitor.get(attribute(visitor.get("/"), "[data-step=why] a", "href") or "")
-    assert steps()[3] == ("why", True)
-    visitor.post("/guide/", {"do": "leave"})
-    assert steps() == [] and has(visitor.get("/"), "button[value=resume]")
-    visitor.post("/guide/", {"do": "resume"})
-    assert steps()[4] == ("golden", False)
-    GoldenQuestion.objects.create(**question | {"question": "Mine?"})
-    assert steps() == [] and not has(visitor.get("/"), "button[value=resume]")
-    django_user_model.objects.filter(username="ada").update(is_superuser=False)
-    assert steps() == []
+    asked = {"collection": attribute(home, "form.starters [name=collection]", "value"), "starter": "What & why?"}
+    assert has(visitor.post("/chat/", asked, follow=True), ".message")
 
 
 def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any]) -> None:

@@ -25,8 +25,7 @@ from evaluation_app.pages.overview.periods import period_until
 from tests.vocabulary import template_texts
 from tests.web.pages import tree
 
-# the page of styles is for those who write pages
-TEMPLATES = sorted(path for path in (settings.BASE_DIR / "templates").rglob("*.html") if path.name != "style.html")
+TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
 CATALOGUE = Path(settings.LOCALE_PATHS[0]) / "de" / "LC_MESSAGES"
 MARKED = re.compile(r"gettext\((?:u?'((?:[^'\\]|\\.)*)'|u?\"((?:[^\"\\]|\\.)*)\")|_\(\"([^\"]*)\"\)")
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")

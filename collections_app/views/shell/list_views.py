@@ -1,4 +1,4 @@
-"""The person's own views and columns of a list: kept, deleted, chosen; and the expert view."""
+"""The person's own views of a list: saved and deleted; and the expert view."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_POST
 
-from collections_app.http.list_views import EXPERT_SETTINGS, choose_columns, delete_view, keep_setting, save_view
+from collections_app.http.list_views import EXPERT_SETTINGS, delete_view, keep_setting, save_view
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address
 
 
 @require_POST
 def change(request: PageRequest) -> HttpResponse:
-    """do=save (name, query), delete (name) or columns (known, shown), of list=; back to `next`.
+    """do=save (name, query) or delete (name), of list=; back to `next`.
 
     do=expert keeps whether the expert settings are open (open=on); nothing is answered.
     """
@@ -29,6 +29,4 @@ def change(request: PageRequest) -> HttpResponse:
         elif action == "delete":
             delete_view(request.user, name_of_list, name)
             messages.success(request, gettext("View %(name)s deleted.") % {"name": name})
-        elif action == "columns":
-            choose_columns(request.user, name_of_list, given.getlist("known"), given.getlist("shown"))
     return HttpResponseRedirect(next_address(request, "evaluation:home"))

@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from collections_app.http.list_views import kept_list
+from collections_app.http.list_views import read_views
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.analysis.comparison.usage import query_times
@@ -159,7 +159,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "query_ms": None if run.is_active else query_time(run),
         "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
         **question_context(run, listed, request),
-        "personal": kept_list(request, "questions", ()),
+        "list_views": read_views(request, "questions"),
         "compare_href": comparison_address(base, run),
         "board_href": f"{reverse('evaluation:board')}?run={run.pk}",
         "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",

@@ -16,12 +16,12 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.http.collection_titles import collection_titles
-from collections_app.http.list_views import kept_list
+from collections_app.http.list_views import read_views
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
-from evaluation_app.pages.explorer.span_texts import COLUMNS, SpanTexts, read_texts
+from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
 from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
@@ -135,7 +135,7 @@ def spans(request: PageRequest) -> HttpResponse:
     except OperationalError:
         context |= {"error": TOO_SLOW, "error_field": ""}
         status = 503
-    context |= {"environment": shown_environment(query), "personal": kept_list(request, "spans", COLUMNS)}
+    context |= {"environment": shown_environment(query), "list_views": read_views(request, "spans")}
     context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
     context["completions"] = complete(str(query.get("where", ""))[:LENGTH_MAX])
     context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}

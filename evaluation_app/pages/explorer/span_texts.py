@@ -10,7 +10,6 @@ from typing import Any
 from django.db.models import F
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Left
-from django.utils.translation import gettext_lazy
 
 from evaluation_app.models import Span
 from ragd import telemetry
@@ -19,16 +18,6 @@ from ragd.telemetry import names
 BEGINNING = 200  # characters of an input or output that are read; the page clips them to its column
 FIRST_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+\"?([A-Za-z_][\w.]*)", re.IGNORECASE)
 HASH_PREFIX = "sha256:"
-COLUMNS = (  # of the list, beside the span and its status
-    ("duration", gettext_lazy("Duration")),
-    ("texts", gettext_lazy("Input and output")),
-    ("trace", gettext_lazy("Trace")),
-    ("environment", gettext_lazy("Environment")),
-    ("collection", gettext_lazy("Collection")),
-    ("tokens", gettext_lazy("Tokens")),
-    ("cost", gettext_lazy("Cost")),
-    ("time", gettext_lazy("Time")),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from collections_app.services.worker.backup_records import backup_state
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.models import ConformanceResult
-from evaluation_app.pages.overview.guide import read_guide
 from evaluation_app.pages.overview.summaries import (
     home_summary,
     index_builds,
@@ -33,7 +32,6 @@ from evaluation_app.pages.overview.summaries import (
     work_summary,
 )
 from evaluation_app.pages.overview.trends import home_trends
-from evaluation_app.pages.style_examples import style_examples
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.spans.store.span_reads import collector_state
@@ -82,9 +80,7 @@ def home(request: PageRequest) -> HttpResponse:
     context = {"summary": home_summary(), "active": _active_jobs()}
     if is_part(request, ["running"]):
         return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
-    context |= {"arriving": arriving_collection(), "trends": home_trends(), "guide": read_guide(request)} | _suggested(
-        request
-    )
+    context |= {"arriving": arriving_collection(), "trends": home_trends()} | _suggested(request)
     if not current_access().may_anywhere(Permission.READ):
         context["administrators"] = name_administrators()
     return render_page(request, "evaluation/home.html", context)
@@ -164,8 +160,3 @@ def try_rules(request: PageRequest) -> HttpResponse:
     if result.error:
         messages.error(request, gettext("The check failed: %(error)s.") % {"error": result.error})
     return redirect("evaluation:status")
-
-
-@require_GET
-def style(request: PageRequest) -> HttpResponse:
-    return render_page(request, "evaluation/style.html", style_examples(request))
