@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.db.models.functions import MD5
@@ -10,20 +10,12 @@ from django.db.models.functions import MD5
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.suggestions.quality import fault_of
-from evaluation_app.golden.suggestions.rule_questions import RULES, derive
-from evaluation_app.golden.suggestions.suggestions import read_passages
+from evaluation_app.golden.suggestions.document_questions import make_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
-from ragd.text.sentences import split_sentences
 
 SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX = 5_000, 50_000
 QUESTIONS_MIN = 8
-QUESTIONS_MADE = 100
-PER_DOCUMENT = 2
-DOCUMENTS_READ = 400
-SENTENCE_CHARS = (40, 300)
-KEPT_WORDS = 2 / 3  # of a sentence that is asked for where no rule makes a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +66,3 @@ def _asked(collection: Collection, golden_set: GoldenSet) -> Iterator[Golden]:
     searched = Document.objects.filter(collection=collection, enabled=True, chunk_count__gt=0, doc_id__in=named)
     present = set(searched.values_list("doc_id", flat=True))
     yield from (golden for golden in goldens if present.issuperset(golden.relevant_docs))
-
-
-def make_questions(collection: Collection, most: int = QUESTIONS_MADE) -> list[Golden]:
-    """Questions that rules derive from the documents, then sentences without a third of their words; none is searched.
-
-    At most PER_DOCUMENT of one document; documents in the order of a hash of their id. So no model chose them, but
-    words of the documents stand in them: they favour keyword search over real questions.
-    """
-    derived: list[Golden] = []
-    spoken: list[Golden] = []
-    documents = Document.objects.filter(collection=collection, enabled=True, chunk_count__gt=0)
-    for document in documents.only("doc_id", "collection_id").order_by(MD5("doc_id"), "doc_id")[:DOCUMENTS_READ]:
-        passages = read_passages(collection, document)
-        headings = {passage.chunk_index: passage.headings for passage in passages}
-        candidates = sorted(derive(passages), key=lambda item: RULES.index(item.rule))
-        good = [item for item in candidates if not fault_of(item, headings.get(item.chunk_index, ()))]
-        derived += [Golden(item.question, (document.doc_id,)) for item in good[:PER_DOCUMENT]]
-        texts = [passage.content for passage in passages]
-        spoken += [Golden(text, (document.doc_id,)) for text in _sentences(texts)[:1]]
-        if len(derived) >= most:
-            break
-    if len(derived) < most // 2:  # rules know English alone
-        derived += spoken
-    return list({golden.question: golden for golden in derived}.values())[:most]
-
-
-def _sentences(texts: Sequence[str]) -> list[str]:
-    """A sentence of the middle of the document, every third word left out."""
-    low, high = SENTENCE_CHARS
-    for text in [*texts[len(texts) // 2 :], *texts[: len(texts) // 2]]:
-        for start, end in split_sentences(text):
-            sentence = " ".join(text[start:end].split())
-            if low <= len(sentence) <= high and "|" not in sentence and sentence[0] not in "#*-`":
-                words = sentence.split()
-                kept = [word for number, word in enumerate(words) if number % 3 != 2]
-                return [" ".join(kept) if len(words) > 5 else sentence[: int(len(sentence) * KEPT_WORDS)]]
-    return []

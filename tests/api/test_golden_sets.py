@@ -219,44 +219,45 @@ def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any
     assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
 
 
-def test_suggestions_are_decided_on(trees: Any) -> None:
-    made = trees.post("/golden-sets/trees/suggestions", {"count": 5}).json()
-    assert [item["question"] for item in made["items"]] == ["What is an oak?", "What happens when an oak is old?"]
-    assert all(item["suggested"] and item["lost"] == [] for item in made["items"])
-    assert all(item["by_construction"] for item in made["items"]), "the search had to find them"
-    assert trees.get("/golden-sets/trees").json()["suggested"] == 2
-    ids = [item["id"] for item in made["items"]]
-    assert trees.post("/golden-sets/trees/suggestions/accept", {"ids": ids[:1]}).json() == {"count": 1}
-    assert trees.post("/golden-sets/trees/suggestions/discard", {"ids": ids}).json() == {"count": 1}
-    assert [item["question"] for item in trees.get("/golden-sets/trees/questions").json()["items"]] == [
-        FIRST["question"],
-        "What is an oak?",
-    ]
-    refused = trees.post("/golden-sets/trees/suggestions", {"method": "model"})
+def test_a_chat_model_suggests_and_a_person_decides(trees: Any, openai_server: Any, settings: Any) -> None:
+    address = "/golden-sets/trees/suggestions"
+    refused = trees.post(address, {"count": 5})
     assert (refused.status_code, refused.json()["error"]["type"]) == (422, "no_chat_model")
-
-
-def test_a_chat_model_suggests(trees: Any, openai_server: Any, settings: Any) -> None:
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, openai_server.api_key
     settings.RAGD_LLM_MODEL = "gpt-4o-mini"
     items = [
         {"question": "How many metres does an oak tree reach?", "answer": "Forty.", "kind": "factual"},
         {"question": "Not a question", "answer": "So."},
+        {"question": "Why is an old oak hollow?", "answer": "It is old.", "kind": "why"},
     ]
     verdict = {"standalone": True, "answered": True, "useful": True}
 
     def reply(messages: list[dict[str, Any]]) -> str:
         is_critic = "verdicts" in messages[0]["content"]
-        return json.dumps({"verdicts": [verdict]} if is_critic else {"questions": items})
+        count = messages[-1]["content"].count('"question":')
+        return json.dumps({"verdicts": [verdict] * count} if is_critic else {"questions": items})
 
     openai_server.chat_reply = reply
     verdict["useful"] = False
-    assert trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()["items"] == []
+    assert trees.post(address, {}).json()["items"] == []
     verdict["useful"] = True
-    made = trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()
-    assert [(item["question"], item["expected_answer"]) for item in made["items"]] == [(items[0]["question"], "Forty.")]
+    items.pop(1)
+    made = trees.post(address, {"count": 5}).json()["items"]
+    assert [(item["question"], item["expected_answer"], item["category"]) for item in made] == [
+        (item["question"], item["answer"], item["kind"]) for item in items
+    ]
+    assert all(item["suggested"] and item["lost"] == [] for item in made)
+    assert all(item["by_construction"] for item in made), "the search had to find them"
+    assert trees.get("/golden-sets/trees").json()["suggested"] == 2
+    ids = [item["id"] for item in made]
+    assert trees.post(f"{address}/accept", {"ids": ids[:1]}).json() == {"count": 1}
+    assert trees.post(f"{address}/discard", {"ids": ids}).json() == {"count": 1}
+    assert [item["question"] for item in trees.get("/golden-sets/trees/questions").json()["items"]] == [
+        FIRST["question"],
+        items[0]["question"],
+    ]
     openai_server.chat_reply = lambda messages: "I would rather not."
-    assert trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()["items"] == []
+    assert trees.post(address, {}).json()["items"] == []
 
 
 def test_a_limited_key_sees_the_sets_of_its_collections(trees: Any, make_api: Callable[..., Any]) -> None:

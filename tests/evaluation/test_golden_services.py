@@ -13,6 +13,8 @@ from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.suggestions import suggestions
+from evaluation_app.golden.suggestions.model_questions import QuestionCandidate
 from evaluation_app.golden.suggestions.suggestions import suggest_questions
 from evaluation_app.golden.transfer.columns import propose_columns
 from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
@@ -372,11 +374,16 @@ def test_the_sample_leaves_alone_what_a_person_made_their_own(db: None) -> None:
     assert made.versions.filter(version=made.version, reason="loaded what ships with ragd").exists()
 
 
-def test_questions_that_the_search_does_not_find_are_suggested_where_they_are_asked_for(db: None) -> None:
+def test_questions_that_the_search_does_not_find_are_suggested_where_they_are_asked_for(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collection = create_collection(name="coast")
     for name in (*"abcdefghijkl", "z"):
         ingest_text(collection, name, "A spring tide is the tide of a full or new moon.")
     golden_set = create_set("tides", "coast")
+    candidate = QuestionCandidate("What is a spring tide?", "The tide of a full moon.", "factual", "z", 0, 0, 10)
+    monkeypatch.setattr(suggestions, "require_chat_model", lambda: None)
+    monkeypatch.setattr(suggestions, "ask_model", lambda passages, timeout_s: [candidate])
     left_out = suggest_questions(golden_set, doc_ids=["z"])
     assert (left_out.made, left_out.tried, left_out.lost) == ([], 1, 1)
     (made,) = suggest_questions(golden_set, doc_ids=["z"], include_unfound=True).made

@@ -18,6 +18,8 @@ from evaluation_app.golden.edits import accept_suggestions, add_question, change
 from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.pages.transfers import ColumnChoice
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.suggestions import suggestions
+from evaluation_app.golden.suggestions.model_questions import QuestionCandidate
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
@@ -399,7 +401,9 @@ def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: 
     assert visitor.get(f"/evaluation/sets/{golden.pk}/versions/99/").status_code == 404
 
 
-def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: GoldenSet) -> None:
+def test_suggestions_wait_until_somebody_decides(
+    visitor: Client, golden: GoldenSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ingest_text(
         golden_collection(golden),
         "tides.md",
@@ -407,13 +411,20 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
         title="Tides",
     )
     address = f"/evaluation/sets/{golden.pk}/suggestions/"
-    assert "empty-state" in page(visitor, address)
+    shown = page(visitor, address)
+    assert "empty-state" in shown and 'name="count"' not in shown, "without a chat model nothing is generated"
+    candidates = [
+        QuestionCandidate("What is a spring tide?", "The tide of a full moon.", "factual", "tides.md", 0, 0, 20),
+        QuestionCandidate("When are the tides weakest?", "At half moon.", "how-it-works", "tides.md", 0, 0, 20),
+    ]
+    monkeypatch.setattr(suggestions, "require_chat_model", lambda: None)
+    monkeypatch.setattr(suggestions, "ask_model", lambda passages, timeout_s: candidates)
     version = GoldenSet.objects.get(pk=golden.pk).version
-    visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
+    visitor.post(address, {"count": "5", "doc_ids": "tides.md"})
     waiting = golden.questions.filter(suggested=True)
     assert set(waiting.values_list("question", flat=True)) == {
         "What is a spring tide?",
-        "What happens when the moon is half?",
+        "When are the tides weakest?",
     }
     assert set(waiting.values_list("category", flat=True)) == {"factual", "how-it-works"}
     assert all(row.expected_doc_ids == ["tides.md"] and row.expected_chunks for row in waiting)
@@ -435,7 +446,7 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
     change_question(accepted, {"question": "Which tides are the strongest?"})
     assert not accepted.by_construction, "nobody searched for these words"
     change_question(accepted, {"question": one.question})
-    visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
+    visitor.post(address, {"count": "5", "doc_ids": "tides.md"})
     assert list(waiting.values_list("question", flat=True)) == [other.question], (
         "what is asked already is not suggested"
     )

@@ -144,7 +144,7 @@ def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> 
 
 @router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut, **ERRORS})
 def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
-    """Let documents suggest questions. They are marked as suggested, and no run asks them before they are accepted."""
+    """Let a chat model write questions of documents. No run asks these suggestions before they are accepted."""
     key = request_key(request)
     result = _set(request, golden_set)
 
@@ -153,14 +153,12 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
             result,
             count=payload.count,
             doc_ids=payload.doc_ids,
-            method=payload.method,
             include_unfound=payload.include_unfound,
             actor=key,
         )
         return {
             "items": question_states(result, outcome.made),
             "tried": outcome.tried,
-            "unusable": outcome.unusable,
             "lost": outcome.lost,
             "alike": outcome.alike,
             "documents": outcome.documents,

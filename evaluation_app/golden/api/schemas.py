@@ -168,14 +168,12 @@ class QuestionIds(Request):
 class SuggestRequest(Request):
     count: StrictInt = Field(20, ge=1, le=200, description="At most so many")
     doc_ids: list[str] = Field([], max_length=400, description="Of these documents only")
-    method: Literal["rules", "model"] = "rules"
     include_unfound: bool = Field(False, description="Also questions whose document the search does not find")
 
 
 class SuggestOut(Schema):
     items: list[GoldenQuestionOut]
     tried: int
-    unusable: int = Field(description="Questions that make no sense without their passage")
     lost: int = Field(description="Questions that were left out because the search did not find their document")
     alike: int = Field(description="Questions that the set asks already")
     documents: int

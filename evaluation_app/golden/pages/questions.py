@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from collections_app.models import Collection
 from collections_app.views.forms.fields import LinesField
 from evaluation_app.golden import edits
@@ -203,11 +203,6 @@ class SuggestForm(forms.Form):
     count = forms.IntegerField(
         label=gettext_lazy("Number of questions"), min_value=1, max_value=COUNT_MAX, initial=COUNT
     )
-    method = forms.ChoiceField(
-        label=gettext_lazy("Method"),
-        choices=[("rules", gettext_lazy("Rules (offline)")), ("model", gettext_lazy("Chat model"))],
-        initial="rules",
-    )
     include_unfound = forms.BooleanField(
         label=gettext_lazy("Also questions that the search does not find"),
         required=False,
@@ -221,17 +216,12 @@ class SuggestForm(forms.Form):
         ),
     )
 
-    def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not has_model:
-            field_of(self, "method", forms.ChoiceField).choices = [("rules", gettext_lazy("Rules (offline)"))]
-
 
 @require_http_methods(["GET", "POST"])
 def suggestions(request: PageRequest, pk: int) -> HttpResponse:
     """The suggestions that nobody has decided on; a POST makes more."""
     golden_set = find_set_or_404(pk)
-    form = SuggestForm(request.POST or None, has_model=has_chat_model())
+    form = SuggestForm(request.POST or None)
 
     def save() -> HttpResponse:
         outcome = suggest_questions(golden_set, actor=request.user, **form.cleaned_data)
@@ -246,6 +236,7 @@ def suggestions(request: PageRequest, pk: int) -> HttpResponse:
     page = page_of(request, rows, PER_PAGE)
     context = set_context(golden_set, "suggestions") | {
         "form": form,
+        "has_model": has_chat_model(),
         "page": page,
         "rows": question_rows(golden_set, list(page)),
         "by_construction_total": rows.filter(by_construction=True).count(),

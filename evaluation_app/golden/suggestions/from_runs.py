@@ -11,7 +11,7 @@ from collections_app.services.governance import audit
 from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.questions import TEXT_MAX_CHARS
 from evaluation_app.golden.sets import create_set, free_name
-from evaluation_app.golden.suggestions.rule_questions import plain
+from evaluation_app.golden.suggestions.document_questions import plain
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.normalization import normalize
 from retrieval_app.citations.answer_html import cut_answer

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 
 from collections_app.errors import ServiceError
 from collections_app.model_endpoints.endpoints import ModelEndpoint, chat_endpoint
-from evaluation_app.golden.suggestions.rule_questions import ANSWER_CHARS, RULES, Passage, QuestionCandidate, Rule
+from evaluation_app.golden.suggestions.document_questions import Passage
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import call_model
 from retrieval_app.llm.model_parameters import SEED, TEMPERATURE, ModelParameters
@@ -19,8 +20,9 @@ PER_PASSAGE = 2
 PASSAGES_ASKED = 3  # of one document, spread over it
 MAX_TOKENS = 2048
 QUESTION_CHARS = 400
+ANSWER_CHARS = 600
 WORDS_LEAST = 3
-KINDS: Mapping[str, Rule] = {"factual": "definition", "how-to": "how-to", "why": "reason", "how-it-works": "condition"}
+KINDS = ("factual", "how-to", "why", "how-it-works")
 ORDER = """You write test questions for a search engine over documents.
 From the passage, write up to {count} questions that it answers completely and that make sense to somebody who has not
 seen it: no "this passage", no "the document", no "it" without a name. Give each a short answer in the passage's words.
@@ -36,30 +38,44 @@ Reply with one JSON object and nothing else, one verdict for each question, in t
 CHECKS = ("standalone", "answered", "useful")
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionCandidate:
+    """A question with its answer. start and end: of the passage that answers it, in characters of the document."""
+
+    question: str
+    answer: str
+    category: str
+    doc_id: str
+    chunk_index: int
+    start: int
+    end: int
+
+
 class _WordCounter:
     def count_tokens(self, text: str) -> int:
         return len(text.split())
 
 
 def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[QuestionCandidate]:
-    """Questions of at most three passages, in order. Raises ServiceError: 422 without a model, else what it answers.
+    """Questions of at most three passages, in order. Raises ServiceError: 422 without a model, else what it says.
 
     A reply that is not the JSON asked for gives no question of that passage; so does a single question in it that is
     too short, too long or no question, and one that the critic does not pass.
     """
-    _require_endpoint()
+    require_chat_model()
     step = max(1, -(-len(passages) // PASSAGES_ASKED))
     return [derived for passage in passages[::step] for derived in _ask(passage, timeout_s)]
 
 
-def _require_endpoint() -> ModelEndpoint:
+def require_chat_model() -> ModelEndpoint:
+    """The endpoint that writes the questions. Raises ServiceError 422 without one."""
     found = chat_endpoint()
     if found is None:
         raise ServiceError(
-            "there is no chat model; add one on the page Models, set LLM_BASE_URL or OPENAI_API_KEY, or use the rules",
+            "questions are written by a chat model, and there is none; add one on the page Models, or set LLM_BASE_URL "
+            "or OPENAI_API_KEY",
             type="no_chat_model",
             status=422,
-            field="method",
         )
     return found
 
@@ -76,7 +92,7 @@ def _ask(passage: Passage, timeout_s: float) -> list[QuestionCandidate]:
 
 
 def _call(order: str, material: str, timeout_s: float) -> str:
-    found = _require_endpoint()
+    found = require_chat_model()
     endpoint = Endpoint.of(found, timeout_s=min(timeout_s, settings.RAGD_LLM_TIMEOUT_S), max_tokens=MAX_TOKENS)
     messages = [{"role": "system", "content": order}, {"role": "user", "content": material}]
     estimated = sum(len(message["content"].split()) for message in messages)
@@ -126,8 +142,8 @@ def _read(item: Any, passage: Passage) -> QuestionCandidate | None:
     question, answer = (" ".join(item[name].split()) for name in ("question", "answer"))
     if not question.endswith("?") or len(question) > QUESTION_CHARS or len(question.split()) < WORDS_LEAST:
         return None
-    rule = KINDS.get(str(item.get("kind")), RULES[0])
+    category = item["kind"] if item.get("kind") in KINDS else KINDS[0]
     end = passage.start + len(passage.content)
     return QuestionCandidate(
-        question, answer[:ANSWER_CHARS], rule, passage.doc_id, passage.chunk_index, passage.start, end
+        question, answer[:ANSWER_CHARS], category, passage.doc_id, passage.chunk_index, passage.start, end
     ) if answer else None  # fmt: skip

@@ -1,4 +1,4 @@
-"""Suggested questions of a collection: derived by rules or written by a chat model, kept where a search finds them."""
+"""Suggested questions of a collection: written by a chat model, kept where a search finds their document."""
 
 from __future__ import annotations
 
@@ -16,34 +16,29 @@ from collections_app.services.governance import audit
 from collections_app.stores import embedder_for
 from evaluation_app.golden.edits import changing, write_goldens
 from evaluation_app.golden.questions import Golden, clean_golden
+from evaluation_app.golden.suggestions.document_questions import read_passages
 from evaluation_app.golden.suggestions.expectation_search import look
-from evaluation_app.golden.suggestions.model_questions import ask_model
-from evaluation_app.golden.suggestions.quality import fault_of
-from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Passage, QuestionCandidate, derive
+from evaluation_app.golden.suggestions.model_questions import QuestionCandidate, ask_model, require_chat_model
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from ragd.types import Vector
 
 COUNT, COUNT_MAX = 20, 200
 PER_DOCUMENT = 3
-CHUNKS_READ = 60  # of one document, spread over it
 DOCUMENTS_MAX = 400
 FOUND_WITHIN = 10
 NEAREST_SHOWN = 3
 ALIKE = 0.92  # cosine from which two questions ask the same
 DEADLINE_S = 25.0
-METHODS = ("rules", "model")
 
 
 @dataclass(slots=True)
 class SuggestionOutcome:
-    """What became of a search for suggestions. tried: questions that were tried; unusable: by the rules of `quality`;
-    lost: not found again, and left out; alike: asked already. documents: how many were read; out_of_time: the deadline
-    ended it."""
+    """What became of a search for suggestions. tried: questions that were tried; lost: not found again, and left out;
+    alike: asked already. documents: how many were read; out_of_time: the deadline ended it."""
 
     made: list[GoldenQuestion] = field(default_factory=list)
     tried: int = 0
-    unusable: int = 0
     lost: int = 0
     alike: int = 0
     documents: int = 0
@@ -52,8 +47,7 @@ class SuggestionOutcome:
     @property
     def words(self) -> str:
         summary = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
-        reasons = [f"{self.unusable} unclear"] if self.unusable else []
-        reasons += [f"{self.lost} not retrieved"] if self.lost else []
+        reasons = [f"{self.lost} not retrieved"] if self.lost else []
         reasons += [f"{self.alike} duplicates"] if self.alike else []
         reasons += ["time limit reached"] if self.out_of_time else []
         return f"{summary}; {', '.join(reasons)}" if reasons else summary
@@ -64,7 +58,7 @@ class TriedQuestion:
     """A question and what the search finds for it. doc_rank: of its document, from 1; chunk_rank: of its chunk; None
     beyond the first FOUND_WITHIN. nearest: the first other documents."""
 
-    derived: QuestionCandidate
+    candidate: QuestionCandidate
     doc_rank: int | None
     chunk_rank: int | None
     nearest: tuple[str, ...] = ()
@@ -75,23 +69,20 @@ def suggest_questions(
     *,
     count: int = COUNT,
     doc_ids: Sequence[str] = (),
-    method: str = "rules",
     include_unfound: bool = False,
     deadline_s: float = DEADLINE_S,
     actor: audit.Actor = None,
 ) -> SuggestionOutcome:
     """Up to `count` suggestions from these documents, else from all, those that no question expects first.
 
-    Each is tried: it must make sense alone (`quality`), must not ask what the set asks already, and the collection's
-    search must find its document among the first 10 for the question alone: so hit@10 of these is 1 by construction,
-    which they say. include_unfound: those that the search does not find are kept too, and none is chosen by it. At most
-    3 of one document, the better rules first. Raises InvalidInput for a count or method that is none, ServiceError 404
-    for a collection that is gone and 422 for a model that is not set up.
+    Each is tried: it must not ask what the set asks already, and the collection's search must find its document among
+    the first 10 for the question alone: so hit@10 of these is 1 by construction, which they say. include_unfound: those
+    that the search does not find are kept too, and none is chosen by it. At most 3 of one document. Raises InvalidInput
+    for a wrong count, ServiceError 404 for a collection that is gone and 422 without a chat model.
     """
     if not 1 <= count <= COUNT_MAX:
         raise InvalidInput(f"count must be from 1 to {COUNT_MAX}, not {count}", field="count")
-    if method not in METHODS:
-        raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
+    require_chat_model()
     collection = get_collection(golden_set.collection_name)
     ends = time.monotonic() + deadline_s
     outcome = SuggestionOutcome()
@@ -104,37 +95,17 @@ def suggest_questions(
             outcome.out_of_time = True
             break
         outcome.documents += 1
-        passages = read_passages(collection, document)
-        derived = _usable(_derive(passages, method, ends), passages, outcome)
+        candidates = ask_model(read_passages(collection, document), timeout_s=max(ends - time.monotonic(), 1.0))
         wanted = min(PER_DOCUMENT, count - len(selected))
-        selected += _try(collection, derived, known, outcome, wanted, include_unfound)
-    goldens = [_golden(collection, tried, method, by_construction=not include_unfound) for tried in selected]
+        selected += _try(collection, candidates, known, outcome, wanted, include_unfound)
+    goldens = [_golden(collection, tried, by_construction=not include_unfound) for tried in selected]
     _keep(golden_set, goldens, outcome, actor)
     return outcome
 
 
-def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[QuestionCandidate]:
-    if method == "model":
-        return ask_model(passages, timeout_s=max(ends - time.monotonic(), 1.0))
-    return sorted(derive(passages), key=lambda item: RULES.index(item.rule))
-
-
-def _usable(
-    derived: Iterable[QuestionCandidate], passages: Sequence[Passage], outcome: SuggestionOutcome
-) -> Iterator[QuestionCandidate]:
-    """Those that can be asked by somebody who has not seen the passage."""
-    headings = {passage.chunk_index: passage.headings for passage in passages}
-    for item in derived:
-        if fault_of(item, headings.get(item.chunk_index, ())):
-            outcome.tried += 1
-            outcome.unusable += 1
-        else:
-            yield item
-
-
 def _try(
     collection: Collection,
-    derived: Iterable[QuestionCandidate],
+    candidates: Iterable[QuestionCandidate],
     known: _KnownQuestions,
     outcome: SuggestionOutcome,
     requested: int,
@@ -142,7 +113,7 @@ def _try(
 ) -> list[TriedQuestion]:
     """The first that pass, at most so many."""
     selected: list[TriedQuestion] = []
-    for item in derived:
+    for item in candidates:
         outcome.tried += 1
         if known.holds(item.question):
             outcome.alike += 1
@@ -158,30 +129,18 @@ def _try(
     return selected
 
 
-def try_question(collection: Collection, derived: QuestionCandidate) -> TriedQuestion:
+def try_question(collection: Collection, candidate: QuestionCandidate) -> TriedQuestion:
     """What the search for the question alone brings up among the first FOUND_WITHIN."""
-    result = look(collection, derived.question, FOUND_WITHIN)
+    result = look(collection, candidate.question, FOUND_WITHIN)
     documents = list(dict.fromkeys(item.doc_id for item in result))
     keys = [item.key for item in result]
-    position = (derived.doc_id, derived.chunk_index)
+    position = (candidate.doc_id, candidate.chunk_index)
     return TriedQuestion(
-        derived,
-        documents.index(derived.doc_id) + 1 if derived.doc_id in documents else None,
+        candidate,
+        documents.index(candidate.doc_id) + 1 if candidate.doc_id in documents else None,
         keys.index(position) + 1 if position in keys else None,
-        tuple(doc_id for doc_id in documents if doc_id != derived.doc_id)[:NEAREST_SHOWN],
+        tuple(doc_id for doc_id in documents if doc_id != candidate.doc_id)[:NEAREST_SHOWN],
     )
-
-
-def read_passages(collection: Collection, document: Document) -> list[Passage]:
-    """At most CHUNKS_READ chunks of a document that are retrieved, spread evenly over it."""
-    rows = Chunk.objects.of(collection).filter(doc_id=document.doc_id, enabled=True).order_by("chunk_index")
-    indexes = list(rows.values_list("chunk_index", flat=True))
-    step = max(1, -(-len(indexes) // CHUNKS_READ))
-    columns = ("chunk_index", "content", "context", "start_char")
-    return [
-        Passage(document.doc_id, index, content, tuple(part for part in context.split(" > ") if part), start)
-        for index, content, context, start in rows.filter(chunk_index__in=indexes[::step]).values_list(*columns)
-    ]
 
 
 def _documents(collection: Collection, golden_set: GoldenSet, doc_ids: Sequence[str]) -> Iterator[Document]:
@@ -244,17 +203,16 @@ def _keep(golden_set: GoldenSet, goldens: Sequence[Golden], outcome: SuggestionO
         change.summary = f"suggested {len(outcome.made)} questions" if outcome.made else ""
 
 
-def _golden(collection: Collection, tried: TriedQuestion, method: str, *, by_construction: bool) -> Golden:
-    derived = tried.derived
-    by = "by a chat model" if method == "model" else f"by rule ({derived.rule})"
+def _golden(collection: Collection, tried: TriedQuestion, *, by_construction: bool) -> Golden:
+    candidate = tried.candidate
     return clean_golden(
         {
-            "question": derived.question,
-            "expected_doc_ids": [derived.doc_id],
-            "expected_chunks": _holders(collection, derived),
-            "expected_answer": derived.answer,
-            "category": CATEGORY[derived.rule],
-            "notes": f"Generated {by} from {derived.doc_id}#{derived.chunk_index}. {_tell_rank(tried)}",
+            "question": candidate.question,
+            "expected_doc_ids": [candidate.doc_id],
+            "expected_chunks": _holders(collection, candidate),
+            "expected_answer": candidate.answer,
+            "category": candidate.category,
+            "notes": f"Generated by a chat model from {candidate.doc_id}#{candidate.chunk_index}. {_tell_rank(tried)}",
             "by_construction": by_construction,
         }
     )
@@ -268,10 +226,10 @@ def _tell_rank(tried: TriedQuestion) -> str:
     return f"The search finds the document at rank {tried.doc_rank}{chunk}."
 
 
-def _holders(collection: Collection, derived: QuestionCandidate) -> list[str]:
+def _holders(collection: Collection, candidate: QuestionCandidate) -> list[str]:
     """The chunks that hold the whole sentence, of which overlap makes more than one; at least that it came from."""
     rows = Chunk.objects.of(collection).filter(
-        doc_id=derived.doc_id, start_char__lte=derived.start, end_char__gte=derived.end
+        doc_id=candidate.doc_id, start_char__lte=candidate.start, end_char__gte=candidate.end
     )
-    indexes = {derived.chunk_index, *rows.values_list("chunk_index", flat=True)}
-    return [f"{derived.doc_id}#{index}" for index in sorted(indexes)]
+    indexes = {candidate.chunk_index, *rows.values_list("chunk_index", flat=True)}
+    return [f"{candidate.doc_id}#{index}" for index in sorted(indexes)]
