@@ -42,8 +42,9 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else value
 
 
-# A whole number as JSON means it: 3.0 is 3, and neither true nor "3" is one.
-StrictInt = Annotated[int, Strict(), BeforeValidator(_whole)]
+# A whole number as JSON means it: 3.0 is 3, and neither true nor "3" is one. Bounds stand before WHOLE.
+WHOLE = BeforeValidator(_whole)
+StrictInt = Annotated[int, Strict(), WHOLE]
 # JSON writes these as texts, also where nothing else is read out of a text.
 SomeUuid = Annotated[UUID, Strict(strict=False)]
 Moment = Annotated[AwareDatetime, Strict(strict=False)]

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
+from collections_app.api.access import ERRORS
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth
 from evaluation_app.analysis.comparison.api import router as comparison_router
@@ -42,7 +43,7 @@ for part in (
 
 @router.get(
     "/runs/{run_id}/spans",
-    response=SpanList,
+    response={200: SpanList, **ERRORS},
     operation_id="runs-spans",
     summary="The spans of a run, by start",
 )

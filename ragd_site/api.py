@@ -27,7 +27,6 @@ from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router
 from evaluation_app.spans.exports.api import router as exports_router
 from ragd.store.schema import is_supported_pgvector
-from ragd_site.openapi import state_limits
 from retrieval_app.api import chat
 from retrieval_app.api.queries import router as retrieval_router
 
@@ -102,7 +101,7 @@ class OpenApiDocument:
     def read(self) -> bytes:
         with self._lock:
             if self._body is None:
-                self._body = json.dumps(state_limits(self.api.get_openapi_schema()), cls=NinjaJSONEncoder).encode()
+                self._body = json.dumps(self.api.get_openapi_schema(), cls=NinjaJSONEncoder).encode()
         return self._body
 
     def etag(self, request: HttpRequest) -> str:

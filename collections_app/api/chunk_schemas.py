@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict, StrictBool
 
+from collections_app.api.fields import DocId, Text, either
 from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest, Stored, read_from
 from collections_app.models import Chunk
 from collections_app.services.chunks.chunk_outliers import Outlier
@@ -35,14 +36,16 @@ class ChunkItemDetail(ChunkItem):
 
 
 class ChunkChanges(Request):
-    content: str | None = Field(None, description="what the chunk is to say; its own text takes an edit back")
+    model_config = either("content", "enabled")
+
+    content: Text | None = Field(None, description="what the chunk is to say; its own text takes an edit back")
     enabled: StrictBool | None = Field(None, description="false: kept, and never retrieved")
     revision: StrictInt | None = Field(None, description="that you saw; the answer is 409 when there is a later one")
 
 
 class NewChunk(Request):
-    doc_id: str
-    content: str
+    doc_id: DocId
+    content: Text
     after: StrictInt | None = Field(None, description="chunk_index that it follows; null: the end of the document")
     revision: StrictInt | None = Field(None, description="that you saw; the answer is 409 when there is a later one")
 
@@ -101,8 +104,10 @@ class NeighbourList(Schema):
 
 
 class PreviewRequest(Request):
-    doc_id: str | None = Field(None, description="a stored document")
-    content: str | list[SegmentRequest] | None = Field(None, description="or a text that is not stored")
+    model_config = either("doc_id", "content")
+
+    doc_id: DocId | None = Field(None, description="a stored document")
+    content: Text | list[SegmentRequest] | None = Field(None, description="or a text that is not stored")
     title: str | None = Field(None, description="of the content; chunks are embedded with it")
     policy: ChunkPolicyRequest | None = Field(None, description="what is left out is as in the collection")
     offset: StrictInt = Field(0, ge=0, description="of the first chunk in the answer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, get_args
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -27,6 +27,7 @@ from collections_app.api.chunk_schemas import (
     ScanItem,
 )
 from collections_app.api.documents import router as documents_router
+from collections_app.api.fields import CHARS, OVERLAP, TOKENS, DocId, Omitted, accepts
 from collections_app.api.schemas import read_content
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -46,6 +47,7 @@ from collections_app.services.chunks.chunk_preview import (
 from collections_app.services.chunks.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, find_chunk, nearest_chunks
 from collections_app.services.documents.documents import get_document
 from ragd.errors import InvalidInput
+from ragd.types import ChunkKind
 
 router = Router(auth=BearerAuth(), tags=["chunks"])
 
@@ -56,13 +58,13 @@ ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
 
 
 @router.get(ONE_CHUNK, operation_id="chunks-get", response={200: ChunkItemDetail, **ERRORS})
-def get_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str) -> Any:
+def get_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: DocId) -> Any:
     """One chunk; overlay is "edit" or "add" where a person wrote its content."""
     return find_chunk(find_collection(request, collection), doc_id, chunk_index)
 
 
 @router.patch(ONE_CHUNK, operation_id="chunks-change", response={200: ChunkChanged, **ERRORS})
-def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str, payload: ChunkChanges) -> Any:
+def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: DocId, payload: ChunkChanges) -> Any:
     """Edit a chunk's content, or keep it out of results (`enabled` false). Survives whatever makes the chunks anew."""
     target, actor = find_collection(request, collection), request_key(request)
     if (payload.content is None) == (payload.enabled is None):
@@ -100,7 +102,7 @@ def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
 
 @router.get("/collections/{collection}/overlays", operation_id="overlays-list", response={200: OverlayList, **ERRORS})
 def list_overlays(
-    request: HttpRequest, collection: str, doc_id: str = param.Query(..., description="of this document")
+    request: HttpRequest, collection: str, doc_id: DocId = param.Query(..., description="of this document")
 ) -> Any:
     """What people changed in the chunks of a document, oldest first; applies says whether its text is still there."""
     target = find_collection(request, collection)
@@ -133,10 +135,10 @@ def preview_file(
     request: HttpRequest,
     collection: str,
     file: UploadedFile = FILE,
-    kind: str | None = param.Form(None),
-    target_tokens: int | None = param.Form(None),
-    overlap_tokens: int | None = param.Form(None),
-    max_chars: int | None = param.Form(None),
+    kind: Annotated[str, accepts(enum=list(get_args(ChunkKind)))] | Omitted = param.Form(None),
+    target_tokens: Annotated[int, TOKENS] | Omitted = param.Form(None),
+    overlap_tokens: Annotated[int, OVERLAP] | Omitted = param.Form(None),
+    max_chars: Annotated[int, CHARS] | Omitted = param.Form(None),
     offset: int = param.Form(0, ge=0),
     limit: int = param.Form(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX),
 ) -> Any:
@@ -155,7 +157,7 @@ def list_neighbours(
     request: HttpRequest,
     collection: str,
     chunk_index: int,
-    doc_id: str,
+    doc_id: DocId,
     k: int = param.Query(NEIGHBOURS, ge=1, le=NEIGHBOURS_MAX),
     other_documents: bool = param.Query(False, description="only chunks of other documents"),
 ) -> Any:

@@ -9,6 +9,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import Cursor, Limit
 from collections_app.api.schemas import (
     CollectionBrief,
     CollectionChanges,
@@ -45,8 +46,8 @@ def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpR
 def list_collections(
     request: HttpRequest,
     response: HttpResponse,
-    limit: int | None = param.Query(None, description="all when left out"),
-    cursor: str | None = param.Query(None, description="X-Next-Cursor of the page before"),
+    limit: Limit | None = param.Query(None, description="all when left out"),
+    cursor: Cursor | None = param.Query(None, description="X-Next-Cursor of the page before"),
 ) -> Any:
     """The collections that the key may use, by name. With a limit, the header X-Next-Cursor leads to the next page."""
     rows = Collection.objects.live().allowed_to(request_key(request).visible)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -11,13 +11,15 @@ from ninja import Field, Router, Schema
 from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
 from collections_app.api.schemas import Request
+from collections_app.connectors.registry import connector_kinds
 from collections_app.domain.access_lists import read_access
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection, Connector, ConnectorRun
-from collections_app.services.connectors.records import ConnectorValues, list_connectors, save_connector
+from collections_app.services.connectors.records import SCHEDULE_MAX, ConnectorValues, list_connectors, save_connector
 from collections_app.services.connectors.runs import find_run, request_run
 from collections_app.services.governance.document_access import resolve
 from collections_app.validation import SomeUuid, StrictInt
@@ -33,14 +35,18 @@ CHANGES_MAX = 1000
 class ConnectorRequest(Request):
     """What the form of a source asks for. settings: by the kind, see docs/connectors.md."""
 
-    kind: str
-    name: str
+    kind: Annotated[str, accepts(enum=list(connector_kinds()))]
+    name: Annotated[str, accepts(minLength=1, maxLength=100, pattern=rf"^{EDGE}[^{UNSEEN}]*$")]
     settings: dict[str, Any] = Field(default_factory=dict)
     secret: str | None = Field(None, description="a password or key; it is never answered")
-    prefix: str = Field("", description="a folder of the collection that its documents come into")
-    tags: list[str] = []
-    access: dict[str, Any] | None = Field(None, description="who may read its documents, as uploads take it")
-    schedule: StrictInt = Field(0, description="minutes between two syncs; 0: only when asked")
+    prefix: Annotated[str, accepts(pattern=rf"^([^{UNSEEN}{SPACE}/.#]{{1,200}})?$")] = Field(
+        "", description="a folder of the collection that its documents come into"
+    )
+    tags: Tags = []
+    access: Access | None = Field(None, description="who may read its documents, as uploads take it")
+    schedule: Annotated[StrictInt, between(0, SCHEDULE_MAX)] = Field(
+        0, description="minutes between two syncs; 0: only when asked"
+    )
     keep_missing: StrictBool = Field(False, description="keep documents that the source has no more")
     enabled: StrictBool = True
 

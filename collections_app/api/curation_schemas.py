@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 from pydantic import StrictBool
 
+from collections_app.api.fields import Access, DocId, Filter, LanguageCode, Metadata, Tags, accepts, either
 from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request, Stored
 from collections_app.domain.differences import Change, Part
 from collections_app.models import DocumentRevision
@@ -20,9 +21,9 @@ class DocumentChanges(Request):
     """What is left out stays. tags and metadata replace what is there."""
 
     title: str | None = Field(None, description="part of what is embedded: the chunks are embedded again")
-    tags: list[str] | None = None
-    metadata: dict[str, Any] | None = None
-    language: str | None = Field(None, description="ISO 639-1 code of the text; '' to have it found")
+    tags: Tags | None = None
+    metadata: Metadata | None = None
+    language: LanguageCode | None = Field(None, description="ISO 639-1 code of the text; '' to have it found")
     chunk_policy: ChunkPolicyRequest | None = Field(
         None, description="stated for this document alone, over the collection's; {} for the collection's"
     )
@@ -37,14 +38,16 @@ class FilterRequest(Request):
     """All documents that it lets through; what is left out matches all."""
 
     q: str = Field("", description="words that id, title or source contain")
-    tags: list[str] = Field([], description="tags that all must be there")
+    tags: Tags = Field([], description="tags that all must be there")
     state: Literal["any", "present", "enabled", "disabled", "archived"] = Field(
         "present", description="present: not archived"
     )
     media_type: str = ""
-    language: str = Field("", description="ISO 639-1 code; unknown: none is known")
+    language: Annotated[str, accepts(pattern="^([a-z]{2}|unknown)?$")] = Field(
+        "", description="ISO 639-1 code; unknown: none is known"
+    )
     access: Literal["", "restricted", "open"] = Field("", description="restricted: only some may read it")
-    where: dict[str, Any] | None = Field(
+    where: Filter | None = Field(
         None, description="a typed filter over metadata.KEY, tags, doc_id, title, language, media_type and times"
     )
 
@@ -52,22 +55,24 @@ class FilterRequest(Request):
 class BulkRequest(Request):
     """Name the documents by doc_ids or by a filter, not both."""
 
+    model_config = either("doc_ids", "filter")
+
     action: Literal[
         "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
         "set_language", "set_access", "reindex", "delete",
     ]  # fmt: skip
-    doc_ids: list[str] | None = Field(None, description="at most 10,000")
+    doc_ids: list[DocId] | None = Field(None, description="at most 10,000")
     filter: FilterRequest | None = None
     expected: StrictInt | None = Field(
         None, description="how many the filter matched when you looked; 409 when it matches more or fewer by now"
     )
     dry_run: StrictBool = Field(False, description="only name the documents that are meant")
-    tags: list[str] = Field([], description="for add_tags and remove_tags")
+    tags: Tags = Field([], description="for add_tags and remove_tags")
     key: str = Field("", description="for set_metadata and remove_metadata")
     value: Any = Field(None, description="for set_metadata: any JSON")
     only_existing: StrictBool = Field(False, description="set_metadata: only where the key is there already")
-    language: str = Field("", description="for set_language: ISO 639-1 code; '' to have it found")
-    access: dict[str, Any] | None = Field(
+    language: LanguageCode = Field("", description="for set_language: ISO 639-1 code; '' to have it found")
+    access: Access | None = Field(
         None, description='for set_access: {"users": [...], "groups": [...]} by name, or {"restricted": false}'
     )
 

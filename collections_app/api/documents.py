@@ -17,6 +17,7 @@ from collections_app.api.curation_schemas import (
     FacetAnswer,
     FilterRequest,
 )
+from collections_app.api.fields import NEXT_CURSOR, Cursor, DocId, FilterText, Limit
 from collections_app.api.schemas import (
     ChunkPage,
     DocumentDeleted,
@@ -62,10 +63,10 @@ def list_documents(
     ),
     media_type: str = param.Query("", description="only of this one"),
     language: str = param.Query("", description="only in this one, by its ISO 639-1 code; unknown: in none"),
-    filter: str = EXPRESSION,
+    filter: FilterText = EXPRESSION,
     access: Literal["", "restricted", "open"] = ACCESS,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The documents of a collection, by id."""
     target = find_collection(request, collection)
@@ -78,9 +79,9 @@ def list_documents(
 def list_chunks(
     request: HttpRequest,
     collection: str,
-    doc_id: str | None = param.Query(None, description="only of this document"),
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    doc_id: DocId | None = param.Query(None, description="only of this document"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The chunks of a collection or of one document, by doc_id and chunk_index."""
     target = find_collection(request, collection)
@@ -91,7 +92,7 @@ def list_chunks(
 
 
 @router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
-def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
+def ingest_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentRequest) -> Any:
     """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
     target = find_collection(request, collection)
     try:
@@ -115,12 +116,12 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
 
 
 @router.get(BY_ID, operation_id="documents-get", response={200: DocumentDetail, **ERRORS})
-def get_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
+def get_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
     return service.get_document(find_collection(request, collection), doc_id)
 
 
 @router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
-def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
+def delete_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
     """Delete a document with its chunks and files; answers how many of each went."""
     target = find_collection(request, collection)
     document = service.get_document(target, doc_id)
@@ -128,7 +129,7 @@ def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
 
 
 @router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
-def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
+def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentChanges) -> Any:
     """Change title, tags, metadata, language, chunk policy or state; answers the document then. 409 when archived."""
     target = find_collection(request, collection)
     changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
@@ -149,7 +150,7 @@ def list_facets(
     state: Literal["any", "present", "enabled", "disabled", "archived"] = "present",
     media_type: str = "",
     language: str = "",
-    filter: str = EXPRESSION,
+    filter: FilterText = EXPRESSION,
     access: Literal["", "restricted", "open"] = ACCESS,
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""

@@ -11,6 +11,7 @@ from ninja import Field, Router, Schema, Status
 from pydantic import ConfigDict, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, SearchLanguage
 from collections_app.api.schemas import ChunkPolicyRequest, JobStarted, Request, Stored, read_from
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -20,7 +21,6 @@ from collections_app.services.generations.estimate import estimate_generation
 from collections_app.services.generations.generation_states import GenerationState, generation_state, generation_states
 from collections_app.services.generations.list_weights import submit_measurement
 from collections_app.services.generations.recall_probes import recall_warning, submit_probe
-from collections_app.validation import StrictInt
 from ragd.types import ChunkPolicy, Placement, VectorType
 
 router = Router(auth=BearerAuth(), tags=["generations"])
@@ -32,10 +32,10 @@ ONE = "/collections/{collection}/generations/{number}"
 class GenerationRequest(Request):
     """What is left out stays as the collection has it; with nothing stated the index is made anew as it is."""
 
-    embed_model: str | None = None
-    embed_dims: StrictInt | None = None
+    embed_model: EmbedModel | None = None
+    embed_dims: EmbedDims | None = None
     chunk_policy: ChunkPolicyRequest | None = Field(None, description="replaces the stated one; {} for the default")
-    language: str | None = None
+    language: SearchLanguage | None = None
     hybrid_enabled: StrictBool | None = None
     vector_type: VectorType | None = Field(
         None, description="halfvec: the vector index holds 16-bit floats, half its size"
@@ -281,7 +281,9 @@ def start_probe(request: HttpRequest, collection: str) -> Any:
     tags=["collections"],
     response={200: ProbePage, **ERRORS},
 )
-def list_probes(request: HttpRequest, collection: str, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
+def list_probes(
+    request: HttpRequest, collection: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
+) -> Any:
     """The probes of a collection, newest first."""
     rows = StoredProbe.objects.filter(collection=find_collection(request, collection))
     return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)

@@ -13,6 +13,7 @@ from ninja import Field, Router, Schema
 from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.api.schemas import read_from
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
@@ -156,9 +157,9 @@ def list_jobs(
     collection: str | None = None,
     batch: UUID | None = None,
     state: Literal["queued", "running", "succeeded", "failed", "cancelled", "quarantined"] | None = None,
-    doc_id: str | None = None,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    doc_id: DocId | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The jobs that the key may see, newest first."""
     rows = visible_jobs(request)
@@ -227,7 +228,10 @@ def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
 
 @router.get("/batches", operation_id="batches-list", response={200: BatchPage, **ERRORS})
 def list_batches(
-    request: HttpRequest, collection: str | None = None, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    request: HttpRequest,
+    collection: str | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The batches that the key may see, newest first. GET /v1/jobs?batch= lists the documents of one."""
     rows = _visible_batches(request)

@@ -16,6 +16,7 @@ from collections_app.api.curation_schemas import (
     RevisionPage,
     RolledBack,
 )
+from collections_app.api.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
 from collections_app.models import Document, DocumentRevision
@@ -39,9 +40,9 @@ def _document(request: HttpRequest, collection: str, doc_id: str) -> Document:
 def list_revisions(
     request: HttpRequest,
     collection: str,
-    doc_id: str = DOC_ID,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    doc_id: DocId = DOC_ID,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The revisions of a document that are kept, newest first; the first is the present one."""
     document = _document(request, collection, doc_id)
@@ -52,7 +53,7 @@ def list_revisions(
 
 
 @router.get(f"{REVISIONS}/{{int:number}}", operation_id="revisions-get", response={200: RevisionDetail, **ERRORS})
-def get_revision(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
+def get_revision(request: HttpRequest, collection: str, number: int, doc_id: DocId = DOC_ID) -> Any:
     """One revision with its text."""
     document = _document(request, collection, doc_id)
     revision = service.any_revision(document, number)
@@ -73,9 +74,9 @@ def list_revision_chunks(
     request: HttpRequest,
     collection: str,
     number: int,
-    doc_id: str = DOC_ID,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    doc_id: DocId = DOC_ID,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The chunks that the document had in that revision."""
     document = _document(request, collection, doc_id)
@@ -90,10 +91,10 @@ def compare(
     request: HttpRequest,
     collection: str,
     number: int,
-    doc_id: str = DOC_ID,
+    doc_id: DocId = DOC_ID,
     against: int | None = AGAINST,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """From this revision to another one: fields and chunks, changed chunks word by word, equal ones folded."""
     document = _document(request, collection, doc_id)
@@ -115,6 +116,6 @@ def compare(
     operation_id="revisions-rollback",
     response={200: RolledBack, **ERRORS},
 )
-def rollback(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
+def rollback(request: HttpRequest, collection: str, number: int, doc_id: DocId = DOC_ID) -> Any:
     """Make the document what it was in that revision, as a new revision. 409 when archived or being ingested."""
     return roll_back(find_collection(request, collection), doc_id, number, actor=request_key(request))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -10,6 +10,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import Access, DocId, Label, Metadata, Sha256, Tags, accepts
 from collections_app.api.schemas import Request
 from collections_app.api.uploads import PlanItem, proposed_lines, proposed_totals
 from collections_app.domain.access_lists import read_access
@@ -27,6 +28,8 @@ from collections_app.validation import StrictInt
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
+ENDPOINT = r"^(https?://[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,4})?)?$"
+
 STATUSES = Literal[
     "new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted", "would_delete"
 ]
@@ -37,27 +40,29 @@ class SourceRequest(Request):
 
     on_clash: Literal["replace", "skip", "keep_both"] = "replace"
     dry_run: StrictBool = Field(False, description="answer 200 with what would be done, and write nothing")
-    tags: list[str] | None = None
-    metadata: dict[str, Any] | None = None
-    access: dict[str, Any] | None = Field(
+    tags: Tags | None = None
+    metadata: Metadata | None = None
+    access: Access | None = Field(
         None, description='who may read them: {"users": [...], "groups": [...]} by name, or {"restricted": false}'
     )
 
 
 class UrlItem(Request):
     url: str
-    doc_id: str = Field("", description="host and path of the address when left out")
+    doc_id: DocId = Field("", description="host and path of the address when left out")
     title: str = Field("", description="what the page calls itself when left out")
 
 
 class UrlsRequest(SourceRequest):
-    urls: list[str | UrlItem] = Field(max_length=ADDRESSES_MAX)
+    urls: Annotated[list[str | UrlItem], accepts(minItems=1)] = Field(max_length=ADDRESSES_MAX)
 
 
 class BucketRequest(SourceRequest):
-    bucket: str
+    bucket: Annotated[str, accepts(minLength=3, maxLength=63, pattern="^[a-z0-9][a-z0-9-]+[a-z0-9]$")]
     prefix: str = ""
-    endpoint: str = Field("", description="an open S3-compatible server; left out: the one that is configured")
+    endpoint: Annotated[str, accepts(pattern=ENDPOINT)] = Field(
+        "", description="an open S3-compatible server; left out: the one that is configured"
+    )
     delete_missing: StrictBool = Field(False, description="delete documents from this prefix that it has no more")
 
 
@@ -96,7 +101,7 @@ class SourceAnswer(Schema):
 
 class SyncEntry(Request):
     path: str = Field(min_length=1, description="in the folder; its doc_id is prefix/path")
-    sha256: str
+    sha256: Sha256
     size: StrictInt = Field(ge=0)
 
 
@@ -106,7 +111,7 @@ class SyncRequest(Request):
     delete_missing: StrictBool = Field(False, description="list what the folder does not have; nothing is deleted yet")
     on_clash: Literal["replace", "skip", "keep_both"] = "replace"
     dry_run: StrictBool = False
-    label: str = ""
+    label: Label = ""
 
 
 class SyncSend(Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -14,6 +14,7 @@ from ninja.params import functions as param
 
 from collections_app.access_context import require, require_making, system_access
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
+from collections_app.api.fields import DIMENSIONS, NEXT_CURSOR, Cursor, EmbedModel, Limit, Omitted, accepts
 from collections_app.domain.identity import can_be_stored
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -91,10 +92,12 @@ def export_collection(request: HttpRequest, collection: str) -> StreamingHttpRes
 def import_file(
     request: HttpRequest,
     file: UploadedFile = FILE,
-    name: str | None = param.Form(None, description="the exported name when left out"),
+    name: str | Omitted = param.Form(None, description="the exported name when left out"),
     replace: bool = param.Form(False, description="take the place of the collection of that name"),
-    embed_model: str | None = param.Form(None, description="another model: a generation with it is built afterwards"),
-    embed_dims: int | None = param.Form(None),
+    embed_model: EmbedModel | Omitted = param.Form(
+        None, description="another model: a generation with it is built afterwards"
+    ),
+    embed_dims: Annotated[int, DIMENSIONS] | Omitted = param.Form(None),
 ) -> HttpResponse:
     """Make a collection of an export: checked whole first, and seen when it is complete. All of it or nothing.
 
@@ -136,10 +139,12 @@ def _fingerprint(file: UploadedFile, fields: list[Any]) -> str:
 @router.get("/operations", operation_id="operations-list", response={200: OperationPage, **ERRORS})
 def list_operations(
     request: HttpRequest,
-    kind: str | None = param.Query(None, description=", ".join(Operation.Kind.values)),
+    kind: Annotated[str, accepts(enum=list(Operation.Kind.values))] | None = param.Query(
+        None, description=", ".join(Operation.Kind.values)
+    ),
     collection: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    limit: Limit | None = None,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """Exports, imports, checks, retention and deletions, newest first; of a limited key only its collections'."""
     rows = Operation.objects.visible_to(request_key(request).visible)

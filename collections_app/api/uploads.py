@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.db import transaction
@@ -18,8 +18,10 @@ from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
+from collections_app.api.fields import Access, DocId, LanguageCode, Metadata, Omitted, Sha256, Tag, Tags, accepts
 from collections_app.api.schemas import Failure, Request
 from collections_app.domain.access_lists import parse_access, read_access
+from collections_app.domain.identity import TAGS_MAX
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
@@ -32,9 +34,10 @@ from collections_app.validation import StrictInt
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
-FILES = param.File(..., description="any number of files")
+FILES = param.File(..., description="any number of files", min_length=1)
 DOC_IDS = param.Form([], description="one per file, in the same order; the file's name when left out")
 TAGS = param.Form([], description="kept with every document")
+TAGS.json_schema_extra["maxItems"] = TAGS_MAX  # the services say what is wrong
 ON_CLASH = param.Form(
     [], description="replace (default), skip or keep_both, for a doc_id that has other content; once, or one per file"
 )
@@ -84,9 +87,9 @@ class UploadAnswer(Schema):
 class PlanEntry(Request):
     """A file as it is offered. Either doc_id or name is needed; size in bytes, sha256 of them in hex."""
 
-    doc_id: str = ""
+    doc_id: DocId = ""
     name: str = ""
-    sha256: str
+    sha256: Sha256
     size: StrictInt = Field(ge=0)
     on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
 
@@ -96,10 +99,10 @@ class UploadPlanRequest(Request):
     on_clash: Literal["replace", "skip", "keep_both"] = "replace"
     delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
     prefix: str = Field("", description="a folder; empty: the whole collection")
-    tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
-    metadata: dict[str, Any] | None = None
-    language: str | None = Field(None, description="ISO 639-1 code; '' to have it found")
-    access: dict[str, Any] | None = Field(None, description='{"users": [...], "groups": [...]}, as for an upload')
+    tags: Tags | None = Field(None, description="when given, they must be the same for a file to be unchanged")
+    metadata: Metadata | None = None
+    language: LanguageCode | None = Field(None, description="ISO 639-1 code; '' to have it found")
+    access: Access | None = Field(None, description='{"users": [...], "groups": [...]}, as for an upload')
 
 
 class PlanItem(Schema):
@@ -149,10 +152,12 @@ def upload_documents(
     request: HttpRequest,
     collection: str,
     files: list[UploadedFile] = FILES,
-    doc_ids: list[str] = DOC_IDS,
-    tags: list[str] = TAGS,
-    metadata: str = param.Form("{}", description="a JSON object, kept with every document"),
-    language: str | None = param.Form(
+    doc_ids: list[DocId] = DOC_IDS,
+    tags: list[Tag] = TAGS,
+    metadata: Annotated[str, accepts(format="json")] = param.Form(
+        "{}", description="a JSON object, kept with every document"
+    ),
+    language: LanguageCode | Omitted = param.Form(
         None, description="ISO 639-1 code of their text; '' to have it found; left out: as it was said before"
     ),
     access: str = ACCESS,

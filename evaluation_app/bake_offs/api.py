@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Field, Router, Schema
-from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -28,19 +28,20 @@ from ragd.types import Mode, VectorType
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["models"])
 ALL = "/collections/{collection}/bake-offs"
 ONE = "/bake-offs/{bake_off_id}"
-Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 class CandidateIn(Request):
-    embed_model: str
-    embed_dims: StrictInt | None = None
+    embed_model: EmbedModel
+    embed_dims: EmbedDims | None = None
     vector_type: VectorType | None = None
 
 
 class BakeOffRequest(Request):
-    models: list[CandidateIn] = Field(description="Beside the collection's own, which is always compared with")
+    models: Annotated[list[CandidateIn], accepts(minItems=1)] = Field(
+        description="Beside the collection's own, which is always compared with"
+    )
     golden_set: str | None = Field(None, description="Its questions; null: made from the documents by rules")
-    k: StrictInt = Field(K, description="Documents that count")
+    k: Annotated[StrictInt, between(1, 100)] = Field(K, description="Documents that count")
     sample: StrictInt = Field(SAMPLE_CHUNKS, description="About so many chunks, by documents")
 
 
@@ -118,7 +119,7 @@ def create_bake_off(request: HttpRequest, collection: str, payload: BakeOffReque
 
 @router.get(ALL, operation_id="bake-offs-list", response={200: BakeOffPage, **ERRORS})
 def list_bake_offs(
-    request: HttpRequest, collection: str, limit: int = DEFAULT_LIMIT, cursor: str | None = Cursor
+    request: HttpRequest, collection: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
     """Those of a collection, newest first."""
     found = find_collection(request, collection)

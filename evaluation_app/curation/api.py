@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import DocId
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
@@ -93,7 +94,7 @@ def delete_gate(request: HttpRequest, collection: str) -> Any:
     operation_id="golden-expectations",
     response={200: ExpectationsOut, **ERRORS},
 )
-def list_expectations(request: HttpRequest, collection: str, doc_id: str, chunk_index: int | None = None) -> Any:
+def list_expectations(request: HttpRequest, collection: str, doc_id: DocId, chunk_index: int | None = None) -> Any:
     """The golden questions that expect a document or a chunk, and what it contributed to answers."""
     target = find_collection(request, collection)
     get_document(target, doc_id)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ninja import Schema
 from pydantic import Field, StrictFloat
 
+from collections_app.api.fields import DocId
 from collections_app.api.schemas import ChunkPolicyRequest, Request
-from collections_app.validation import StrictInt
+from collections_app.validation import WHOLE, StrictInt
 from evaluation_app.curation.expectations import Expectations
 from evaluation_app.curation.impact import Impact
 from evaluation_app.measures.schemas import MeanOut
 from evaluation_app.measures.scores import Mean
 from evaluation_app.models import PromotionGate
 
+SHARE = Field(ge=0, le=1)
+
 
 class ImpactRequest(Request):
     """A change that is not made. doc_ids go with disable, archive and delete; the others name one document."""
 
     action: Literal["disable", "archive", "delete", "edit_chunk", "disable_chunk", "enable_chunk", "policy"]
-    doc_ids: list[str] = Field(default_factory=list, max_length=10_000)
-    doc_id: str | None = Field(None, description="of the chunk; for policy: of the one document, else the collection")
+    doc_ids: list[DocId] = Field(default_factory=list, max_length=10_000)
+    doc_id: DocId | None = Field(None, description="of the chunk; for policy: of the one document, else the collection")
     chunk_index: StrictInt | None = None
     content: str | None = Field(None, description="what the chunk would say")
     chunk_policy: ChunkPolicyRequest | None = None
@@ -71,7 +74,9 @@ class GateRequest(Request):
     set: str
     measure: Literal["precision", "recall", "hit", "mrr", "map", "ndcg"] = "recall"
     k: StrictInt = Field(10, ge=1, le=100)
-    margin: StrictFloat | StrictInt = Field(0.02, ge=0, le=1, description="allowed regression of the mean")
+    margin: Annotated[StrictFloat, SHARE] | Annotated[int, SHARE, WHOLE] = Field(
+        0.02, description="allowed regression of the mean"
+    )
 
 
 class GateOut(Schema):

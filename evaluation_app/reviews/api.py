@@ -8,9 +8,10 @@ from uuid import UUID
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
-from pydantic import StrictBool
+from pydantic import ConfigDict, StrictBool
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import TextOrEmpty
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
@@ -47,9 +48,19 @@ class AnchoredScoreList(Schema):
 
 
 class FeedbackIn(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["correct"], "properties": {"correct": {"not": {"type": "null"}}}},
+                {"required": ["comment"], "properties": {"comment": {"minLength": 1}}},
+                {"required": ["correction"], "properties": {"correction": {"minLength": 1}}},
+            ]
+        }
+    )
+
     correct: StrictBool | None = Field(None, description="Whether the answer is correct")
-    comment: str = Field("", max_length=NOTE_CHARS_MAX)
-    correction: str = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")
+    comment: TextOrEmpty = Field("", max_length=NOTE_CHARS_MAX)
+    correction: TextOrEmpty = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")
     reason: Literal["", "facts", "incomplete", "sources", "outdated", "other_question"] = Field(
         "", description="What is wrong with an answer that is not correct"
     )

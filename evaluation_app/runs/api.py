@@ -10,6 +10,7 @@ from ninja import Router, Status
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.downloads import Reading, download_response
@@ -35,7 +36,6 @@ ALL = "/evaluation-runs"
 ONE = "/evaluation-runs/{run_id}"
 ORDER = ("-created_at", "-id")
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 @router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut, **ERRORS})
@@ -72,8 +72,8 @@ def list_runs(
     golden_set: str | None = None,
     collection: str | None = None,
     state: State | None = None,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = Cursor,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """Newest first, with what each has found so far. A limited key sees those over its collections."""
     key = request_key(request)
@@ -100,8 +100,8 @@ def list_results(
     mode: str | None = param.Query(None, description="only questions that show this failure mode"),
     outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None,
     content: bool = param.Query(True, description="false: without context, marks, contributions and details"),
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = Cursor,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The questions that are done, by their place in the set."""
     rows = _find(request, run_id).items.all()
@@ -121,6 +121,7 @@ def list_results(
 @router.get(
     f"{ONE}/export",
     operation_id="evaluation-runs-export",
+    response={200: None, **ERRORS},
     summary="A run as JSON Lines",
     openapi_extra={"responses": {200: {"content": {"application/jsonl": {}}, "description": "one object per line"}}},
 )

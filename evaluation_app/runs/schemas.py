@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from ninja import Field, Schema
 from pydantic import FiniteFloat, StrictBool
 
+from collections_app.api.fields import Printable
 from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
-from collections_app.validation import SomeUuid, StrictInt
+from collections_app.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
@@ -28,9 +29,11 @@ class SettingsRequest(Request):
     judge: Literal["none", "embedded", "llm"] | None = Field(
         None, description="Who judges answers; default embedded, none for a run that only searches"
     )
-    judge_model: str | None = Field(None, max_length=200, description="Another model than the server's for judge llm")
-    cut: StrictInt | None = Field(
-        None, ge=1, le=CUT_MAX, description=f"The k of precision@k and its kin; default {CUT}"
+    judge_model: Printable | None = Field(
+        None, max_length=200, description="Another model than the server's for judge llm"
+    )
+    cut: Annotated[int, Field(ge=1, le=CUT_MAX), WHOLE] | None = Field(
+        None, description=f"The k of precision@k and its kin; default {CUT}"
     )
     unit: Literal["tokens", "sentences"] | None = Field(None, description="Of the lengths in TRACe; default tokens")
     contributions: StrictBool | None = Field(

@@ -10,6 +10,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
@@ -31,7 +32,6 @@ router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"
 
 ORDER = ("-asked_at", "-query_run")
 DEFAULTS = param.Body(default_factory=JudgeRequest)
-CURSOR = param.Query(None, description="next_cursor of the page before")
 
 
 @router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreDetails, **ERRORS})
@@ -63,8 +63,8 @@ def list_scores(
     collection: str | None = None,
     reason: Literal["asked", "sampled"] | None = None,
     mode: str | None = param.Query(None, description="only runs that show this failure mode"),
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = CURSOR,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """Scored runs, those asked last first, without their texts."""
     key = request_key(request)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 
+from collections_app.api.fields import Printable, accepts, between
 from collections_app.api.schemas import Id, Request, Stored, TextOrNull
 from collections_app.validation import StrictInt
 from evaluation_app.measures.scores import Score
+from evaluation_app.scoring.sampling import PER_DAY_MAX
 
 
 class JudgeRequest(Request):
     judge: Literal["embedded", "llm"] = "embedded"
-    judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
     unit: Literal["tokens", "sentences"] = Field("tokens", description="of the lengths in TRACe")
 
 
@@ -53,10 +55,14 @@ class RunScoreList(Schema):
 
 class SamplingIn(Request):
     enabled: bool
-    rate: float = Field(0.1, description="sampling rate, above 0 to 1")
-    per_day: StrictInt = Field(500, description="at most so many of one day, in UTC")
+    rate: Annotated[float, accepts(exclusiveMinimum=0, maximum=1)] = Field(
+        0.1, description="sampling rate, above 0 to 1"
+    )
+    per_day: Annotated[StrictInt, between(1, PER_DAY_MAX)] = Field(
+        500, description="at most so many of one day, in UTC"
+    )
     judge: Literal["embedded", "llm"] = "embedded"
-    judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
 
 
 class SamplingOut(SamplingIn):

@@ -8,7 +8,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from collections_app.validation import StrictInt
-from retrieval_app.api.schemas import AnswererOptions, AskResponse, ModelFields, QueryOptions
+from retrieval_app.api.schemas import AnswererOptions, AskResponse, ModelFields, Positive, QueryOptions
 
 
 class ContentPart(Schema):
@@ -49,9 +49,7 @@ class ChatRequest(ModelFields):
     n: StrictInt | None = None
     tools: list[Any] | None = None
     response_format: ResponseFormat | None = None
-    max_completion_tokens: StrictInt | None = Field(
-        None, ge=1, description="The newer name of max_tokens; it goes before it"
-    )
+    max_completion_tokens: Positive | None = Field(None, description="The newer name of max_tokens; it goes before it")
     ragd: ChatOptions | None = Field(None, description="The search's plan and options")
 
 

@@ -12,6 +12,7 @@ from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import DocId, Instant
 from collections_app.http.auth import BearerAuth
 from collections_app.services.chunks.neighbours import find_chunk
 from collections_app.services.documents.documents import get_document
@@ -72,7 +73,7 @@ def list_runs_of_chunk(
     request: HttpRequest,
     collection: str,
     chunk_index: int,
-    doc_id: str,
+    doc_id: DocId,
     limit: int = param.Query(RUNS_SHOWN, ge=1, le=RUNS_MAX),
 ) -> Any:
     """The stored runs that retrieved a chunk, whatever it said then."""
@@ -91,8 +92,8 @@ def list_runs_of_chunk(
 def list_runs_of_document(
     request: HttpRequest,
     collection: str,
-    doc_id: str | None = None,
-    since: datetime | None = None,
+    doc_id: DocId | None = None,
+    since: Instant | None = None,
     limit: int = param.Query(RUNS_SHOWN, ge=1, le=RUNS_MAX),
 ) -> Any:
     """The stored runs that retrieved a document; without doc_id, how often each document was retrieved."""

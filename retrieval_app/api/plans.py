@@ -6,9 +6,9 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
-from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit, Name
 from collections_app.api.schemas import Request
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -49,8 +49,8 @@ class PlanDeleted(Schema):
 def list_plans(
     request: HttpRequest,
     collection: str,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The saved plans of a collection, by name."""
     rows = SavedPlan.objects.of(find_collection(request, collection)).select_related("collection")
@@ -58,12 +58,12 @@ def list_plans(
 
 
 @router.get("/collections/{collection}/plans/{plan}", operation_id="plans-get", response={200: SavedPlanOut, **ERRORS})
-def get_plan(request: HttpRequest, collection: str, plan: str) -> Any:
+def get_plan(request: HttpRequest, collection: str, plan: Name) -> Any:
     return plans.find_plan(find_collection(request, collection), plan)
 
 
 @router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
-def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPlanRequest) -> Any:
+def put_plan(request: HttpRequest, collection: str, plan: Name, payload: SavedPlanRequest) -> Any:
     """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
     target = find_collection(request, collection)
     requested = plans.choose_plan(target, plans.SERVER_PLAN, payload.stated()).plan
@@ -80,7 +80,7 @@ def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPla
 @router.patch(
     "/collections/{collection}/plans/{plan}", operation_id="plans-update", response={200: SavedPlanOut, **ERRORS}
 )
-def update_plan(request: HttpRequest, collection: str, plan: str, payload: PlanChanges) -> Any:
+def update_plan(request: HttpRequest, collection: str, plan: Name, payload: PlanChanges) -> Any:
     """Rename a plan, describe it, make it the collection's default or not. 409 when the new name is taken."""
     return plans.update_plan(
         find_collection(request, collection),
@@ -95,7 +95,7 @@ def update_plan(request: HttpRequest, collection: str, plan: str, payload: PlanC
 @router.delete(
     "/collections/{collection}/plans/{plan}", operation_id="plans-delete", response={200: PlanDeleted, **ERRORS}
 )
-def delete_plan(request: HttpRequest, collection: str, plan: str) -> Any:
+def delete_plan(request: HttpRequest, collection: str, plan: Name) -> Any:
     """Delete a saved plan. Stored runs keep the plan that they were made with."""
     plans.delete_plan(find_collection(request, collection), plan, actor=request_key(request))
     return {"deleted": 1}

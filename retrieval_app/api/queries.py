@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from ninja import Query, Router
+from ninja import Field, Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit, accepts
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
 from retrieval_app.api.answer_streams import event_response, frame_event, wants_events
 from retrieval_app.api.calibrations import router as corrective_router
 from retrieval_app.api.event_schemas import ASK_EVENTS
@@ -86,8 +88,8 @@ def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -
 def list_runs(
     request: HttpRequest,
     filters: Query[ListedRunFilters],
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> HttpResponse:
     key = request_key(request)
     if filters.collection is not None:
@@ -108,7 +110,9 @@ def list_runs(
 def export_runs(
     request: HttpRequest,
     filters: Query[RunFilters],
-    limit: int | None = param.Query(None, ge=1, description="at most so many, the newest"),
+    limit: Annotated[int, Field(ge=1), accepts(maximum=LIMIT_MAX)] | None = param.Query(
+        None, description="at most so many, the newest"
+    ),
 ) -> StreamingHttpResponse:
     """A stream, newest first. 429 when three downloads run already."""
     key = request_key(request)

@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 
+from collections_app.api.fields import EDGE, Filter, Instant, Metadata, accepts, between
 from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Request, Stored, TextOrNull
-from collections_app.validation import Moment, StrictInt
+from collections_app.validation import WHOLE, Moment, StrictInt
 from ragd.conditions import FIELDS, OPS
-from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
+from ragd.types import CANDIDATE_POOL, FINAL_K, HOPS_MAX, POOL_MAX, RRF_K, RRF_K_MAX, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
+from retrieval_app.runs.query_pipeline import QUERY_CHARS_MAX
 
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
+
+Pool = Annotated[StrictInt, between(1, POOL_MAX)]
 
 
 class PlanFields(Request):
     """A plan, field by field. What is not stated comes from the saved plan that it begins from, else as described."""
 
-    k: StrictInt = Field(FINAL_K, description="How many results")
+    k: Pool = Field(FINAL_K, description="How many results")
     mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
     tags_any: Tags = None
     tags_all: Tags = None
-    metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")
-    filter: dict[str, Any] | None = Field(
+    metadata: Metadata | None = Field(None, description="Equality on top-level keys")
+    filter: Filter | None = Field(
         None,
         description='A typed filter: {"field": "page", "op": "gte", "value": 3}, {"and": [...]}, {"or": [...]}, '
         f'{{"not": {{...}}}}; op is one of {", ".join(OPS)}; field is metadata.KEY, {", ".join(FIELDS)}',
         examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
     )
-    candidate_pool: StrictInt = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
-    rrf_k: StrictInt = Field(RRF_K, description="The constant of reciprocal rank fusion")
-    weights: dict[str, float] | None = Field(
+    candidate_pool: Pool = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
+    rrf_k: Annotated[StrictInt, between(1, RRF_K_MAX)] = Field(
+        RRF_K, description="The constant of reciprocal rank fusion"
+    )
+    weights: Annotated[dict[str, float], accepts(format="weights")] | None = Field(
         None,
         description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default: as measured, '
         'else 1; {"codes": 0} leaves out the list of chunks with a code of the question',
     )
     exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
-    ef_search: StrictInt | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
-    rerank: str | None = Field(None, description="A reranker's name orders the whole pool; none: the fused order stays")
+    ef_search: Pool | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
+    rerank: Annotated[str, accepts(pattern="^[!-~]+$")] | None = Field(
+        None, description="A reranker's name orders the whole pool; none: the fused order stays"
+    )
     compress: Literal["sentences", "window", "none"] | None = Field(
         None, description="Spans of the results: the best sentences, or those with their neighbours"
     )
-    token_budget: StrictInt | None = Field(None, description="Words that compress keeps in all; default 600")
-    hops: StrictInt = Field(
+    token_budget: Annotated[StrictInt, between(1, 10_000_000)] | None = Field(
+        None, description="Words that compress keeps in all; default 600"
+    )
+    hops: Annotated[StrictInt, between(1, HOPS_MAX)] = Field(
         1, description="2 or 3: also retrieve by the names and terms that the results bring in; for questions that need"
         " more than one document"
     )  # fmt: skip
@@ -71,9 +80,10 @@ class QueryOptions(PlanOptions):
 
 
 class SearchRequest(QueryOptions):
-    query: str
+    query: Annotated[str, accepts(minLength=1, maxLength=QUERY_CHARS_MAX, pattern=EDGE)]
 
 
+Positive = Annotated[int, Field(ge=1), WHOLE]
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -82,11 +92,9 @@ class ModelFields(Request):
 
     temperature: float | None = Field(None, ge=0, le=2, description="Default 0")
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: StrictInt | None = Field(
-        None, ge=1, description="Of the model's sampling; many servers know it, OpenAI's does not"
-    )
-    max_tokens: StrictInt | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
-    seed: StrictInt | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
+    top_k: Positive | None = Field(None, description="Of the model's sampling; many servers know it, OpenAI's does not")
+    max_tokens: Positive | None = Field(None, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), WHOLE] | None = Field(None, description="Default 7")
     stop: Annotated[list[Stop], Field(max_length=4)] | Stop | None = Field(
         None, description="Texts that end the answer"
     )
@@ -352,12 +360,12 @@ class RunFilters(Schema):
     kind: Literal["search", "ask"] | None = None
     status: Literal["ok", "abstained", "error", "refused"] | None = None
     environment: Literal["production", "evaluation", "playground"] | None = Field(None, description="null: all")
-    since: datetime | None = Field(
+    since: Instant | None = Field(
         None,
         description="finished then or later. Runs that finish together are stored in any order: ask again from a minute"
         " before the last finished_at, and tell by id what you have already",
     )
-    until: datetime | None = Field(None, description="finished before")
+    until: Instant | None = Field(None, description="finished before")
 
 
 class ListedRunFilters(RunFilters):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import Cursor, Limit, between
 from collections_app.errors import ServiceError
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
 from retrieval_app.runs.lineage import DAYS_MAX, USUAL_DAYS, list_unretrieved
@@ -38,9 +39,9 @@ class NeverRetrievedPage(Schema):
 def unretrieved_documents(
     request: HttpRequest,
     collection: str,
-    days: int = param.Query(USUAL_DAYS, description="how far back is looked"),
-    after: str = "",
-    limit: int = DEFAULT_LIMIT,
+    days: Annotated[int, between(1, DAYS_MAX)] = param.Query(USUAL_DAYS, description="how far back is looked"),
+    after: Cursor = "",
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Any:
     """Documents that no stored run of the last days retrieved, by doc_id."""
     target = find_collection(request, collection)

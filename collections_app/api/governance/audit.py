@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
 from collections_app.domain.permissions import Permission
 from collections_app.http.audit_downloads import MEDIA_TYPE, send_audit_log
 from collections_app.http.auth import BearerAuth, check_unlimited, request_key
@@ -27,8 +28,8 @@ class AuditQuery(Schema):
     subject: str = Field("", description="id of the subject")
     channel: str = Field("", description="web, api, mcp, cli, admin or worker")
     outcome: str = Field("", description="succeeded or refused")
-    since: str = Field("", description="a day or a time, included")
-    until: str = Field("", description="a day, included, or a time, not included")
+    since: Moment = Field("", description="a day or a time, included")
+    until: Moment = Field("", description="a day, included, or a time, not included")
 
 
 class AuditActor(Schema):
@@ -85,7 +86,7 @@ class ChainVerdict(Schema):
 
 @router.get("/audit", operation_id="audit-list", response={200: AuditPage, **ERRORS})
 def list_events(
-    request: HttpRequest, query: Query[AuditQuery], limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    request: HttpRequest, query: Query[AuditQuery], limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> dict[str, Any]:
     """Who did what, when and from where, newest first; what was before and after."""
     check_unlimited(request_key(request), "the audit log")
@@ -100,7 +101,9 @@ def list_events(
     response={200: None, **ERRORS},
     openapi_extra={"responses": {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}},
 )
-def download_events(request: HttpRequest, query: Query[AuditQuery], format: str = "jsonl") -> StreamingHttpResponse:
+def download_events(
+    request: HttpRequest, query: Query[AuditQuery], format: Annotated[str, accepts(enum=["jsonl", "ocsf"])] = "jsonl"
+) -> StreamingHttpResponse:
     """Every event of the filter as JSON Lines, or with format=ocsf as OCSF events."""
     check_unlimited(request_key(request), "the audit log")
     return send_audit_log(request, AuditFilter.read(query.dict()), format, request_key(request))

@@ -10,6 +10,7 @@ from ninja.params import functions as param
 from pydantic import StrictBool
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.fields import DocId
 from collections_app.api.schemas import Request
 from collections_app.domain.access_lists import UNRESTRICTED, read_access
 from collections_app.http.auth import BearerAuth, request_key
@@ -49,13 +50,13 @@ class AccessAnswer(Schema):
 
 
 @router.get(ADDRESS, operation_id="document-access-get", response={200: AccessAnswer, **ERRORS})
-def get_access(request: HttpRequest, collection: str, doc_id: str = DOC_ID) -> Any:
+def get_access(request: HttpRequest, collection: str, doc_id: DocId = DOC_ID) -> Any:
     """Who may read the document."""
     return _answer(find_collection(request, collection), doc_id)
 
 
 @router.put(ADDRESS, operation_id="document-access-set", response={200: AccessAnswer, **ERRORS})
-def set_access(request: HttpRequest, collection: str, payload: AccessRequest, doc_id: str = DOC_ID) -> Any:
+def set_access(request: HttpRequest, collection: str, payload: AccessRequest, doc_id: DocId = DOC_ID) -> Any:
     """Let only these read the document and what was attached to it. 422 for unknown names, and for a list without you.
 
     409 for an attachment: it is read by whoever may read what it was attached to.
@@ -68,7 +69,7 @@ def set_access(request: HttpRequest, collection: str, payload: AccessRequest, do
 
 
 @router.delete(ADDRESS, operation_id="document-access-delete", response={200: AccessAnswer, **ERRORS})
-def open_document(request: HttpRequest, collection: str, doc_id: str = DOC_ID) -> Any:
+def open_document(request: HttpRequest, collection: str, doc_id: DocId = DOC_ID) -> Any:
     """Let everybody who may read the collection read the document."""
     target = find_collection(request, collection)
     document = get_document(target, doc_id)

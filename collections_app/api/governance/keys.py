@@ -19,6 +19,7 @@ from pydantic import Strict, StrictInt
 
 from collections_app.access_context import SYSTEM, current_access, set_access, system_access
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Label, Limit, Name
 from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -54,12 +55,12 @@ class KeyRequest(Request):
     scopes: read (documents, evaluations), ask (search, answers), write (documents, settings), evaluate, administer.
     """
 
-    label: str
+    label: Label
     scope: Literal["read", "write"] = Field("write", description="without scopes: read is read and ask, write is all")
     scopes: list[Annotated[Permission, Strict(False)]] | None = Field(
         None, description="what the key may; null: as scope says"
     )
-    collections: list[str] = Field([], description="names that the key is limited to; none: all")
+    collections: list[Name] = Field([], description="names that the key is limited to; none: all")
     acts_as: str | None = Field(None, description="name of the user whose roles and access lists hold for the key")
     groups: list[str] = Field([], description="names of the groups that it belongs to, where it acts as no user")
     expires_at: Moment | None = Field(
@@ -190,7 +191,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
 
 
 @router.get("/api-keys", operation_id="api-keys-list", response={200: KeyPage, **ERRORS})
-def list_keys(request: HttpRequest, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
+def list_keys(request: HttpRequest, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR) -> Any:
     """All keys, newest first, without their secrets."""
     check_manager(request)
     return paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)

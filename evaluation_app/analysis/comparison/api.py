@@ -10,6 +10,7 @@ from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
@@ -28,7 +29,6 @@ Base = param.Query(..., description="The baseline: the run that the others are c
 Other = param.Query(..., description="The run that is compared with it")
 Others = param.Query(..., description="The other runs, up to seven; repeat the parameter")
 Show = param.Query("moved", description="lost: worse and was passing; won: passes now")
-Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 class ComparedRun(Schema):
@@ -177,8 +177,8 @@ def list_questions(
     show: Shown = Show,
     measure: str = param.Query("", description="What worse and better speak of; empty for any measure"),
     category: str = param.Query("", description="Only questions of this category"),
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = Cursor,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The questions of two runs, the largest loss first."""
     scope = request_key(request).visible

@@ -12,6 +12,7 @@ from ninja.params import functions as param
 from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.api.schemas import IsoTime, Request, Stored, read_from
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -36,7 +37,6 @@ router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"
 
 ALL = "/sweeps"
 ONE = "/sweeps/{sweep_id}"
-Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 class SweepRequest(PlanFields):
@@ -159,8 +159,8 @@ def list_sweeps(
     request: HttpRequest,
     golden_set: str | None = None,
     collection: str | None = None,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = Cursor,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """Newest first. A limited key sees those over its collections."""
     key = request_key(request)

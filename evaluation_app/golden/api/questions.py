@@ -9,9 +9,9 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
-from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.identity import can_be_stored
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
@@ -80,8 +80,8 @@ def list_questions(
     golden_set: str,
     kind: Kind = "accepted",
     category: str | None = None,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The questions in their order. kind: suggestions are left out unless they are asked for."""
     result = _set(request, golden_set)

@@ -9,8 +9,9 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
+from collections_app.api.fields import ChunkKey, DocId, Name, Text
 from collections_app.api.schemas import Request, Stored, read_from
-from collections_app.validation import SomeUuid, StrictInt
+from collections_app.validation import WHOLE, SomeUuid, StrictInt
 from evaluation_app.golden.questions import Golden, Match
 from evaluation_app.golden.transfer.imports import Planned
 from evaluation_app.models import GoldenSet, GoldenSetVersion
@@ -25,7 +26,7 @@ Moment = Annotated[
 
 
 class GoldenSetRequest(Request):
-    name: str = Field(..., description="Unique; part of the set's address")
+    name: Name = Field(..., description="Unique; part of the set's address")
     collection: str
     description: str = ""
 
@@ -44,7 +45,7 @@ class RubricFields(Request):
 class GoldenSetChanges(Request):
     """What is left out stays. A new name changes the address."""
 
-    name: str | None = None
+    name: Name | None = None
     description: str | None = None
     primary_measure: str | None = Field(
         None, description='Decides whether a run is better; "": correctness where scored, else hit at the cut'
@@ -100,7 +101,7 @@ class GoldenSetDeleted(Schema):
 
 class QuestionFields(Request):
     expected_doc_ids: list[str] | None = Field(None, description="Documents that answer it; none: it should abstain")
-    expected_chunks: list[str] | None = Field(None, description='"doc_id#chunk_index"')
+    expected_chunks: list[ChunkKey] | None = Field(None, description='"doc_id#chunk_index"')
     match: Match | None = Field(None, description="Whether any or all of what is expected is needed; any by default")
     expected_answer: str | None = None
     category: str | None = Field(None, description="factual by default")
@@ -117,7 +118,11 @@ class QuestionFields(Request):
 class QuestionRequest(QuestionFields):
     """A question, or a run that a suggestion is made of: then what is stated counts over what the run proposes."""
 
-    question: str | None = None
+    model_config = ConfigDict(
+        json_schema_extra={"allOf": [{"required": ["question"], "properties": {"question": {"not": {"type": "null"}}}}]}
+    )
+
+    question: Text | None = None
     run_id: SomeUuid | None = None
 
 
@@ -125,7 +130,9 @@ class QuestionChanges(QuestionFields):
     """What is left out stays; null sets the default."""
 
     question: str | None = None
-    position: StrictInt | None = Field(None, ge=0, description="Its place among the accepted questions, from 0")
+    position: Annotated[int, Field(ge=0), WHOLE] | None = Field(
+        None, description="Its place among the accepted questions, from 0"
+    )
 
 
 class GoldenQuestionOut(Schema):
@@ -167,7 +174,7 @@ class QuestionIds(Request):
 
 class SuggestRequest(Request):
     count: StrictInt = Field(20, ge=1, le=200, description="At most so many")
-    doc_ids: list[str] = Field([], max_length=400, description="Of these documents only")
+    doc_ids: list[DocId] = Field([], max_length=400, description="Of these documents only")
     include_unfound: bool = Field(False, description="Also questions whose document the search does not find")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
-from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.identity import can_be_stored
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
@@ -36,7 +36,6 @@ for part in (questions_router, transfer_router):
 
 ALL = "/golden-sets"
 ONE = "/golden-sets/{golden_set}"
-Cursor = param.Query(None, description="next_cursor of the page before")
 
 
 def find_visible(request: HttpRequest, name: str) -> GoldenSet:
@@ -46,7 +45,10 @@ def find_visible(request: HttpRequest, name: str) -> GoldenSet:
 
 @router.get(ALL, operation_id="golden-sets-list", response={200: GoldenSetList, **ERRORS})
 def list_sets(
-    request: HttpRequest, collection: str | None = None, limit: int = DEFAULT_LIMIT, cursor: str | None = Cursor
+    request: HttpRequest,
+    collection: str | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
     """The golden sets that the key may see, by name. collection: only those over it."""
     key = request_key(request)
@@ -98,7 +100,7 @@ def delete_set(request: HttpRequest, golden_set: str) -> Any:
 
 @router.get(f"{ONE}/versions", operation_id="golden-versions-list", response={200: VersionList, **ERRORS})
 def list_versions(
-    request: HttpRequest, golden_set: str, limit: int = DEFAULT_LIMIT, cursor: str | None = Cursor
+    request: HttpRequest, golden_set: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
     """The versions that are kept, newest first."""
     rows = find_visible(request, golden_set).versions.all()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.fields import accepts
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.golden import sets
@@ -65,7 +66,7 @@ def import_set(
     format: Literal["csv", "jsonl"] | None = param.Query(None, description="By the content type where it is left out"),
     mode: Mode = "merge",
     dry_run: bool = False,
-    columns: str | None = param.Query(
+    columns: Annotated[str, accepts(format="columns")] | None = param.Query(
         None,
         description='JSON object of column to field, such as {"input": "question", "id": ""}; an empty field leaves the'
         " column out. Others are read by the names that ragd and other tools use",

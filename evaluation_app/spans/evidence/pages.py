@@ -13,6 +13,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import Moment
 from collections_app.errors import describe
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.collection_titles import collection_titles
@@ -81,8 +82,8 @@ def evidence(request: PageRequest) -> HttpResponse:
 )
 def evidence_report(
     request: HttpRequest,
-    since: str = param.Query(DEFAULT_SINCE, description="a time, or an age such as 7d"),
-    until: str = param.Query("", description="a time, or an age; now when left out"),
+    since: Moment = param.Query(DEFAULT_SINCE, description="a time, or an age such as 7d"),
+    until: Moment = param.Query("", description="a time, or an age; now when left out"),
     collection: str = param.Query("", description="its spans alone"),
     whole: bool = param.Query(False, description=f"look at every span, not at the newest {LOOKED_AT} of each type"),
 ) -> EvidenceReport:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Query, Router
+from ninja import Field, Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import accepts
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import LIMIT_MAX
 from collections_app.models import ApiKey
 from evaluation_app.spans.exports.downloads import (
     STORED,
@@ -27,12 +30,14 @@ from evaluation_app.spans.store.span_reads import flush_pending
 from retrieval_app.models import QueryRun
 
 OWN = ("format", "content", "limit")
+Format = Annotated[str, accepts(enum=list(FORMATS))]
+Content = Annotated[str, accepts(enum=[STORED])]
 FORMAT = param.Query("otlp", description=f"one of {', '.join(FORMATS)}")
 CONTENT = param.Query(
     None,
     description=f"{STORED}: texts as they are stored, for keys with write scope; left out: as RAGD_OTLP_CONTENT says",
 )
-LIMIT = param.Query(None, ge=1, description="at most so many spans, the newest")
+LIMIT = param.Query(None, description="at most so many spans, the newest")
 FILE = {
     "responses": {
         200: {
@@ -57,9 +62,9 @@ router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 def export_spans(
     request: HttpRequest,
     filters: Query[SpanFilters],
-    format: str = FORMAT,
-    content: str | None = CONTENT,
-    limit: int | None = LIMIT,
+    format: Format = FORMAT,
+    content: Content | None = CONTENT,
+    limit: Annotated[int, Field(ge=1), accepts(maximum=LIMIT_MAX)] | None = LIMIT,
 ) -> StreamingHttpResponse:
     """A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
 
@@ -80,7 +85,7 @@ def export_spans(
     openapi_extra=FILE,
 )
 def export_run_spans(
-    request: HttpRequest, run_id: UUID, format: str = FORMAT, content: str | None = CONTENT
+    request: HttpRequest, run_id: UUID, format: Format = FORMAT, content: Content | None = CONTENT
 ) -> StreamingHttpResponse:
     """By start. Texts are replaced as RAGD_OTLP_CONTENT says, unless content=stored."""
     key = request_key(request)

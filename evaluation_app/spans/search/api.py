@@ -9,6 +9,7 @@ from ninja import Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS
+from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
@@ -31,8 +32,8 @@ router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 def list_spans(
     request: HttpRequest,
     filters: Query[SpanFilters],
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
     content: bool = param.Query(True, description="false: without attributes, events and links"),
 ) -> Any:
     """Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
 from ninja import Schema
 from pydantic import Field
 
+from collections_app.api.fields import Moment, accepts
 from collections_app.api.schemas import IsoTime
+from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS
 from evaluation_app.spans.store.span_records import SpanRecord
+from ragd import telemetry
+
+Milliseconds = Annotated[str, accepts(pattern=r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$")]
 
 
 class SpanList(Schema):
@@ -54,23 +60,29 @@ class SpanFilters(Schema):
     """The filters of GET /v1/spans, for its description: `parse_filter` reads them."""
 
     type: list[str] = Field([], description="aitf.rag.retrieve, chat, rag.lexical, ...; may be given many times")
-    kind: list[str] = Field([], description="of OpenInference (RETRIEVER, LLM, ...) or OpenTelemetry (CLIENT, ...)")
+    kind: list[Annotated[str, accepts(enum=[*OI_KINDS, *OTEL_KINDS])]] = Field(
+        [], description="of OpenInference (RETRIEVER, LLM, ...) or OpenTelemetry (CLIENT, ...)"
+    )
     collection: list[str] = Field([])
     model: list[str] = Field([])
     api_key: list[str] = Field([], description="label of the key that asked")
-    status: list[str] = Field([], description="ok, error or unset")
+    status: list[Annotated[str, accepts(enum=["ok", "error", "unset"])]] = Field([], description="ok, error or unset")
     service: list[str] = Field([], description="ragd-web, ragd-worker, ragd-cli")
-    environment: list[str] = Field([], description="production, evaluation, playground, interface or all")
+    environment: list[Annotated[str, accepts(enum=[*telemetry.ENVIRONMENTS, "all"])]] = Field(
+        [], description="production, evaluation, playground, interface or all"
+    )
     name: str = Field("", description="what the name begins with")
-    min_ms: str = Field("", description="shortest duration, milliseconds")
-    max_ms: str = Field("", description="longest duration, milliseconds")
-    since: str = Field("", description="ISO 8601 or an age such as 30m, 24h, 7d; included")
-    until: str = Field("", description="the same; not included")
+    min_ms: Milliseconds = Field("", description="shortest duration, milliseconds")
+    max_ms: Milliseconds = Field("", description="longest duration, milliseconds")
+    since: Moment = Field("", description="ISO 8601 or an age such as 30m, 24h, 7d; included")
+    until: Moment = Field("", description="the same; not included")
     text: str = Field("", description="words that all occur in name, question, answer or error; wor* is a beginning")
     attr: list[str] = Field(
         [],
         description="name:operator:value with eq, ne, gt, ge, lt, le, contains, starts; or name:exists, name:missing",
     )
-    where: str = Field("", description="an expression: kind == 'RETRIEVER' and latency_ms > 500")
+    where: Annotated[str, accepts(format="span-filter")] = Field(
+        "", description="an expression: kind == 'RETRIEVER' and latency_ms > 500"
+    )
     trace_id: str = Field("")
     run_id: str = Field("")
