@@ -13,7 +13,7 @@ EXPORT := $(PY) -m uv export -q --frozen --no-header --no-emit-project
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock messages clean
+.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock settings messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ lock: $(DEV)  ## Write uv.lock from pyproject.toml, and the requirements files f
 	$(EXPORT) --no-dev --extra server -o requirements.txt
 	$(EXPORT) --extra server $(OFFERED:%=--extra %) --group dev -o requirements-dev.txt
 	echo uv | $(PY) -m uv pip compile - --generate-hashes -q --no-header --python-version 3.11 -o requirements-uv.txt
+
+settings: $(RUNTIME)  ## Write the table of all settings into docs/configuration.md
+	@$(PY) -m ragd_site.environment
 
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var

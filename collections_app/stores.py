@@ -224,4 +224,5 @@ def _local_threads() -> int | None:
     """The worker's processes share the cores; anything else computes one query at a time and takes them all."""
     if settings.PROCESS != "worker":
         return None
-    return max(1, available_cores() // settings.RAGD_WORKER_PROCESSES)
+    processes: int = settings.RAGD_WORKER_PROCESSES
+    return max(1, available_cores() // processes)

@@ -1,4 +1,7 @@
-"""Every environment variable that ragd reads: name, type, default, meaning. README's table is compared with it."""
+"""Every environment variable that ragd reads: name, type, default, meaning.
+
+`python -m ragd_site.environment` writes them into the table of docs/configuration.md.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,8 @@ from ragd_site.runtime.setting_types import (
 from ragd_site.sign_on.environment import MailSettings, SignOnSettings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE = REPOSITORY / "docs" / "configuration.md"
+TABLE_START, TABLE_END = "<!-- variables -->\n", "\n<!-- /variables -->"
 DATABASE_SCHEMES = ("postgresql", "postgres")
 BROKER_SCHEMES = ("pgmq", "redis", "rediss", "amqp", "amqps")
 # they hold passwords or keys and are no SecretStr
@@ -361,6 +366,10 @@ class ServerSettings(BaseSettings):
 class Environment(MailSettings, SignOnSettings, ServerSettings):
     """The settings of one process, read once at its start. Empty variables count as unset."""
 
+    def as_settings(self) -> dict[str, Any]:
+        """Every value under the name of its variable, secrets as they are."""
+        return {name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in self}
+
 
 def read_environment() -> Environment:
     """The typed settings of this process. Raises SettingError, which names every wrong variable."""
@@ -435,3 +444,40 @@ def default_model_name(environment: Environment) -> str:
     """RAGD_EMBED_MODEL; "" where it is not stated and folders are: then the first of RAGD_EMBED_PATH is meant."""
     is_stated = "RAGD_EMBED_MODEL" in environment.model_fields_set
     return environment.RAGD_EMBED_MODEL if is_stated or not environment.RAGD_EMBED_PATH else ""
+
+
+def describe_variables() -> str:
+    """The table of all variables in Markdown."""
+    rows = [
+        f"| `{name}` | {describe_default(name)} | {field.description} |"
+        for name, field in Environment.model_fields.items()
+    ]
+    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
+
+
+def describe_default(name: str) -> str:
+    """The default of a variable as the table shows it."""
+    match Environment.model_fields[name].default:
+        case "" | []:
+            return "unset"
+        case SecretStr() as secret:
+            return f"`{secret.get_secret_value()}`" if secret.get_secret_value() else "unset"
+        case Path() as path:
+            return f"`{path.relative_to(REPOSITORY)}`"
+        case bool(value):
+            return f"`{str(value).lower()}`"
+        case float(value):
+            return f"`{value:g}`"
+        case value:
+            return f"`{value}`"
+
+
+def write_variables(page: Path) -> None:
+    """Replace the table of all variables on the page."""
+    before, _, rest = page.read_text().partition(TABLE_START)
+    _, _, after = rest.partition(TABLE_END)
+    page.write_text(f"{before}{TABLE_START}\n{describe_variables()}\n{TABLE_END}{after}")
+
+
+if __name__ == "__main__":
+    write_variables(PAGE)

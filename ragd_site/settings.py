@@ -27,111 +27,17 @@ LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 # "web" in the web server: there, connections are pooled; "restore" where there is no server yet
 PROCESS = os.environ.get("RAGD_PROCESS", "command")
 
+# every variable of the environment is the setting of its name; the following ones are derived
+globals().update(environment.as_settings())
 RAGD_VAR = environment.RAGD_VAR
-RAGD_HOST = environment.RAGD_HOST
-PORT = environment.PORT
-RAGD_WEB_WORKERS = environment.RAGD_WEB_WORKERS
-RAGD_WEB_THREADS = environment.RAGD_WEB_THREADS
-RAGD_WORKER_PROCESSES = environment.RAGD_WORKER_PROCESSES
-RAGD_EMBED_PATH = environment.RAGD_EMBED_PATH
 RAGD_EMBED_MODEL = default_model_name(environment)
-RAGD_EMBED_DIMS = environment.RAGD_EMBED_DIMS
-RAGD_SPARSE_PATH = environment.RAGD_SPARSE_PATH
-RAGD_EMBED_PROMPTS = environment.RAGD_EMBED_PROMPTS
-RAGD_EMBED_QUERY_PROMPT = environment.RAGD_EMBED_QUERY_PROMPT
-RAGD_EMBED_PASSAGE_PROMPT = environment.RAGD_EMBED_PASSAGE_PROMPT
 RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
 RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
-RAGD_EMBED_TIMEOUT_S = environment.RAGD_EMBED_TIMEOUT_S
-RAGD_EMBED_BATCH_SIZE = environment.RAGD_EMBED_BATCH_SIZE
-RAGD_EMBED_REQUESTS_PER_MINUTE = environment.RAGD_EMBED_REQUESTS_PER_MINUTE
-RAGD_EMBED_TOKENS_PER_MINUTE = environment.RAGD_EMBED_TOKENS_PER_MINUTE
-RAGD_RERANK_BASE_URL = environment.RAGD_RERANK_BASE_URL
-RAGD_RERANK_MODEL = environment.RAGD_RERANK_MODEL
-RAGD_RERANK_API_KEY = environment.RAGD_RERANK_API_KEY.get_secret_value()
-RAGD_RERANK_TIMEOUT_S = environment.RAGD_RERANK_TIMEOUT_S
-RAGD_CROSS_ENCODER_PATH = environment.RAGD_CROSS_ENCODER_PATH
 RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
 RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
-RAGD_LLM_MODEL = environment.RAGD_LLM_MODEL
-RAGD_LLM_TIMEOUT_S = environment.RAGD_LLM_TIMEOUT_S
-RAGD_LLM_MAX_TOKENS = environment.RAGD_LLM_MAX_TOKENS
-RAGD_JUDGE_BASE_URL = environment.RAGD_JUDGE_BASE_URL
-RAGD_JUDGE_API_KEY = environment.RAGD_JUDGE_API_KEY.get_secret_value()
-RAGD_JUDGE_MODEL = environment.RAGD_JUDGE_MODEL
-RAGD_JUDGE_TIMEOUT_S = environment.RAGD_JUDGE_TIMEOUT_S
-RAGD_JUDGE_MAX_TOKENS = environment.RAGD_JUDGE_MAX_TOKENS
-RAGD_JUDGE_PATH = environment.RAGD_JUDGE_PATH
-RAGD_MAX_DOCUMENT_MB = environment.RAGD_MAX_DOCUMENT_MB
-RAGD_SAMPLE = environment.RAGD_SAMPLE
-RAGD_IMPORT_MAX_MB = environment.RAGD_IMPORT_MAX_MB
-RAGD_PARSE_TIMEOUT_S = environment.RAGD_PARSE_TIMEOUT_S
-RAGD_PARSE_MEMORY_MB = environment.RAGD_PARSE_MEMORY_MB
-RAGD_OCR = environment.RAGD_OCR
-RAGD_OCR_MAX_PAGES = environment.RAGD_OCR_MAX_PAGES
-RAGD_OCR_PAGE_TIMEOUT_S = environment.RAGD_OCR_PAGE_TIMEOUT_S
-RAGD_PARSE_MAX_CHARS = environment.RAGD_PARSE_MAX_CHARS
-RAGD_EXACT_THRESHOLD = environment.RAGD_EXACT_THRESHOLD
-RAGD_REPLICA_MAX_LAG_S = environment.RAGD_REPLICA_MAX_LAG_S
-RAGD_DEGRADE = environment.RAGD_DEGRADE
-RAGD_QUEUE_MAX_S = environment.RAGD_QUEUE_MAX_S
-RAGD_FETCH_CONTACT = environment.RAGD_FETCH_CONTACT
-RAGD_FETCH_ALLOWED_NETWORKS = environment.RAGD_FETCH_ALLOWED_NETWORKS
-RAGD_FETCH_TIMEOUT_S = environment.RAGD_FETCH_TIMEOUT_S
-RAGD_FETCH_PAUSE_S = environment.RAGD_FETCH_PAUSE_S
-RAGD_SOURCE_FOLDERS = environment.RAGD_SOURCE_FOLDERS
-RAGD_SOURCE_MAX_ITEMS = environment.RAGD_SOURCE_MAX_ITEMS
-RAGD_S3_ENDPOINT = environment.RAGD_S3_ENDPOINT
-RAGD_S3_BUCKETS = environment.RAGD_S3_BUCKETS
-AWS_ACCESS_KEY_ID = environment.AWS_ACCESS_KEY_ID
-AWS_SECRET_ACCESS_KEY = environment.AWS_SECRET_ACCESS_KEY.get_secret_value()
-AWS_SESSION_TOKEN = environment.AWS_SESSION_TOKEN.get_secret_value()
-AWS_REGION = environment.AWS_REGION
-RAGD_RECALL_WARNING = environment.RAGD_RECALL_WARNING
-RAGD_EVALUATION_BANDS = environment.RAGD_EVALUATION_BANDS
-RAGD_CAPTURE_CONTENT = environment.RAGD_CAPTURE_CONTENT
-RAGD_CAPTURE_VECTORS = environment.RAGD_CAPTURE_VECTORS
-RAGD_OTLP_CONTENT = environment.RAGD_OTLP_CONTENT
 RAGD_COLLECTOR = "ragd_site.observability.collector.configured"  # reads where spans are sent
-OTEL_EXPORTER_OTLP_ENDPOINT = environment.OTEL_EXPORTER_OTLP_ENDPOINT
-OTEL_EXPORTER_OTLP_HEADERS = environment.OTEL_EXPORTER_OTLP_HEADERS.get_secret_value()
-RAGD_METRICS_KEY = environment.RAGD_METRICS_KEY.get_secret_value()
 # which variables are set: those of retention go before what is set on the page
 RAGD_STATED = frozenset(environment.model_fields_set)
-RAGD_GENERATION_KEEP_DAYS = environment.RAGD_GENERATION_KEEP_DAYS
-RAGD_REVISIONS_KEPT = environment.RAGD_REVISIONS_KEPT
-RAGD_DELETED_KEPT_DAYS = environment.RAGD_DELETED_KEPT_DAYS
-RAGD_TRASH_DAYS = environment.RAGD_TRASH_DAYS
-RAGD_EVALUATION_PROCESSES = environment.RAGD_EVALUATION_PROCESSES
-RAGD_EVALUATION_RETENTION_DAYS = environment.RAGD_EVALUATION_RETENTION_DAYS
-RAGD_RUN_RETENTION_DAYS = environment.RAGD_RUN_RETENTION_DAYS
-RAGD_SPAN_RETENTION_DAYS = environment.RAGD_SPAN_RETENTION_DAYS
-RAGD_SPAN_MAX_MB = environment.RAGD_SPAN_MAX_MB
-RAGD_BACKUP_TO = environment.RAGD_BACKUP_TO
-RAGD_BACKUP_KEY = environment.RAGD_BACKUP_KEY.get_secret_value()
-RAGD_BACKUP_KEEP = environment.RAGD_BACKUP_KEEP
-RAGD_JOB_LEASE_S = environment.RAGD_JOB_LEASE_S
-RAGD_JOB_MAX_ATTEMPTS = environment.RAGD_JOB_MAX_ATTEMPTS
-RAGD_QUEUE_MAX_JOBS = environment.RAGD_QUEUE_MAX_JOBS
-RAGD_QUEUE_MAX_MB = environment.RAGD_QUEUE_MAX_MB
-RAGD_KEY_MAX_DAYS = environment.RAGD_KEY_MAX_DAYS
-RAGD_REQUESTS_PER_MINUTE = environment.RAGD_REQUESTS_PER_MINUTE
-RAGD_TOKENS_PER_DAY = environment.RAGD_TOKENS_PER_DAY
-RAGD_WRONG_KEYS_PER_MINUTE = environment.RAGD_WRONG_KEYS_PER_MINUTE
-RAGD_ADMIN_USER = environment.RAGD_ADMIN_USER
-RAGD_ADMIN_PASSWORD = environment.RAGD_ADMIN_PASSWORD.get_secret_value()
-RAGD_OIDC_ISSUER = environment.RAGD_OIDC_ISSUER
-RAGD_OIDC_NAME = environment.RAGD_OIDC_NAME
-RAGD_OIDC_GROUPS_CLAIM = environment.RAGD_OIDC_GROUPS_CLAIM
-RAGD_OIDC_ADMIN_GROUP = environment.RAGD_OIDC_ADMIN_GROUP
-RAGD_OIDC_SIGNUP = environment.RAGD_OIDC_SIGNUP
-RAGD_OIDC_LINK_EMAIL = environment.RAGD_OIDC_LINK_EMAIL
-RAGD_TRUSTED_PROXIES = environment.RAGD_TRUSTED_PROXIES
-RAGD_PROXY_USER_HEADER = environment.RAGD_PROXY_USER_HEADER
-RAGD_PROXY_GROUPS_HEADER = environment.RAGD_PROXY_GROUPS_HEADER
-RAGD_PROXY_SIGNUP = environment.RAGD_PROXY_SIGNUP
-RAGD_PASSWORD_LOGIN = environment.RAGD_PASSWORD_LOGIN
-RAGD_REQUIRE_MFA = environment.RAGD_REQUIRE_MFA
 
 
 def keep_secret_key(var: Path) -> str:
@@ -170,7 +76,7 @@ def describe_database(url: str, *, pooled: bool) -> dict[str, Any]:
         **dict(parse_qsl(parts.query)),
     }
     if pooled:
-        options["pool"] = {"min_size": 1, "max_size": RAGD_WEB_THREADS + 2, "timeout": 10}
+        options["pool"] = {"min_size": 1, "max_size": environment.RAGD_WEB_THREADS + 2, "timeout": 10}
     return {
         "ENGINE": "ragd_site.postgresql",
         "NAME": unquote(parts.path.lstrip("/")) or "ragd",
@@ -321,7 +227,6 @@ EMAIL_HOST_USER = environment.RAGD_MAIL_USER
 EMAIL_HOST_PASSWORD = environment.RAGD_MAIL_PASSWORD.get_secret_value()
 EMAIL_TIMEOUT = 10  # seconds
 DEFAULT_FROM_EMAIL = environment.RAGD_MAIL_FROM
-RAGD_PUBLIC_URL = environment.RAGD_PUBLIC_URL
 LOGIN_URL = "login"
 CSRF_FAILURE_VIEW = "ragd_site.access.entrance.refuse_forgery"
 LOGIN_REDIRECT_URL = "evaluation:home"
@@ -342,7 +247,7 @@ SOCIALACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.SignOnAdapter"
 SOCIALACCOUNT_PROVIDERS = describe_provider(environment)
 MFA_ADAPTER = "ragd_site.sign_on.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
-MFA_PASSKEY_LOGIN_ENABLED = RAGD_PASSWORD_LOGIN  # both are log-ins at ragd itself
+MFA_PASSKEY_LOGIN_ENABLED = environment.RAGD_PASSWORD_LOGIN  # both are log-ins at ragd itself
 MFA_TOTP_ISSUER = "ragd"
 # what allauth counts, such as wrong codes, holds for all processes
 CACHES = {
@@ -376,7 +281,7 @@ CONTENT_SECURITY_POLICY = {
 }
 
 # a body in JSON escapes some characters, and segments add field names
-DATA_UPLOAD_MAX_MEMORY_SIZE = RAGD_MAX_DOCUMENT_MB * MEGABYTE * 2
+DATA_UPLOAD_MAX_MEMORY_SIZE = environment.RAGD_MAX_DOCUMENT_MB * MEGABYTE * 2
 DATA_UPLOAD_MAX_NUMBER_FILES = 1000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 3000  # every file may come with an id of its own
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024  # of each of up to a thousand files in one request
@@ -401,7 +306,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
-CELERY_WORKER_CONCURRENCY = RAGD_WORKER_PROCESSES
+CELERY_WORKER_CONCURRENCY = environment.RAGD_WORKER_PROCESSES
 CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
 # pgmq acknowledges only between two drains: with 1, short tasks run at one a second
 CELERY_WORKER_PREFETCH_MULTIPLIER = 4

@@ -13,30 +13,36 @@ from django.conf import settings
 from pydantic import SecretStr
 
 from ragd_site.embedded import make_private_folder
-from ragd_site.environment import Environment, SettingError, local_address, read_environment, secret_names
+from ragd_site.environment import (
+    PAGE,
+    Environment,
+    SettingError,
+    describe_variables,
+    local_address,
+    read_environment,
+    secret_names,
+    write_variables,
+)
 from ragd_site.runtime.machine import tune_postgres
 from ragd_site.settings import describe_database
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def show_default(name: str) -> str:
-    """A default as README writes it."""
-    default = Environment.model_fields[name].default
-    if isinstance(default, SecretStr):
-        default = default.get_secret_value()
-    if isinstance(default, Path):
-        default = default.relative_to(REPOSITORY)
-    if isinstance(default, bool):
-        default = str(default).lower()
-    if isinstance(default, float):
-        default = f"{default:g}"
-    return f"`{default}`" if default not in ("", []) else "unset"
+def test_the_table_of_the_documentation_is_the_one_of_the_code(tmp_path: Path) -> None:
+    page = tmp_path / "configuration.md"
+    page.write_text(PAGE.read_text())
+    write_variables(page)
+    assert page.read_text() == PAGE.read_text(), "`make settings` writes it"
+    row = "| `PORT` | `8000` | TCP port of the web server |"
+    assert row in describe_variables().splitlines()
+    assert describe_variables().count("\n| `") == len(Environment.model_fields)
 
 
-def test_readme_lists_every_setting_with_its_default_and_meaning() -> None:
-    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \| (.*?) \|$", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
-    assert rows == [(name, show_default(name), field.description) for name, field in Environment.model_fields.items()]
+def test_every_variable_is_a_setting_of_its_name() -> None:
+    assert Environment.model_fields["RAGD_JOB_LEASE_S"].default == settings.RAGD_JOB_LEASE_S
+    assert {name for name in Environment.model_fields if not hasattr(settings, name)} == set()
+    assert type(settings.RAGD_METRICS_KEY) is str
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ class ProxyUserBackend(RemoteUserBackend):
 
     @property
     def create_unknown_user(self) -> bool:  # type: ignore[override]
-        return settings.RAGD_PROXY_SIGNUP
+        return bool(settings.RAGD_PROXY_SIGNUP)
 
     def configure_user(self, request: HttpRequest | None, user: Any, created: bool = True) -> Any:
         if created:

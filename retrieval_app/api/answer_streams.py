@@ -85,7 +85,8 @@ slots = _Slots()
 
 def readers_max() -> int:
     """Streams that one process answers at once: all its threads but one."""
-    return max(1, settings.RAGD_WEB_THREADS - 1)
+    threads: int = settings.RAGD_WEB_THREADS
+    return max(1, threads - 1)
 
 
 class AnswerStream(RunListener):
