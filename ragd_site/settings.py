@@ -58,13 +58,14 @@ def read_earlier_keys(var: Path) -> list[str]:
 
 
 def choose_database_url(url: str, var: Path) -> str:
-    """DATABASE_URL, or else the URL of the embedded PostgreSQL, which is running afterwards."""
+    """DATABASE_URL, or else the URL of the embedded PostgreSQL, which the first connection starts."""
     if url or PROCESS == "restore":
         return url
     try:
-        return embedded.ensure_running(var).url
+        cluster = embedded.read_cluster(var)
     except EmbeddedError as error:
         sys.exit(f"ragd does not start.\n{error}")
+    return cluster.url if cluster else f"postgresql://{embedded.HOST}/{embedded.DATABASE}"
 
 
 def describe_database(url: str, *, pooled: bool) -> dict[str, Any]:
@@ -126,6 +127,8 @@ CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS
 
 DATABASE_URL = choose_database_url(environment.DATABASE_URL, RAGD_VAR)
 DATABASES = {"default": describe_database(DATABASE_URL, pooled=PROCESS == "web")}
+if not environment.DATABASE_URL and PROCESS != "restore":
+    DATABASES["default"]["EMBEDDED"] = RAGD_VAR
 if environment.DATABASE_REPLICA_URL:
     DATABASES["replica"] = describe_replica(environment.DATABASE_REPLICA_URL)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

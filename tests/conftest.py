@@ -50,7 +50,7 @@ SLOW = (
 
 
 def start_cluster() -> bool:
-    """Start the cluster before Django reads its settings; whether it was not running before."""
+    """Start the cluster without fsync, before a first connection starts it; whether it was not running before."""
     if os.environ.get("DATABASE_URL"):
         return False
     known = embedded.read_cluster(VAR)

@@ -251,6 +251,17 @@ def test_wrong_value_stops_every_command_without_a_traceback() -> None:
     )
 
 
+def test_help_starts_no_database(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "manage.py", "help"],
+        cwd=REPOSITORY,
+        env={**os.environ, "RAGD_VAR": str(tmp_path / "var"), "DATABASE_URL": ""},
+        capture_output=True,
+        check=True,
+    )
+    assert [path.name for path in (tmp_path / "var").iterdir()] == ["secret_key"]
+
+
 def test_others_see_no_names_in_the_folder_that_ragd_makes(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "var"
     make_private_folder(folder)

@@ -189,6 +189,7 @@ def describe(backup: Backup) -> dict[str, Any]:
 
 
 def _is_embedded() -> bool:
+    connection.ensure_connection()  # which starts it
     cluster = embedded.read_cluster(settings.RAGD_VAR)
     return cluster is not None and cluster.url == settings.DATABASE_URL
 

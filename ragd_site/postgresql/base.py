@@ -8,16 +8,38 @@ over chunks that lacks it finds none there.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.db.backends.postgresql import base
 from psycopg.pq import TransactionStatus
 
 from collections_app.row_access import bind, current_setting, tell_nodes
 from ragd.store.placement import HAS_CITUS
+from ragd_site.broker import describe_broker
+from ragd_site.embedded import USER, Cluster, ensure_running
+from ragd_site.runtime.programs import EmbeddedError
 
 CHUNKS = "chunks_c"  # how the names of all tables of chunks begin
+
+
+@cache
+def start_embedded(var: Path) -> Cluster:
+    """Start the embedded PostgreSQL of the folder, once in a process; end the process with a sentence if it cannot."""
+    try:
+        cluster = ensure_running(var)
+    except EmbeddedError as error:
+        sys.exit(f"ragd does not start.\n{error}")
+    if cluster.url != settings.DATABASE_URL:  # it is new, or its port was taken
+        if settings.CELERY_BROKER_TRANSPORT_OPTIONS.get("conn_string") == settings.DATABASE_URL:
+            broker = describe_broker("", cluster.url)
+            settings.CELERY_BROKER_URL, settings.CELERY_BROKER_TRANSPORT_OPTIONS = broker
+        settings.DATABASE_URL = cluster.url
+    return cluster
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -28,6 +50,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     _bound: str | None = None
     coordinators: ClassVar[dict[tuple[str, int, str], bool]] = {}
+
+    def get_connection_params(self) -> dict[str, Any]:
+        """The same, with the embedded PostgreSQL running where it is the database."""
+        if var := self.settings_dict.get("EMBEDDED"):
+            cluster = start_embedded(var)
+            self.settings_dict |= {"USER": USER, "PASSWORD": cluster.password, "PORT": str(cluster.port)}
+        params: dict[str, Any] = super().get_connection_params()
+        return params
 
     def create_cursor(self, name: str | None = None) -> Any:
         wanted = current_setting()

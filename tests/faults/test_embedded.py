@@ -269,6 +269,31 @@ def test_folder_that_nobody_may_enter_keeps_its_mode(var: Path) -> None:
             shutil.rmtree(home)
 
 
+def test_the_first_connection_starts_it(var: Path) -> None:
+    """Also where its port was taken meanwhile: Django and the queue follow."""
+    statement = (
+        "from django.conf import settings; from django.db import connection; connection.ensure_connection();"
+        "print(settings.DATABASE_URL, settings.CELERY_BROKER_TRANSPORT_OPTIONS['conn_string'])"
+    )
+    for _ in range(2):
+        with socket.socket() as stranger:
+            if cluster := embedded.read_cluster(var):
+                embedded.stop(var)
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                stranger.bind((embedded.HOST, cluster.port))
+                stranger.listen()
+            shell = subprocess.run(
+                [sys.executable, "manage.py", "shell", "-v0", "-c", statement],
+                cwd=REPOSITORY,
+                env={**os.environ, "RAGD_VAR": str(var), "DATABASE_URL": ""},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        cluster = embedded.read_cluster(var)
+        assert cluster is not None and shell.stdout.split() == [cluster.url] * 2
+
+
 @needs_root
 def test_binaries_that_nobody_may_run_are_copied(var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = programs.find_wheel_binaries()

@@ -87,6 +87,7 @@ def standby(django_db_setup: None) -> Iterator[Standby]:
     described = {
         **connection.settings_dict,
         "PORT": str(made.port),
+        "EMBEDDED": None,
         "CONN_MAX_AGE": 0,
         "OPTIONS": {"connect_timeout": 5, "options": "-c default_transaction_read_only=on"},
         "TEST": {**connection.settings_dict["TEST"], "MIRROR": DEFAULT_DB_ALIAS},
