@@ -513,7 +513,6 @@ CREATE TABLE IF NOT EXISTS api_keys (
     label           text NOT NULL,
     key_hash        bytea NOT NULL UNIQUE,             -- SHA-256 of the secret
     prefix          text NOT NULL DEFAULT '',          -- the first characters, to tell keys apart
-    scope           text NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write')),
     scopes          text[] NOT NULL DEFAULT '{read,ask,write,evaluate,administer}',  -- permissions
     user_id         integer,                           -- the user that it acts as; null: a program of its own
     group_ids       bigint[] NOT NULL DEFAULT '{}',    -- groups that such a program belongs to

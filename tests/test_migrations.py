@@ -20,7 +20,8 @@ WITH tables AS (
 )
 SELECT 'column', t.relname || '.' || a.attname,
        concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, a.attgenerated, a.attstorage,
-                 a.attnum, a.attcollation::regcollation, pg_get_expr(d.adbin, d.adrelid))
+                 row_number() OVER (PARTITION BY t.oid ORDER BY a.attnum), a.attcollation::regcollation,
+                 pg_get_expr(d.adbin, d.adrelid))
 FROM tables t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = t.oid AND d.adnum = a.attnum
 UNION ALL

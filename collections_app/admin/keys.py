@@ -31,7 +31,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         "last_used_at",
         "expires_at",
     )
-    list_filter = ("scope", ("revoked_at", admin.EmptyFieldListFilter))
+    list_filter = (("revoked_at", admin.EmptyFieldListFilter),)
     search_fields = ("label", "prefix")
     ordering = ("-created_at", "-id")
     exclude = ("key_hash", "previous_hash")

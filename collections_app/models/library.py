@@ -22,7 +22,6 @@ from django.db.models.functions import Coalesce, Collate, Length
 from django.db.models.sql.datastructures import BaseTable
 from django.utils import timezone
 from django.utils.functional import cached_property
-from django.utils.translation import gettext_lazy
 from pgvector.django import SparseVectorField, VectorField
 
 from collections_app.domain.outliers import Limits
@@ -369,20 +368,15 @@ class ApiKey(models.Model):
     collections: the names that it is limited to, [] for none. collection_ids: the id of the collection that each of
     them stands for, 0 where none of that name was there yet; whoever uses a name again does not open theirs to the key.
     scopes: the permissions that it has at most. user: as whom it acts; null: a program of its own, that belongs to the
-    groups of group_ids. scope: what clients of 0.1 know of scopes, "read" or "write". created_by: as `name_actor` gives
-    it. previous_hash: of the secret before the last rotation, which is taken until previous_until. requests_per_minute,
-    tokens_per_day: null for the server's default, 0 for any number.
+    groups of group_ids. created_by: as `name_actor` gives it. previous_hash: of the secret before the last rotation,
+    which is taken until previous_until. requests_per_minute, tokens_per_day: null for the server's default, 0 for any
+    number.
     """
-
-    class Scope(models.TextChoices):
-        READ = "read", gettext_lazy("Read")
-        WRITE = "write", gettext_lazy("Read and write")
 
     id = models.BigAutoField(primary_key=True)
     label = models.TextField()
     key_hash = models.BinaryField(unique=True)
     prefix = models.TextField(default="", blank=True)
-    scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
     scopes = ArrayField(models.TextField(), default=all_scopes, blank=True)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -416,6 +410,11 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.label} ({self.prefix}…)"
+
+    @property
+    def scope(self) -> str:
+        """Return the scopes in one word: "write" where it may write, else "read"."""
+        return "write" if Permission.WRITE in self.scopes else "read"
 
     @cached_property
     def visible(self) -> CollectionScope:

@@ -24,9 +24,9 @@ MADE = datetime(2026, 5, 4, tzinfo=UTC)
 BIRDS = CollectionScope({7: ("birds", MADE), 9: ("frogs", MADE)})
 
 KEYS = {
-    "reads": ApiKey(label="reader", scope="read", scopes=["read", "ask"]),
-    "writes": ApiKey(label="writer", scope="write"),
-    "limited": ApiKey(label="limited", scope="write", collections=["birds", "trees"]),
+    "reads": ApiKey(label="reader", scopes=["read", "ask"]),
+    "writes": ApiKey(label="writer"),
+    "limited": ApiKey(label="limited", collections=["birds", "trees"]),
 }
 
 

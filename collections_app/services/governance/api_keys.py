@@ -34,7 +34,7 @@ UPDATE api_keys SET collection_ids[array_position(collections, %(name)s)] = %(id
 WHERE %(name)s = ANY(collections)
   AND (id = %(own)s OR collection_ids[array_position(collections, %(name)s)] = ANY(%(open)s::bigint[]))
 """
-OLD_SCOPES: dict[str, frozenset[Permission]] = {
+SCOPES: dict[str, frozenset[Permission]] = {
     "read": frozenset({Permission.READ, Permission.ASK}),
     "write": ALL_PERMISSIONS,
 }
@@ -66,9 +66,9 @@ def create_key(
     expires_at: in the future, within ten years or RAGD_KEY_MAX_DAYS; None: after those days, or never.
     Raises ServiceError: 422 for a wrong value, 403 for a key that may more than who makes it.
     """
-    if scope not in ApiKey.Scope.values:
+    if scope not in SCOPES:
         raise _wrong("scope", f"scope must be read or write, not {scope!r}")
-    permissions = OLD_SCOPES[scope] if scopes is None else check_scopes(scopes)
+    permissions = SCOPES[scope] if scopes is None else check_scopes(scopes)
     secret = secret or new_secret()
     names = sorted({check_collection_name(name) for name in collections})
     with system_access():
@@ -80,7 +80,6 @@ def create_key(
         label=clean_label(label),
         key_hash=digest(secret),
         prefix=secret[:PREFIX_CHARS],
-        scope=ApiKey.Scope.WRITE if Permission.WRITE in permissions else ApiKey.Scope.READ,
         scopes=sorted(permissions),
         user=user,
         group_ids=group_ids,

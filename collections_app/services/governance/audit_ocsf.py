@@ -133,8 +133,7 @@ def _own_fields(event: AuditEvent, event_class: EventClass) -> dict[str, Any]:
     if event_class is ACCOUNT:
         return {"user": subject | {"type_id": 1, "type": "User"}}
     if event_class is ACCESS:
-        scope = (event.after or {}).get("scope")
-        privileges = [str(scope)] if scope else [event.action]
+        privileges = list(map(str, (event.after or {}).get("scopes") or [event.action]))
         return {"user": subject | {"type_id": OTHER, "type": resource["type"]}, "privileges": privileges}
     if event_class is DATASTORE:
         name = event.collection_name or subject["name"]

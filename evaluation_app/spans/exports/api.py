@@ -15,7 +15,6 @@ from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import LIMIT_MAX
-from collections_app.models import ApiKey
 from evaluation_app.spans.exports.downloads import (
     STORED,
     choose_capture,
@@ -71,7 +70,7 @@ def export_spans(
     A JSON document that broke off lacks its end. 422 for an unknown filter, 429 when three downloads run already.
     """
     key = request_key(request)
-    capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
+    capture = choose_capture(content, may_read_stored=Permission.WRITE in key.scopes)
     span_filter = parse_filter(request.GET, also=OWN).only_of(key.visible)
     export = export_matching(span_filter, format, capture, limit=limit)
     return stream(request, export, "a selection of spans", content=content)
@@ -96,7 +95,7 @@ def export_run_spans(
             type="unknown_run",
             status=404,
         )
-    capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
+    capture = choose_capture(content, may_read_stored=Permission.WRITE in key.scopes)
     flush_pending(run)
     export = export_run(run, format, capture)
     return stream(request, export, f"run {run.pk}", content=content)
