@@ -22,7 +22,7 @@ SET_LOOKUPS = {
     "set_version": "golden_set__version",
     "set_bands": "golden_set__bands",
 }
-LATER_LOOKUPS = {f"set_{name}": f"golden_set__{name}" for name in (*CRITERIA, "rubrics")}
+SET_SETTINGS = {f"set_{name}": f"golden_set__{name}" for name in (*CRITERIA, "rubrics")}
 
 
 def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> GoldenQuestion:
@@ -30,8 +30,8 @@ def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> G
     name = str(row["set"])
     if name not in sets:
         sets[name] = _make_set(collection, row)
-    clean_golden({field: row[field] for field in FIELDS if field in row})
-    if not isinstance(row["suggested"], bool) or not isinstance(row.get("chunk_marks", {}), dict):
+    clean_golden({field: row[field] for field in FIELDS})
+    if not isinstance(row["suggested"], bool) or not isinstance(row["chunk_marks"], dict):
         raise InvalidInput(
             "suggested of a golden question is true or false, chunk_marks an object", field="golden_questions"
         )
@@ -47,10 +47,10 @@ def _version(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> Go
             field="golden_versions",
         )
     bands, name = _bands(row), str(row["set"])
-    later = {key.removeprefix("set_"): row[key] for key in LATER_LOOKUPS if key in row}
-    settings = clean_criteria(later) | {"bands": bands}
-    if "rubrics" in later:
-        settings["rubrics"] = clean_rubrics(later["rubrics"], installed=False)
+    settings = clean_criteria({name: row[f"set_{name}"] for name in CRITERIA}) | {
+        "bands": bands,
+        "rubrics": clean_rubrics(row["set_rubrics"], installed=False),
+    }
     if name not in sets:
         sets[name] = _find_set(collection, name, sets) or _make_set(collection, row)
     if row["version"] == sets[name].version:
@@ -120,7 +120,6 @@ QUESTIONS = Part(
     _question,
     lookups=SET_LOOKUPS,
     order=("golden_set__name", "position", "id"),
-    later=("match", "by_construction", "chunk_marks"),
     forgets=GoldenSet,
 )  # fmt: skip
 VERSIONS = Part(  # restored after the questions: parts are restored by name
@@ -128,11 +127,10 @@ VERSIONS = Part(  # restored after the questions: parts are restored by name
     "version of a golden set",
     GoldenSetVersion,
     "golden_set__collection_name",
-    (*SET_LOOKUPS, *LATER_LOOKUPS, "version", "digest", "questions", "reason", "made_by", "created_at"),
+    (*SET_LOOKUPS, *SET_SETTINGS, "version", "digest", "questions", "reason", "made_by", "created_at"),
     _version,
-    lookups=SET_LOOKUPS | LATER_LOOKUPS,
+    lookups=SET_LOOKUPS | SET_SETTINGS,
     order=("golden_set__name", "version"),
-    later=tuple(LATER_LOOKUPS),
     forgets=GoldenSet,
 )
 SAMPLINGS = Part(

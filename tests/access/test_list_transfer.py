@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import zipfile
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import User
 
 from collections_app.domain.permissions import Role, group_principal
-from collections_app.models import Collection, Document
+from collections_app.models import Collection
 from collections_app.services.collections.collections import update_collection
 from collections_app.services.documents.documents import delete_documents, ingest_text
 from collections_app.services.governance.document_access import OPEN, lists_of
@@ -73,23 +71,3 @@ def test_names_of_nobody_let_nobody_in_and_are_told(people: People, tmp_path: Pa
     assert [("rangers" in warning, "1 documents" in warning) for warning in report["warnings"]] == [(True, True)]
     listed = lists_of(second, ["ranger"])["ranger"]
     assert (listed.codes, listed.unknown, listed.origin) == ((0,), ("rangers",), "import")
-
-
-def test_an_older_export_has_no_lists(people: People, tmp_path: Path) -> None:
-    file, older = tmp_path / "marsh.ragd.zip", io.BytesIO()
-    export_to_file(people.collection, file)
-    with zipfile.ZipFile(file) as new, zipfile.ZipFile(older, "w") as old:
-        for name in new.namelist():
-            if name == "manifest.json":
-                manifest = json.loads(new.read(name))
-                del manifest["members"]["document_access.jsonl"], manifest["counts"]["document_access"]
-                for later in ("access_from", "title", "starters"):
-                    del manifest["collection"][later]
-                old.writestr(name, json.dumps(manifest))
-            elif name != "document_access.jsonl":
-                old.writestr(name, new.read(name))
-    file.write_bytes(older.getvalue())
-    import_collection(file, name="second")
-    second = Collection.objects.get(name="second")
-    assert codes(second) == {} and User.objects.filter(username="ada").exists()
-    assert {tuple(row.access) for row in Document.objects.filter(collection=second)} == {OPEN}

@@ -203,19 +203,11 @@ def test_a_collection_goes_on_after_its_import(full: Collection, tmp_path: Path)
     assert get_collection("full")
 
 
-def test_what_findings_lead_to_travels_and_an_older_export_has_none(full: Collection, tmp_path: Path) -> None:
+def test_what_findings_lead_to_travels(full: Collection, tmp_path: Path) -> None:
     update_collection(full, changes={"security": {"action": "redact", "min_score": 30}})
     export_to_file(full, tmp_path / "full.zip")
     import_collection(tmp_path / "full.zip", name="copy")
     assert get_collection("copy").security == {"action": "redact", "min_score": 30.0}
-
-    def make_older(members: dict[str, bytes]) -> None:
-        manifest = json.loads(members["manifest.json"])
-        del manifest["collection"]["security"]
-        members["manifest.json"] = json.dumps(manifest).encode()
-
-    import_collection(pack(tmp_path / "full.zip", make_older), name="older")
-    assert get_collection("older").security == {}
 
 
 def test_an_import_takes_the_place_of_its_collection_at_one_moment(full: Collection, tmp_path: Path) -> None:

@@ -236,12 +236,6 @@ def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) ->
     assert keep_version(renamed).version == woods.version, "what came is the version that was kept"
 
 
-def test_an_older_export_leaves_by_what_runs_are_compared_as_it_is(woods: GoldenSet) -> None:
-    rows = [{name: row[name] for name in row if name not in VERSIONS.later} for row in versions_of(woods)]
-    VERSIONS.restore(create_collection(name="copy"), rows)
-    assert GoldenSet.objects.get(collection_name="copy").relevant_effect == woods.relevant_effect
-
-
 def test_a_set_without_questions_comes_back_by_its_versions(woods: GoldenSet) -> None:
     copy = create_collection(name="copy")
     VERSIONS.restore(copy, versions_of(woods)[:1])

@@ -32,9 +32,10 @@ VECTORS_AT_ONCE = 256
 SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
-SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
-LATER_SETTINGS = ("security", "vector_type", "access_from", "title", "starters")  # an older export has none
-ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
+SETTINGS = (
+    "title", "description", "starters", "embed_model", "embed_dims", "hybrid_enabled", "language", "vector_type",
+    "chunk_policy", "retention", "security", "access_from",
+)  # fmt: skip
 
 OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 WRITTEN_AT_ONCE = 500
@@ -70,7 +71,9 @@ REVISIONS = Table("revisions.jsonl", DocumentRevision, "doc_id, revision")
 OVERLAYS = Table("overlays.jsonl", ChunkOverlay, "doc_id, id")
 CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical", "access"))
 UPLOADS = Table("sources.jsonl", Upload, "doc_id, id", without=("content",))
-OWN_MEMBERS = (DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS)
+OWN_MEMBERS = (
+    DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS, LISTS,
+)  # fmt: skip
 
 
 def invalid_export(message: str) -> ServiceError:
@@ -103,7 +106,7 @@ class Part:
     name: a plain plural, such as "plans", under which the rows are counted. noun: one row, in messages. owner: the
     lookup of the collection: its row, or its name where it ends in "collection_name". build: the object of a checked
     row, not saved; it raises InvalidInput; its dict is the same for all rows of one import. lookups: column -> lookup
-    or expression where it is not the field of that name. later: columns that an older export lacks. single: a
+    or expression where it is not the field of that name. single: a
     collection has one row at most, which takes the place of a stored one with that primary key. forgets: the model
     whose rows of the collection's name go with it; None: the database removes them.
     """
@@ -116,7 +119,6 @@ class Part:
     build: Build
     lookups: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
     single: bool = False
     forgets: type[Model] | None = None
 
@@ -151,7 +153,7 @@ class Part:
     def _checked(self, collection: Collection, rows: Iterable[Row]) -> Iterator[Model]:
         shared: dict[str, Any] = {}
         for number, row in enumerate(rows):
-            if set(row) | set(self.later) != set(self.columns):
+            if set(row) != set(self.columns):
                 columns = ", ".join(self.columns)
                 raise InvalidInput(f"a {self.noun} has {columns}, not {', '.join(map(str, row))}", field=self.name)
             if self.single and number:

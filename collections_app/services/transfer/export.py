@@ -23,7 +23,6 @@ from collections_app.access_context import current_access
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.export_parts import (
-    ALL_SETTINGS,
     CHUNKS,
     DOCUMENTS,
     FILE_SUFFIX,
@@ -33,6 +32,7 @@ from collections_app.services.collections.export_parts import (
     MANIFEST,
     OVERLAYS,
     REVISIONS,
+    SETTINGS,
     SOURCES,
     UPLOADS,
     VECTORS,
@@ -141,11 +141,11 @@ class Export:
     def _open(self) -> None:
         """Fix the moment: read what the collection is, and hold the table of its chunks."""
         scope = {"collection": self.collection.pk}
-        row = self.snapshot.row(COLLECTION.format(settings=", ".join(f"c.{name}" for name in ALL_SETTINGS)), scope)
+        row = self.snapshot.row(COLLECTION.format(settings=", ".join(f"c.{name}" for name in SETTINGS)), scope)
         if row is None:
             raise UnknownCollection(f"collection {self.collection.name!r} was deleted", field="collection")
-        settings, rest = row[: len(ALL_SETTINGS)], row[len(ALL_SETTINGS) :]
-        self.settings = dict(zip(ALL_SETTINGS, settings, strict=True)) | {
+        settings, rest = row[: len(SETTINGS)], row[len(SETTINGS) :]
+        self.settings = dict(zip(SETTINGS, settings, strict=True)) | {
             "name": rest[0],
             "created_at": rest[1].isoformat(),
         }

@@ -28,7 +28,6 @@ from collections_app.services.collections.export_parts import (
     CHUNKS,
     FORMAT,
     FORMAT_VERSION,
-    LISTS,
     MANIFEST,
     MANIFEST_MAX_BYTES,
     OWN_MEMBERS,
@@ -164,10 +163,8 @@ class Archive:
             return self.file.open(name)  # type: ignore[return-value]
 
     def rows(self, name: str) -> Iterator[Row]:
-        """The objects of a member of JSON Lines, in order; none when the file has no such member."""
-        member = self.manifest.members.get(name)
-        if member is None:
-            return
+        """The objects of a member of JSON Lines, in order."""
+        member = self.manifest.members[name]
         longest = max(64, LINE_PER_DOCUMENT * settings.RAGD_MAX_DOCUMENT_MB) * MEGABYTE
         with self.open(name) as opened, io.BufferedReader(opened, READ_BYTES) as lines:  # type: ignore[type-var]
             for number in range(1, member.rows + 1):
@@ -261,23 +258,23 @@ def read_manifest_values(values: Any) -> Manifest:
         ("counts", ()),
     ):
         _check_object(values.get(name), name, fields)
-    for name in ("chunk_policy", "retention"):
-        _check_object(values["collection"][name], name, ())
-    _check_object(values["collection"].get("security", {}), "security", ())
+    collection = values["collection"]
+    for name in ("chunk_policy", "retention", "security"):
+        _check_object(collection[name], name, ())
     try:
-        check_policy(values["collection"]["chunk_policy"])
-        check_retention(values["collection"]["retention"])
-        check_security(values["collection"].get("security"))
-        check_access_from(str(values["collection"].get("access_from") or ""))
-        clean_collection_title(str(values["collection"].get("title") or ""))
-        clean_starters(map(str, values["collection"].get("starters") or ()))
+        check_policy(collection["chunk_policy"])
+        check_retention(collection["retention"])
+        check_security(collection["security"])
+        check_access_from(str(collection["access_from"] or ""))
+        clean_collection_title(str(collection["title"]))
+        clean_starters(map(str, collection["starters"]))
     except InvalidInput as error:
         raise invalid_export(f"the collection's settings cannot be kept: {error.message}") from None
     members = values.get("members")
-    _check_object(members, "members", OWN_MEMBERS)
+    known = (*OWN_MEMBERS, *(part.member for part in registered_parts()))
+    _check_object(members, "members", known)
     assert isinstance(members, dict)
-    known = {*OWN_MEMBERS, LISTS, *(part.member for part in registered_parts())}
-    if foreign := sorted(set(members) - known):
+    if foreign := sorted(set(members) - set(known)):
         raise invalid_export(f"the export holds {foreign[0]!r}, which this version of ragd does not know")
     manifest = Manifest(values, {name: _read_member(name, entry) for name, entry in members.items()})
     dims = manifest.collection["embed_dims"]

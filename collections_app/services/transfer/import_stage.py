@@ -238,9 +238,9 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
     with transaction.atomic():
         collection = Collection.objects.create(
             name=name,
-            title=clean_collection_title(str(exported.get("title") or "")),
+            title=clean_collection_title(str(exported["title"])),
             description=str(exported["description"]),
-            starters=clean_starters(map(str, exported.get("starters") or ())),
+            starters=clean_starters(map(str, exported["starters"])),
             embed_model=spec.embed_model,
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,
@@ -248,8 +248,8 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             vector_type=spec.vector_type,
             chunk_policy=exported["chunk_policy"],
             retention=exported["retention"],
-            security=exported.get("security", {}),
-            access_from=str(exported.get("access_from") or ""),
+            security=exported["security"],
+            access_from=str(exported["access_from"] or ""),
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )
