@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from django.urls import path
-from django.views.generic import RedirectView
 
 from retrieval_app.pages import (
     calibration,
@@ -15,8 +14,6 @@ from retrieval_app.pages.chat import assistants, public, streaming, threads
 
 app_name = "retrieval"
 urlpatterns = [
-    # where questions were asked before there were threads
-    path("ask/", RedirectView.as_view(pattern_name="retrieval:chat", query_string=True), name="ask"),
     path("chat/", threads.chat, name="chat"),
     path("chat/stream/", streaming.stream_answer, name="chat-stream"),
     path("chat/messages/<int:pk>/stop/", threads.stop_answer, name="chat-stop"),

@@ -25,7 +25,6 @@ from ragd.store.tables import (
     ATTACH_PARTITION,
     DROP_PARTITION,
     INSERT_STATS,
-    NEED_DOCUMENT,
     create_partition,
     run_statements,
 )
@@ -56,18 +55,10 @@ WHERE collection_id = %(collection_id)s AND generation IN (%(old)s, %(new)s)
 ORDER BY generation FOR UPDATE
 """
 
-# What a table must have before it serves: name -> definition, triggers without one.
-GUARDS = """
-SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(%(partition)s)
-UNION ALL
-SELECT tgname, '' FROM pg_trigger WHERE tgrelid = to_regclass(%(partition)s) AND NOT tgisinternal
+DIMS_CHECK = """
+SELECT pg_get_constraintdef(oid) FROM pg_constraint
+WHERE conrelid = to_regclass(%(partition)s) AND conname = %(partition)s || '_dims'
 """
-
-ADD_GUARDS = {
-    "of": "ALTER TABLE {partition} ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id})",
-    "dims": "ALTER TABLE {partition} ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims})",
-    "document": NEED_DOCUMENT,
-}
 
 DETACH_PARTITION = """
 ALTER TABLE chunks DETACH PARTITION {partition};
@@ -241,7 +232,7 @@ def swap_generation(
     placements = dict(fetch_all(connection, LOCK_GENERATIONS, params))
     if len(placements) != 2:
         raise GenerationChanged(f"there is no generation {number} of collection {collection_id}; build it first")
-    _ensure_guards(connection, collection_id, number, spec.embed_dims, local=placements[number] == "local")
+    _check_dims(connection, collection_id, number, spec.embed_dims)
     local = [placements[each] == "local" for each in (old, number)]
     _exchange(
         connection, collection_id, old if local[0] else None, number if local[1] else None, lock_timeout_ms, attempts
@@ -253,21 +244,15 @@ def swap_generation(
     return old
 
 
-def _ensure_guards(connection: Connection, collection_id: int, number: int, dims: int, *, local: bool) -> None:
-    """The checks and the trigger that its table is made with; one that an older version made may lack some. local:
-    whether it is in this database, so that it has the trigger."""
-    partition = partition_name(collection_id, number)
-    present = dict(fetch_all(connection, GUARDS, {"partition": partition}))
-    for name, statement in ADD_GUARDS.items():
-        if (local or name != "document") and f"{partition}_{name}" not in present:
-            run_statements(connection, statement, collection_id, number, dims)
-    check = present.get(f"{partition}_dims")
-    if check is not None and f"= {dims})" not in check:
-        raise DimensionMismatch(
-            f"the table of generation {number} has {check}, and the spec has {dims} dimensions; "
-            "give the spec that it was built with",
-            field="embed_dims",
-        )
+def _check_dims(connection: Connection, collection_id: int, number: int, dims: int) -> None:
+    """Raise DimensionMismatch where the table's own check is of other dimensions."""
+    for (check,) in fetch_all(connection, DIMS_CHECK, {"partition": partition_name(collection_id, number)}):
+        if f"= {dims})" not in check:
+            raise DimensionMismatch(
+                f"the table of generation {number} has {check}, and the spec has {dims} dimensions; "
+                "give the spec that it was built with",
+                field="embed_dims",
+            )
 
 
 def _exchange(

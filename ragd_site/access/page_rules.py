@@ -154,7 +154,6 @@ RULES: dict[str, Rule] = {
     "collections:audit-event": OF_SERVER,
     "collections:audit-download": OF_SERVER,
     # questions
-    "retrieval:ask": Rule(ASK, ASK),
     **dict.fromkeys(
         (
             "retrieval:chat",

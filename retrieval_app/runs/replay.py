@@ -31,11 +31,8 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Byte for byte, in the fields that were kept then: earlier versions had fewer."""
-        then = self.run.results
-        kept = set().union(*then)
-        now = [{name: value for name, value in each.items() if name in kept} for each in self.again.results]
-        return canonical_json(then) == canonical_json(now)
+        """Return True if both have the same results, byte for byte."""
+        return canonical_json(self.run.results) == canonical_json(self.again.results)
 
     @property
     def store_changed(self) -> bool | None:

@@ -29,7 +29,7 @@ def test_a_thread_of_questions(
     pieces = ["The coast", " redwood [1]", " is the **tallest", " <b>tree</b>**.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"]
     openai_server.chat_reply = lambda messages: "".join(pieces)
     openai_server.pause = lambda sent: None if sent < 7 else written.wait(20)
-    page = visit.go("/ask/?q=Which+tree+is+the+tallest%3F")
+    page = visit.go("/chat/?q=Which+tree+is+the+tallest%3F")
     page.get_by_label("Question").press("Enter")
 
     growing = page.locator("[data-growing]")

@@ -1,4 +1,4 @@
-"""What the sweep makes that a collection from before an upgrade lacks."""
+"""Pack the words of collections that have enough chunks and none packed."""
 
 from __future__ import annotations
 

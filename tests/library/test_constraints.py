@@ -116,16 +116,6 @@ def test_the_model_stays_while_the_index_version_does(make_store: MakeStore) -> 
     assert execute(tables.connection, same) == 1
 
 
-def test_a_table_of_an_older_version_is_guarded_from_its_next_swap_on(make_store: MakeStore) -> None:
-    tables = Tables(make_store)
-    second = tables.table(2)
-    execute(tables.connection, f"DROP TRIGGER {second}_document ON {second}")
-    execute(tables.connection, f"ALTER TABLE {second} DROP CONSTRAINT {second}_dims")
-    tables.insert(second, 5, "nobody")
-    swap_generation(tables.connection, tables.id, 2, SECOND)
-    tables.hold("chunks", 5)
-
-
 def test_a_document_goes_after_its_chunks_and_keeps_its_name(make_store: MakeStore) -> None:
     tables = Tables(make_store)
     connection, scope = tables.connection, f"WHERE collection_id = {tables.id}"

@@ -17,7 +17,7 @@ from ragd.store.generations import (
     swap_generation,
 )
 from ragd.store.indexing import index
-from ragd.store.store import Store, execute, fetch_all
+from ragd.store.store import Store, fetch_all
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 
@@ -104,16 +104,6 @@ def test_attaching_reads_no_row(make_store: MakeStore) -> None:
     before = fetch_all(old.connection, sql, new)
     swap_generation(old.connection, old.collection.id, 2, SPEC)
     assert fetch_all(old.connection, sql, new) == before
-
-
-def test_a_table_of_an_older_version_can_be_swapped_in_too(make_store: MakeStore) -> None:
-    old = make_store()
-    execute(old.connection, f"ALTER TABLE {old.collection.partition} DROP CONSTRAINT {old.collection.partition}_of")
-    make_second(old)
-    swap_generation(old.connection, old.collection.id, 2, SPEC)
-    first = GenerationSpec("words", 32, True, "english", old.collection.policy)
-    assert swap_generation(old.connection, old.collection.id, 1, first) == 2
-    assert Store(old.connection, "notes", WordEmbedder(32)).collection.generation == 1
 
 
 def test_dropping(make_store: MakeStore) -> None:

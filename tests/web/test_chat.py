@@ -46,7 +46,7 @@ def test_an_answer_has_an_address_of_its_own(
     run = ask(QUESTION)
     html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
     assert "The blue whale is the largest animal." in html
-    assert texts(visitor.get(f"/ask/?run={run.pk}", follow=True), ".question") == [QUESTION]
+    assert texts(visitor.get(f"/chat/?run={run.pk}", follow=True), ".question") == [QUESTION]
     assert f'href="/runs/{run.pk}/"' in html
     assert type(run).objects.count() == 1, "looking at an answer must not ask again"
 

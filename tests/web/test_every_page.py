@@ -22,7 +22,7 @@ FRAGMENTS = {
     "evaluation:span-completions", "collections:model-choice",
 }  # fmt: skip
 DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation:review-export", "retrieval:run-log"}
-REDIRECTS = {"evaluation:review-next", "retrieval:ask"}
+REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
     "collections:admin-internals",

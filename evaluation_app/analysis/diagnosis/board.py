@@ -16,7 +16,6 @@ from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table, thresholds_for
-from ragd.errors import InvalidInput
 
 SHOWN_PER_COLUMN = 12
 RUNS_OFFERED = 30
@@ -203,13 +202,7 @@ def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) 
     requested = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
     named = [name for base in requested for name in item.scores if name == base or name.partition("@")[0] == base]
     of_one = question_bands(run.judge_identity, bands)
-    result = []
-    for name in named:
-        try:
-            result.append((find(name, of_one), Score.from_dict(item.scores[name])))
-        except (InvalidInput, ValueError):  # a measure of an earlier version
-            continue
-    return tuple(result)
+    return tuple((find(name, of_one), Score.from_dict(item.scores[name])) for name in named)
 
 
 def _culprit(item: EvaluationItem, mode: Mode) -> tuple[str, str]:

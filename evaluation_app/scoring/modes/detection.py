@@ -157,11 +157,7 @@ def _supporting_keys(scored: ScoredAnswer) -> Iterator[str]:
 
 
 def _wrong_answer(case: _Case, mode: Mode) -> bool:
-    if case.scored.outcome != "answered":
-        return False
-    if case.value("correctness") is None:  # a run of an earlier version
-        return case.fails("f1") and not case.value("contains")
-    return case.fails("correctness")
+    return case.scored.outcome == "answered" and case.fails("correctness")
 
 
 def _wrong_abstention(case: _Case, mode: Mode) -> bool:
