@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from ragd.conditions import Condition, parse_condition
@@ -39,6 +39,7 @@ FINAL_K = 12
 CANDIDATE_POOL = 50
 POOL_MAX = 1000
 HOPS_MAX = 3
+TOKEN_BUDGET_MAX = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,13 @@ class Filters:
         )
 
 
+# of the numbers of a plan, both included
+PLAN_BOUNDS: Mapping[str, tuple[int, int]] = {
+    "k": (1, POOL_MAX), "candidate_pool": (1, POOL_MAX), "rrf_k": (1, RRF_K_MAX), "ef_search": (1, POOL_MAX),
+    "token_budget": (1, TOKEN_BUDGET_MAX), "hops": (1, HOPS_MAX),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class RetrievePlan:
     """Everything that decides a ranking, besides the query and the store. Same plan, same store state, same result.
@@ -277,26 +285,22 @@ class RetrievePlan:
     def __post_init__(self) -> None:
         _one_of("mode", self.mode, MODES)
         _one_of("exact", self.exact, EXACT_CHOICES)
-        _between("k", self.k, 1, POOL_MAX)
-        _between("candidate_pool", self.candidate_pool, 1, POOL_MAX)
-        _between("rrf_k", self.rrf_k, 1, RRF_K_MAX)
-        _between("hops", self.hops, 1, HOPS_MAX)
-        if self.ef_search is not None:
-            _between("ef_search", self.ef_search, 1, 1000)
+        for name, (low, high) in PLAN_BOUNDS.items():
+            value = getattr(self, name)
+            if value is not None or PLAN_DEFAULTS[name] is not None:
+                _between(name, value, low, high)
         # Floats for every list, so that plans that mean the same have the same hash.
         object.__setattr__(self, "weights", _list_weights(self.weights))
         if self.rerank is not None and not _is_name(self.rerank):
             raise InvalidInput(f"rerank must be the name of a reranker, or null, not {self.rerank!r}", field="rerank")
         if self.compress is not None:
             _one_of("compress", self.compress, COMPRESS_KINDS)
-        if self.token_budget is not None:
-            _between("token_budget", self.token_budget, 1, 10_000_000)
-            if self.compress is None:
-                raise InvalidInput(
-                    f"token_budget bounds what compress keeps, and this plan has no compress; set compress to "
-                    f"{' or '.join(COMPRESS_KINDS)}, or leave token_budget out",
-                    field="token_budget",
-                )
+        if self.token_budget is not None and self.compress is None:
+            raise InvalidInput(
+                f"token_budget bounds what compress keeps, and this plan has no compress; set compress to "
+                f"{' or '.join(COMPRESS_KINDS)}, or leave token_budget out",
+                field="token_budget",
+            )
 
     @property
     def pool(self) -> int:
@@ -320,6 +324,10 @@ class RetrievePlan:
         if isinstance(known.get("filters"), Mapping):
             known["filters"] = Filters.from_dict(known["filters"])
         return cls(**known)
+
+
+# of the fields that hold one value each
+PLAN_DEFAULTS: Mapping[str, Any] = {item.name: item.default for item in fields(RetrievePlan) if item.default != MISSING}
 
 
 def canonical_json(value: Any) -> str:

@@ -5,60 +5,53 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
+from django.utils.translation import override
 from ninja import Field, Schema
 
-from collections_app.api.fields import EDGE, Filter, Instant, Metadata, accepts, between
+from collections_app.api.fields import EDGE, Filter, Instant, Metadata, accepts
 from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Request, Stored, TextOrNull
 from collections_app.validation import WHOLE, Moment, StrictInt
-from ragd.conditions import FIELDS, OPS
-from ragd.types import CANDIDATE_POOL, FINAL_K, HOPS_MAX, POOL_MAX, RRF_K, RRF_K_MAX, Exact, Mode, RetrievePlan
+from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
+from retrieval_app.runs.plan_settings import BY_NAME
 from retrieval_app.runs.query_pipeline import QUERY_CHARS_MAX
 
-Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
 
-Pool = Annotated[StrictInt, between(1, POOL_MAX)]
+def plan_field(name: str, **more: Any) -> Any:
+    """The field of a request for this setting of a plan; None leaves the value to the plan that it begins from."""
+
+    def describe(schema: dict[str, Any]) -> None:
+        with override("en"):
+            schema["description"] = f"{BY_NAME[name].help} {BY_NAME[name].detail}".strip()
+        if name in PLAN_BOUNDS:
+            of_number = schema["anyOf"][0] if "anyOf" in schema else schema
+            of_number["minimum"], of_number["maximum"] = PLAN_BOUNDS[name]
+
+    return Field(**{"default": PLAN_DEFAULTS.get(name), "json_schema_extra": describe, **more})
 
 
 class PlanFields(Request):
     """A plan, field by field. What is not stated comes from the saved plan that it begins from, else as described."""
 
-    k: Pool = Field(FINAL_K, description="How many results")
-    mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
-    tags_any: Tags = None
-    tags_all: Tags = None
-    metadata: Metadata | None = Field(None, description="Equality on top-level keys")
-    filter: Filter | None = Field(
-        None,
-        description='A typed filter: {"field": "page", "op": "gte", "value": 3}, {"and": [...]}, {"or": [...]}, '
-        f'{{"not": {{...}}}}; op is one of {", ".join(OPS)}; field is metadata.KEY, {", ".join(FIELDS)}',
+    k: StrictInt = plan_field("k")
+    mode: Mode | None = plan_field("mode", default=None)
+    tags_any: list[str] | None = plan_field("tags_any")
+    tags_all: list[str] | None = plan_field("tags_all")
+    metadata: Metadata | None = plan_field("metadata")
+    filter: Filter | None = plan_field(
+        "filter",
         examples=[{"and": [{"field": "page", "op": "gte", "value": 3}, {"field": "tags", "op": "eq", "value": "a"}]}],
     )
-    candidate_pool: Pool = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
-    rrf_k: Annotated[StrictInt, between(1, RRF_K_MAX)] = Field(
-        RRF_K, description="The constant of reciprocal rank fusion"
-    )
-    weights: Annotated[dict[str, float], accepts(format="weights")] | None = Field(
-        None,
-        description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default: as measured, '
-        'else 1; {"codes": 0} leaves out the list of chunks with a code of the question',
-    )
-    exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
-    ef_search: Pool | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
-    rerank: Annotated[str, accepts(pattern="^[!-~]+$")] | None = Field(
-        None, description="A reranker's name orders the whole pool; none: the fused order stays"
-    )
-    compress: Literal["sentences", "window", "none"] | None = Field(
-        None, description="Spans of the results: the best sentences, or those with their neighbours"
-    )
-    token_budget: Annotated[StrictInt, between(1, 10_000_000)] | None = Field(
-        None, description="Words that compress keeps in all; default 600"
-    )
-    hops: Annotated[StrictInt, between(1, HOPS_MAX)] = Field(
-        1, description="2 or 3: also retrieve by the names and terms that the results bring in; for questions that need"
-        " more than one document"
-    )  # fmt: skip
+    candidate_pool: StrictInt = plan_field("candidate_pool")
+    rrf_k: StrictInt = plan_field("rrf_k")
+    weights: Annotated[dict[str, float], accepts(format="weights")] | None = plan_field("weights")
+    exact: Exact = plan_field("exact")
+    ef_search: StrictInt | None = plan_field("ef_search")
+    rerank: Annotated[str, accepts(pattern="^[!-~]+$")] | None = plan_field("rerank")
+    compress: Literal["sentences", "window", "none"] | None = plan_field("compress")
+    token_budget: StrictInt | None = plan_field("token_budget")
+    hops: StrictInt = plan_field("hops")
 
     def stated(self) -> dict[str, Any]:
         """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""

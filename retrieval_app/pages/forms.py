@@ -16,7 +16,7 @@ from collections_app.models.library import collection_choices
 from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
-from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, RetrievePlan
+from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
@@ -25,15 +25,11 @@ from retrieval_app.runs.several import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))
 PLANS_LISTED = 500
-DEFAULTS: dict[str, object] = {
-    "k": FINAL_K,
-    "candidate_pool": CANDIDATE_POOL,
-    "rrf_k": RRF_K,
+DEFAULTS: dict[str, object] = {name: PLAN_DEFAULTS[name] for name in PLAN_BOUNDS} | {
     "ef_search": gettext_lazy("auto"),
     "weight_vector": gettext_lazy("measured"),
     "weight_lexical": gettext_lazy("measured"),
     "token_budget": CompressPolicy().token_budget or 0,
-    "hops": 1,
 }
 
 

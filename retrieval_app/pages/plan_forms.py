@@ -15,22 +15,18 @@ from collections_app.http.page_requests import field_of
 from collections_app.models import Collection, Generation
 from collections_app.views.forms.fields import FilterField, ObjectField, TagsField
 from ragd.errors import RagdError
-from ragd.types import HOPS_MAX, POOL_MAX, RetrievePlan
+from ragd.types import PLAN_BOUNDS, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.runs.plan_settings import described
+from retrieval_app.runs.plan_settings import VALUES, described
 from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
 
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
-NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget", "hops")
-STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget", "hops")
 MODES = [
     ("hybrid", gettext_lazy("Hybrid")),
     ("vector", gettext_lazy("Vector")),
     ("lexical", gettext_lazy("Keyword (BM25)")),
 ]
 EXACT = [("auto", gettext_lazy("Auto")), ("always", gettext_lazy("Always")), ("never", gettext_lazy("Never"))]
-TOKEN_BUDGET_MAX = 10_000_000
-ANY_STEP = forms.NumberInput(attrs={"step": "any"})  # fields copy it
 COMPRESS = [
     (OFF, gettext_lazy("Off")),
     ("sentences", gettext_lazy("Sentences")),
@@ -38,28 +34,23 @@ COMPRESS = [
 ]
 
 
+def form_field(name: str) -> forms.Field:
+    """The field of this setting, which may be left empty."""
+    if name in PLAN_BOUNDS:
+        low, high = PLAN_BOUNDS[name]
+        return forms.IntegerField(**described(name, min_value=low, max_value=high))
+    if name in WEIGHTS:
+        return forms.FloatField(**described(name, min_value=0, widget=forms.NumberInput(attrs={"step": "any"})))
+    if name == "metadata":
+        return ObjectField(**described(name, widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"})))
+    own: dict[str, type[forms.Field]] = {"tags_any": TagsField, "tags_all": TagsField, "filter": FilterField}
+    return own.get(name, forms.ChoiceField)(**described(name))
+
+
 class PlanFields(forms.Form):
     """Every field of a plan, and the saved plan that it begins from."""
 
-    plan = forms.ChoiceField(**described("plan"))
-    mode = forms.ChoiceField(**described("mode"))
-    k = forms.IntegerField(**described("k", min_value=1, max_value=POOL_MAX))
-    rerank = forms.ChoiceField(**described("rerank"))
-    hops = forms.IntegerField(**described("hops", min_value=1, max_value=HOPS_MAX))
-    candidate_pool = forms.IntegerField(**described("candidate_pool", min_value=1, max_value=POOL_MAX))
-    rrf_k = forms.IntegerField(**described("rrf_k", min_value=1, max_value=1_000_000))
-    weight_vector = forms.FloatField(**described("weight_vector", min_value=0, widget=ANY_STEP))
-    weight_lexical = forms.FloatField(**described("weight_lexical", min_value=0, widget=ANY_STEP))
-    exact = forms.ChoiceField(**described("exact"))
-    ef_search = forms.IntegerField(**described("ef_search", min_value=1, max_value=1000))
-    compress = forms.ChoiceField(**described("compress"))
-    token_budget = forms.IntegerField(**described("token_budget", min_value=1, max_value=TOKEN_BUDGET_MAX))
-    tags_any = TagsField(**described("tags_any"))
-    tags_all = TagsField(**described("tags_all"))
-    metadata = ObjectField(
-        **described("metadata", widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}))
-    )
-    filter = FilterField(**described("filter"))
+    vars().update({name: form_field(name) for name in ("plan", *VALUES, *WEIGHTS, *FILTER_FIELDS)})
 
     def choose(self, name: str, choices: Sequence[Any]) -> None:
         """Offer these in a field."""
@@ -105,7 +96,7 @@ class PlanForm(AsOfForm, PlanFields):
             "rerank", self._optional("rerank", [(OFF, gettext_lazy("Off")), *((name, name) for name in rerankers)])
         )
         self.choose("compress", self._optional("compress", COMPRESS))
-        for name in NUMBERS:
+        for name in PLAN_BOUNDS:
             self.fields[name].widget.attrs["placeholder"] = _placeholder(getattr(self.base, name))
         for name, list_name in WEIGHTS.items():
             self.fields[name].widget.attrs["placeholder"] = f"{self.base.weights.get(list_name, 1.0):g}"
@@ -129,7 +120,7 @@ class PlanForm(AsOfForm, PlanFields):
     def stated(self) -> dict[str, Any]:
         """What was filled in, as `plans.choose_plan` and the API take it. Weights come in pairs."""
         data = self.cleaned_data
-        values = {name: data[name] for name in STATED if data.get(name) not in (None, "")}
+        values = {name: data[name] for name in VALUES if data.get(name) not in (None, "")}
         if any(data.get(name) is not None for name in WEIGHTS):
             values["weights"] = {
                 list_name: data[name] if data.get(name) is not None else self.base.weights.get(list_name, 1.0)
@@ -191,7 +182,7 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
     """A plan as the fields of the form, over the server's defaults: what an address needs to give this very plan."""
     plain = RetrievePlan(mode=plan.mode)
     values = {"plan": SERVER_PLAN, "mode": plan.mode}
-    for name in STATED:
+    for name in VALUES:
         value = getattr(plan, name)
         if value is not None and value != getattr(plain, name):
             values[name] = str(value)

@@ -42,7 +42,9 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
         assert {"mode", "k", "rerank", "ef_search", "hops"} <= set(shown)
         assert {name: form.fields[name].label for name in shown} == {name: BY_NAME[name].label for name in shown}
     settings = {setting.name for setting in PLAN_SETTINGS}
-    assert settings <= {*forms[0].fields} | {"metadata", "index_version"} and len(settings) == len(PLAN_SETTINGS)
+    assert settings <= {*forms[0].fields} | {"metadata", "index_version", "weights"} and len(settings) == len(
+        PLAN_SETTINGS
+    )
     assert {setting.group for setting in PLAN_SETTINGS} == set(GROUPS)
     with override("en"):
         titles = {name: str(BY_NAME[name].label) for name in TITLES if name in BY_NAME}
