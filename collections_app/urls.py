@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from django.urls import path
 
-from collections_app.admin import internals
 from collections_app.views import (
     audit,
     chunks,
@@ -29,7 +28,6 @@ from collections_app.views.shell import help, list_views, mail, personal, settin
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
-    path("admin-internals/", internals.switch, name="admin-internals"),
     path("list-view/", list_views.change, name="list-view"),
     path("settings/", settings.server_settings, name="server-settings"),
     path("settings/appearance/", personal.appearance, name="appearance"),

@@ -9,7 +9,6 @@ from django.urls import include, path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog, set_language
 
-from collections_app.admin.audited import audit_admin
 from evaluation_app import mcp_tools as evaluating
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.access.entrance import page_not_found
@@ -20,7 +19,6 @@ from retrieval_app.api.mcp.server import mcp_view
 
 # the admin has no way in of its own: all log-ins go through the one page, and a second factor where there is one
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
-audit_admin(admin.site)
 
 handler404 = page_not_found
 urlpatterns = [

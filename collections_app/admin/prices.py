@@ -9,7 +9,7 @@ from django.db.models import Model, QuerySet
 from django.forms import ModelForm, ValidationError
 from django.http import HttpRequest
 
-from collections_app.admin.base import Base
+from collections_app.admin.base import AuditedAdmin
 from collections_app.errors import ServiceError
 from collections_app.models import ModelPrice
 from collections_app.services.governance.prices import check_price, delete_price, save_price
@@ -55,7 +55,7 @@ class ModelPriceForm(PriceForm):
 
 
 @admin.register(ModelPrice)
-class ModelPriceAdmin(Base):
+class ModelPriceAdmin(AuditedAdmin):
     """US dollars per million tokens. Model and system name a row, so they stay as they are."""
 
     form = ModelPriceForm

@@ -52,7 +52,6 @@ RULES: dict[str, Rule] = {
             "evaluation:palette",
             "evaluation:status",
             "collections:models",
-            "collections:admin-internals",
             "collections:model-add",
             "collections:model-edit",
             "collections:model-delete",

@@ -1,4 +1,8 @@
-"""Sessions, second factors and accounts of single sign-on in the admin; allauth's other tables are not used."""
+"""Sessions, second factors, log-ins and accounts of single sign-on in the admin, in place of what their apps show.
+
+Deleting a row ends a session, takes a lost second factor from a person, parts an account from that of the provider, or
+lets somebody try again who was locked out. Tables of allauth that are not used are not shown.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,61 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from allauth.usersessions.models import UserSession
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.contrib import admin
+from django.db.models import Model
 from django.http import HttpRequest
 
-from collections_app.admin.base import ReadOnlyAdmin
+from collections_app.admin.base import Listing, ReadOnlyAdmin, register
 
-for unused in (EmailAddress, SocialApp, SocialToken, Authenticator, SocialAccount, UserSession):
-    admin.site.unregister(unused)
+ATTEMPT = ("attempt_time", "ip_address", "username", "user_agent", "path_info")
+
+TABLE: dict[type[Model], Listing] = {
+    Authenticator: Listing(
+        columns=("user", "type", "created_at", "last_used_at"),
+        search=("user__username",),
+        hidden=("data",),
+        deletable=True,
+    ),
+    SocialAccount: Listing(
+        columns=("user", "provider", "uid", "last_login"),
+        search=("user__username", "uid"),
+        hidden=("extra_data",),
+        deletable=True,
+    ),
+    AccessAttempt: Listing(
+        columns=(*ATTEMPT, "failures_since_start"),
+        filters=("attempt_time", "path_info"),
+        search=ATTEMPT[1:],
+        order=("-attempt_time",),
+        deletable=True,
+    ),
+    AccessFailureLog: Listing(
+        columns=(*ATTEMPT, "locked_out"),
+        filters=("attempt_time", "locked_out", "path_info"),
+        search=ATTEMPT[1:],
+        order=("-attempt_time",),
+        deletable=True,
+    ),
+    AccessLog: Listing(
+        columns=(*ATTEMPT, "logout_time"),
+        filters=("attempt_time", "logout_time", "path_info"),
+        search=ATTEMPT[1:],
+        order=("-attempt_time",),
+        hidden=("session_hash",),
+        deletable=True,
+    ),
+}
+SESSIONS = Listing(
+    columns=("user", "user_agent", "ip", "created_at", "last_seen_at"),
+    search=("user__username", "ip"),
+    order=("-last_seen_at",),
+    hidden=("session_key", "data"),
+    deletable=True,
+)
 
 
-@admin.register(UserSession)
 class UserSessionAdmin(ReadOnlyAdmin):
-    """Deleting a row ends the session."""
-
-    deletable = True
-    list_display = ("user", "user_agent", "ip", "created_at", "last_seen_at")
-    list_select_related = ("user",)
-    fields = ("user", "user_agent", "ip", "created_at", "last_seen_at")
-    search_fields = ("user__username", "ip")
-    ordering = ("-last_seen_at",)
-
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         obj.end()
 
@@ -36,23 +75,7 @@ class UserSessionAdmin(ReadOnlyAdmin):
             session.end()
 
 
-@admin.register(Authenticator)
-class AuthenticatorAdmin(ReadOnlyAdmin):
-    """Deleting a row takes a second factor that was lost from a person. Its secret is not shown."""
-
-    deletable = True
-    list_display = ("user", "type", "created_at", "last_used_at")
-    list_select_related = ("user",)
-    fields = ("user", "type", "created_at", "last_used_at")
-    search_fields = ("user__username",)
-
-
-@admin.register(SocialAccount)
-class SocialAccountAdmin(ReadOnlyAdmin):
-    """Deleting a row parts an account of ragd from that of the provider."""
-
-    deletable = True
-    list_display = ("user", "provider", "uid", "last_login")
-    list_select_related = ("user",)
-    fields = ("user", "provider", "uid", "date_joined", "last_login")
-    search_fields = ("user__username", "uid")
+for unused in (EmailAddress, SocialApp, SocialToken):
+    admin.site.unregister(unused)
+register(TABLE)
+register({UserSession: SESSIONS}, UserSessionAdmin)

@@ -433,19 +433,6 @@ def test_the_pages_state_and_tell(people: People, client: Client) -> None:
         assert 'name="access_users"' in client.get(f"{base}/{address}").content.decode(), address
 
 
-def test_admin_actions_restrict_and_open(people: People, admin_client: Client) -> None:
-    ingest_text(people.collection, "t", WORD)
-    pk = Document.objects.get(doc_id="t").pk
-    address = "/admin/collections_app/document/"
-    sent = {"action": "restrict", "_selected_action": pk, "groups": "rangers"}
-    assert admin_client.post(address, sent).status_code == 302
-    assert (people.documents("ada"), people.documents("bob")) == (set(), {"t"})
-    admin_client.post(address, sent | {"people": "nobody-there", "groups": ""})
-    assert people.documents("bob") == {"t"}
-    admin_client.post(address, {"action": "open_to_all", "_selected_action": pk})
-    assert people.documents("ada") == {"t"}
-
-
 def test_who_is_unbound_is_not_asked(people: People) -> None:
     assert SYSTEM.unbound and isinstance(people.access("cara"), Access)
     assert not people.access("cara").unbound

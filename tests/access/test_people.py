@@ -13,7 +13,7 @@ from django.test import Client
 from collections_app.access_context import Forbidden, using_access
 from collections_app.domain.permissions import Permission, Role
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, Collection, RoleGrant
+from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.governance import people
 from collections_app.services.governance.access import access_of_user
@@ -90,9 +90,6 @@ def test_the_admin_keeps_the_last_administrator_too(root: User) -> None:
     other = User.objects.create_superuser("other")
     client.post(f"/admin/auth/user/{other.pk}/delete/", {"post": "yes"})
     assert not User.objects.filter(pk=other.pk).exists()
-    client.post("/admin/collections_app/rolegrant/add/", {"holder": "root", "role": "viewer", "collection": ""})
-    assert RoleGrant.objects.get().user == root
-    assert client.get("/admin/collections_app/rolegrant/").status_code == 200
 
 
 def test_pages_make_people_groups_and_roles_and_log_it(root: User, nature: Collection) -> None:

@@ -56,7 +56,7 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
         if find_place(path) is None:
             nowhere.add(name)
     assert nowhere == {
-        HOME.view, "collections:theme", "collections:admin-internals", "collections:switcher", "collections:check",
+        HOME.view, "collections:theme", "collections:switcher", "collections:check",
         "collections:list-view",
         "collections:filter-builder", "collections:filter-completions", "evaluation:palette",
         None,

@@ -48,7 +48,6 @@ def test_every_change_needs_more_than_reading() -> None:
         "collections:theme", "collections:server-settings", "collections:help", "collections:help-page",
         "collections:appearance", "collections:connections",
         "collections:list", "collections:switcher",
-        "collections:admin-internals",
         "collections:operation", "evaluation:home", "evaluation:palette", "evaluation:status",
         # by the permissions of Django's admin
         "collections:models", "collections:model-add", "collections:model-edit", "collections:model-delete",

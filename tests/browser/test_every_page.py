@@ -168,12 +168,9 @@ def admin_addresses_of(nature: Collection) -> list[str]:
     return [
         "/admin/",
         f"{rows}/collection/",
-        f"{rows}/collection/add/",
         f"{rows}/collection/{nature.pk}/change/",
-        f"{rows}/collection/{nature.pk}/settings/",
-        f"{rows}/collection/{nature.pk}/upload/",
         f"{rows}/document/{document.pk}/change/",
-        f"{rows}/document/{document.pk}/edit/",
+        f"{rows}/document/add/",
         f"{rows}/ingestbatch/{batch.pk}/change/",
         f"{rows}/modelprice/{price.pk}/change/",
     ]

@@ -104,4 +104,4 @@ def test_api_and_pages_show_it_apart(notes: Collection, send: Send, client: Clie
     old = admin_client.get("/collections/notes/revision/1/a.html/").content.decode()
     assert "&lt;b&gt;Ada&lt;/b&gt;" in old and "<b>Ada" not in old
     row = admin_client.get(f"/admin/collections_app/document/{Document.objects.get().pk}/change/").content.decode()
-    assert "From the file" in row and "Bob" in row
+    assert "File metadata" in row and "Bob" in row

@@ -408,7 +408,7 @@ def test_the_admin_acts_through_the_services(golden_set, admin_client):
     waiting, done = start(golden_set, name="waiting"), lifecycle.run_now(start(golden_set, name="done"))
     address = "/admin/evaluation_app/evaluationrun/"
     listed = admin_client.get(address).content.decode()
-    assert "4 of 4" in listed and "0 of 4" in listed
+    assert "waiting" in listed and "done" in listed
     assert admin_client.get(f"{address}{done.pk}/change/").status_code == 200
     (item, *_) = admin_client.get("/admin/evaluation_app/evaluationitem/?q=roses").context["cl"].result_list
     assert item.run.get_deferred_fields() >= {"summary", "plan", "settings"}, "one whole run for each row"

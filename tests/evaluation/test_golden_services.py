@@ -1,18 +1,17 @@
-"""Golden sets below the pages: files, differences of versions, what travels, the admin, the sample."""
+"""Golden sets below the pages: files, differences of versions, what travels, the sample."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import create_collection, get_collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden, clean_golden
-from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.sets import create_set, update_set
 from evaluation_app.golden.suggestions import suggestions
 from evaluation_app.golden.suggestions.model_questions import QuestionCandidate
 from evaluation_app.golden.suggestions.suggestions import suggest_questions
@@ -250,104 +249,35 @@ def test_a_version_that_was_tampered_with_is_refused(woods: GoldenSet) -> None:
         VERSIONS.restore(copy, rows)
 
 
-def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Client) -> None:
-    question, version = woods.questions.get(position=0), woods.version
-    address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
-    values = {
-        "golden_set": woods.pk, "position": 1, "question": "How tall?", "expected_doc_ids": "oak\n\nelm\noak",
-        "expected_chunks": "", "category": "factual", "weight": 1, "thresholds": "recall@10=1", "match": "all",
-    }  # fmt: skip
-    shown = admin_client.get(address).context["adminform"].form
-    assert (shown["position"].value(), shown["expected_doc_ids"].value()) == (1, "\n".join(question.expected_doc_ids))
-    refused = admin_client.post(address, {**values, "weight": -1})
-    assert list(refused.context["adminform"].form.errors) == ["weight"]
-    assert admin_client.post(address, {**values, "weight": 3}).status_code == 302
-    assert admin_client.get(f"/admin/evaluation_app/goldenset/{woods.pk}/change/").status_code == 200
-    woods.refresh_from_db()
-    question.refresh_from_db()
-    assert (question.position, question.expected_doc_ids, question.thresholds) == (0, ["oak", "elm"], {"recall@10": 1})
-    kept = woods.versions.get(version=woods.version)
-    assert (woods.version, kept.reason, kept.made_by) == (version + 1, "changed in the admin", "admin")
-    gone = admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/delete/", {"post": "yes"})
-    assert (gone.status_code, GoldenSet.objects.count()) == (302, 0)
-
-
-def in_admin(golden_set: GoldenSet, **changes: Any) -> dict[str, Any]:
-    """The fields that the admin's page of the set sends, with its questions as they are."""
-    rows = golden_set.questions.order_by("position")
-    values = {
-        "name": golden_set.name, "collection_name": golden_set.collection_name, "bands": "{}",
-        "relevant_effect": golden_set.relevant_effect, "questions-TOTAL_FORMS": len(rows),
-        "questions-INITIAL_FORMS": len(rows),
-    }  # fmt: skip
-    for place, row in enumerate(rows):
-        shown = {
-            "id": row.pk, "golden_set": golden_set.pk, "position": row.position + 1, "question": row.question,
-            "expected_doc_ids": "\n".join(row.expected_doc_ids), "category": row.category,
-        }  # fmt: skip
-        values |= {f"questions-{place}-{name}": value for name, value in shown.items()}
-    return values | changes
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"primary_measure": "nonsense"}, "primary_measure"),
-        ({"relevant_effect": -5}, "relevant_effect"),
-        ({"guardrails": "recall=nan"}, "guardrails"),
-        ({"guardrails": "nonsense=0.1"}, "guardrails"),
+        ({"criteria": {"primary_measure": "nonsense"}}, "primary_measure"),
+        ({"criteria": {"relevant_effect": -5}}, "relevant_effect"),
+        ({"criteria": {"guardrails": {"recall": float("nan")}}}, "guardrails"),
+        ({"criteria": {"guardrails": {"nonsense": 0.1}}}, "guardrails"),
         ({"name": "a/b"}, "name"),
         ({"description": "x" * 20_001}, "description"),
     ],
 )
-def test_the_admin_checks_a_set_as_its_page_does(
-    woods: GoldenSet, admin_client: Client, changes: dict[str, Any], field: str
-) -> None:
-    address = f"/admin/evaluation_app/goldenset/{woods.pk}/change/"
-    refused = admin_client.post(address, in_admin(woods, **changes))
-    assert list(refused.context["adminform"].form.errors) == [field]
-    assert admin_client.post(address, in_admin(woods, guardrails="recall=0.1")).status_code == 302
-    woods.refresh_from_db()
-    assert (woods.primary_measure, woods.guardrails) == ("", {"recall": 0.1})
+def test_a_set_is_checked_before_it_changes(woods: GoldenSet, changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        update_set(woods, **changes)
+    assert caught.value.field == field
 
 
-def test_questions_in_the_admin_follow_the_rules_of_their_page(woods: GoldenSet, admin_client: Client) -> None:
-    """Of a set's page: what was not touched stays, a new one is answered by any of what it expects."""
+def test_a_question_that_changes_is_marked_anew_and_not_by_construction(woods: GoldenSet) -> None:
     ingest_text(get_collection("woods"), "oak", "Oaks grow tall.")
     tall, old = woods.questions.order_by("position")
-    woods.questions.update(by_construction=True, thresholds={"recall@10": 1.0})
-    before = GoldenQuestion.objects.get(pk=old.pk).updated_at
-    added = {"position": 3, "question": "How wide?", "expected_doc_ids": "oak\nelm", "category": "factual"}
-    changed = in_admin(woods, **{"questions-0-expected_doc_ids": "elm", "questions-TOTAL_FORMS": 3})
-    changed |= {f"questions-2-{name}": value for name, value in added.items()} | {"questions-2-golden_set": woods.pk}
-    assert admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/change/", changed).status_code == 302
-    tall, old, wide = woods.questions.order_by("position")
-    assert (tall.expected_doc_ids, tall.by_construction, tall.thresholds) == (["elm"], False, {"recall@10": 1.0})
-    assert (old.updated_at, old.by_construction, old.thresholds) == (before, True, {"recall@10": 1.0})
-    assert (wide.match, wide.expected_doc_ids) == ("any", ["oak", "elm"])
-    whole = {
-        "golden_set": woods.pk, "position": 3, "question": "How wide?", "expected_doc_ids": "", "category": "factual",
-        "expected_chunks": "oak#0", "weight": 1, "thresholds": "", "match": "any",
-    }  # fmt: skip
-    assert admin_client.post(f"/admin/evaluation_app/goldenquestion/{wide.pk}/change/", whole).status_code == 302
-    wide.refresh_from_db()
-    assert list(wide.chunk_marks) == ["oak#0"], "the text that was meant"
-
-
-def test_a_question_stays_in_its_set_and_a_set_in_its_collection(woods: GoldenSet, admin_client: Client) -> None:
-    create_collection(name="sea")
-    other, question = create_set("fish", "sea"), woods.questions.get(position=0)
-    moved = in_admin(woods, collection_name="sea")
-    assert admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/change/", moved).status_code == 302
-    values = {
-        "golden_set": other.pk, "position": 1, "question": question.question, "expected_doc_ids": "oak",
-        "category": "factual", "weight": 1, "match": "any",
-    }  # fmt: skip
-    address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
-    assert admin_client.post(address, values).status_code == 302
-    woods.refresh_from_db()
-    question.refresh_from_db()
-    assert (woods.collection_name, question.golden_set) == ("woods", woods)
+    woods.questions.update(by_construction=True)
+    edits.change_question(tall, {"expected_doc_ids": ["elm"]})
+    tall.refresh_from_db()
+    assert (tall.by_construction, tall.expected_doc_ids) == (False, ["elm"])
+    edits.change_question(tall, {"expected_doc_ids": [], "expected_chunks": ["oak#0"]})
+    tall.refresh_from_db()
+    assert list(tall.chunk_marks) == ["oak#0"], "the text that was meant"
+    old.refresh_from_db()
+    assert old.by_construction, "what was not touched stays"
 
 
 def test_an_import_that_expects_other_documents_is_no_longer_by_construction(woods: GoldenSet) -> None:

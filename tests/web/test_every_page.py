@@ -25,7 +25,6 @@ DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation
 REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
-    "collections:admin-internals",
     "collections:theme",
     "collections:list-view",
     "collections:job-retry",

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission
 from django.test import Client
 
 from collections_app.models import Collection, Document, Generation
@@ -227,20 +226,3 @@ def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collec
     assert visitor.post(address, {"action": "disable", "doc_id": "rivers.md"}).status_code == 302
     assert visitor.post(address, {"action": "enable", "doc_id": "whales.md"}).status_code == 302
     assert list(Document.objects.filter(enabled=False).values_list("doc_id", flat=True)) == ["rivers.md"]
-
-
-def test_the_admin_takes_gates_away_for_those_who_may(
-    nature: Collection, admin_client: Client, django_user_model: Any
-) -> None:
-    set_gate(nature, "animals")
-    address = "/admin/evaluation_app/promotiongate/"
-    assert "nature" in admin_client.get(address).content.decode()
-    onlooker = Client()
-    person = django_user_model.objects.create_user("bob", password="x", is_staff=True)
-    person.user_permissions.add(Permission.objects.get(codename="view_promotiongate"))
-    onlooker.force_login(person)
-    act = {"action": "take_away", "_selected_action": ["nature"]}
-    onlooker.post(address, act)
-    assert find_gate(nature) is not None
-    admin_client.post(address, act)
-    assert find_gate(nature) is None

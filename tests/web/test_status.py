@@ -1,4 +1,4 @@
-"""The conformance page, its button, the shell command and the admin's list, over one stored run."""
+"""The conformance page, its button and the shell command, over one stored run."""
 
 from __future__ import annotations
 
@@ -201,23 +201,6 @@ def test_the_shell_command_keeps_the_result(db: None, monkeypatch: pytest.Monkey
     assert answer["passed"] is False
     assert answer["rules"][0]["section"] == "4.3"
     assert ConformanceResult.objects.count() == 2
-
-
-def test_the_admin_lists_results_and_asks_for_a_run(
-    db: None, client: Client, django_user_model: Any, django_capture_on_commit_callbacks: Any
-) -> None:
-    from evaluation_app.models import ConformanceResult
-
-    client.force_login(django_user_model.objects.create_superuser("grace", password="hopper"))
-    result = make_result()
-    address = "/admin/evaluation_app/conformanceresult/"
-    assert "18.4" in text(client.get(address))
-    assert client.get(f"{address}{result.pk}/change/").status_code == 200
-    assert client.get(f"{address}add/").status_code == 403
-    with django_capture_on_commit_callbacks(execute=False):
-        answer = client.post(address, {"action": "try_again", "_selected_action": [result.pk]})
-    assert answer.status_code == 302
-    assert ConformanceResult.objects.filter(started_by="grace", finished_at=None).count() == 1
 
 
 @pytest.mark.django_db

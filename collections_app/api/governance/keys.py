@@ -44,7 +44,7 @@ NO_KEY_YET = "first"
 OWN_SITE = ("same-origin", "none")
 FIRST_KEY_RULE = "the first key is made without a key from the machine alone that the server runs on"
 FIRST_KEY_ADVICE = (
-    "An administrator makes it under Admin, API keys, or in a shell there: "
+    "An administrator makes it under Settings, API keys, or in a shell there: "
     "python manage.py ragd create-key --label NAME; send it as Authorization: Bearer <secret>"
 )
 

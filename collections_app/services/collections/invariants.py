@@ -212,7 +212,7 @@ RULES = (
             SELECT 1 FROM documents d WHERE d.collection_id = o.collection_id AND d.doc_id = o.doc_id)
         ORDER BY o.doc_id
         """,
-        "Delete them in the admin (Show internal tables, Chunk overlays), or upload the document again.",
+        "Delete them in the admin (Chunk overlays), or upload the document again.",
     ),
     Rule(
         "hanging jobs",

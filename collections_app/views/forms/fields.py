@@ -60,20 +60,6 @@ class LinesField(forms.CharField):
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list | tuple) else value
 
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        return bool(list(initial or []) != self.to_python(data))
-
-
-class PlaceField(forms.IntegerField):
-    """A position that people count from 1 and rows from 0."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return value + 1 if isinstance(value, int) else value
-
-    def to_python(self, value: Any) -> Any:
-        place = super().to_python(value)
-        return None if place is None else place - 1
-
 
 class LanguageField(forms.CharField):
     """The language of a text as an ISO 639-1 code in lower case; "" when nothing is typed."""

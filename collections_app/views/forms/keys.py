@@ -1,4 +1,4 @@
-"""What is filled in about an API key, the same on its page and in the admin."""
+"""Forms of the pages of API keys."""
 
 from __future__ import annotations
 

@@ -236,9 +236,3 @@ class MetadataField(forms.Field):
 
     def validate(self, value: Any) -> None:
         return
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        try:
-            return self.to_python(data) != (initial or {})
-        except ValidationError:
-            return True

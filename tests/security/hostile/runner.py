@@ -104,7 +104,7 @@ def plain_pages() -> Iterator[str]:
                 continue
 
 
-NO_PAGES = ("admin-internals", "theme", "check", "ask-stream", "retry-failed", "try-rules", "switcher", "filter-builder", "filter-completions",
+NO_PAGES = ("theme", "check", "ask-stream", "retry-failed", "try-rules", "switcher", "filter-builder", "filter-completions",
             "span-completions", "spans-export", "evidence", "model-add", "chat-stream", "list-view", "guide")  # fmt: skip
 
 
