@@ -13,26 +13,24 @@ from collections_app.views import (
     keys,
     models,
     originals,
-    outliers,
     previews,
     reading,
     revisions,
-    sources,
     transfers,
     uploads,
 )
 from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import help, list_views, mail, personal, settings
+from collections_app.views.shell import help, settings
 
 app_name = "collections"
 urlpatterns = [
     path("theme/", collections.choose_theme, name="theme"),
-    path("list-view/", list_views.change, name="list-view"),
+    path("list-view/", settings.change_list_view, name="list-view"),
     path("settings/", settings.server_settings, name="server-settings"),
-    path("settings/appearance/", personal.appearance, name="appearance"),
-    path("settings/connections/", personal.connections, name="connections"),
-    path("settings/connections/mail/", mail.mail, name="mail"),
+    path("settings/appearance/", settings.appearance, name="appearance"),
+    path("settings/connections/", settings.connections, name="connections"),
+    path("settings/connections/mail/", settings.mail, name="mail"),
     path("help/", help.show_help, name="help"),
     path("help/<slug:page>/", help.show_help, name="help-page"),
     path("collections/", collections.list_collections, name="list"),
@@ -81,7 +79,7 @@ urlpatterns = [
     path("collections/<str:name>/upload/members/", uploads.members, name="upload-members"),
     path("collections/<str:name>/upload/begin/", uploads.begin, name="upload-begin"),
     path("collections/<str:name>/upload/finish/", uploads.finish, name="upload-finish"),
-    path("collections/<str:name>/urls/", sources.fetch_urls, name="urls"),
+    path("collections/<str:name>/urls/", uploads.fetch_urls, name="urls"),
     path("collections/<str:name>/sources/", connectors.list_sources, name="sources"),
     path("collections/<str:name>/sources/new/", connectors.add, name="source-add"),
     path("collections/<str:name>/sources/<int:pk>/", connectors.source, name="source"),
@@ -138,8 +136,8 @@ urlpatterns = [
         "collections/<str:name>/jobs/<uuid:job_id>/dismiss/", jobs.change_job, {"action": "dismiss"}, name="job-dismiss"
     ),
     path("collections/<str:name>/jobs/<uuid:job_id>/file/", jobs.mend_job, name="job-file"),
-    path("collections/<str:name>/outliers/", outliers.outliers, name="outliers"),
-    path("collections/<str:name>/findings/", outliers.findings, name="findings"),
+    path("collections/<str:name>/outliers/", chunks.outliers, name="outliers"),
+    path("collections/<str:name>/findings/", chunks.findings, name="findings"),
     path("collections/<str:name>/preview/", previews.preview_sample, name="preview-sample"),
     path("collections/<str:name>/preview/<path:doc_id>/", previews.preview, name="preview"),
     path("collections/<str:name>/chunk-edits/<int:index>/<path:doc_id>/", chunks.change, name="chunk-change"),

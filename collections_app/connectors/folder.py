@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from django.utils.translation import gettext_lazy
 
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, Reach, SourceError
-from collections_app.connectors.reading import INCLUDE, matches
+from collections_app.connectors.protocol import INCLUDE, BaseConnector, Field, File, Item, Reach, SourceError, matches
 from ragd.errors import InvalidInput
 
 

@@ -16,8 +16,17 @@ from dulwich.objects import Blob, Commit, ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, Reach, SourceError, check_url
-from collections_app.connectors.reading import INCLUDE, matches
+from collections_app.connectors.protocol import (
+    INCLUDE,
+    BaseConnector,
+    Field,
+    File,
+    Item,
+    Reach,
+    SourceError,
+    check_url,
+    matches,
+)
 from collections_app.domain.formats import MEGABYTE
 from collections_app.fetching import FetchError
 from collections_app.fetching.client import CONNECT_MAX_S, PinnedPool

@@ -7,18 +7,22 @@ more. A connector stores nothing and knows nothing of documents.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from xml.etree import ElementTree
+
+from django.utils.translation import gettext_lazy
 
 from collections_app.fetching import FetchError, FetchResult, Guard, read_address
 from collections_app.fetching.buckets import Bucket, BucketKeys
 from collections_app.fetching.errors import too_large
 from ragd.errors import InvalidInput
 
-__all__ = ["BaseConnector", "Field", "File", "Item", "Reach", "SourceError"]
+__all__ = ["INCLUDE", "BaseConnector", "Field", "File", "Item", "Reach", "SourceError", "matches", "read_xml"]
 
 SourceError = FetchError  # why a source, or one item of it, cannot be read: kind, message, retryable
 
@@ -145,3 +149,30 @@ def check_url(settings: Mapping[str, Any], name: str) -> str:
         return str(read_address(str(settings[name])))
     except InvalidInput as error:
         raise InvalidInput(error.message, field=name) from None
+
+
+INCLUDE = Field(
+    "include",
+    gettext_lazy("Only files like"),
+    "lines",
+    default=(),
+    help=gettext_lazy("Patterns such as *.pdf, one per line. Empty: all files."),
+)
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a path, or its last part, is like one of the patterns in any case; any path without patterns."""
+    if not patterns:
+        return True
+    whole = path.lower()
+    return any(fnmatchcase(name, each.lower()) for each in patterns for name in (whole, whole.rpartition("/")[2]))
+
+
+def read_xml(content: bytes, what: str) -> ElementTree.Element:
+    """The root of a document. what: names it in errors. Raises SourceError, also for one that declares a type."""
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content or b"\0" in content:  # NUL: UTF-16, which would hide them
+        raise SourceError("unexpected_answer", f"{what} declares a document type, so it is not read")
+    try:
+        return ElementTree.fromstring(content)  # noqa: S314 - entities were refused above
+    except (ElementTree.ParseError, ValueError) as error:
+        raise SourceError("unexpected_answer", f"{what} is no XML: {error}; check its URL") from None

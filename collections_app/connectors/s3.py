@@ -8,8 +8,7 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy
 
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, Reach
-from collections_app.connectors.reading import INCLUDE, matches
+from collections_app.connectors.protocol import INCLUDE, BaseConnector, Field, File, Item, Reach, matches
 from collections_app.fetching.buckets import Bucket, BucketKeys
 
 PREFIX_MAX_CHARS = 1024

@@ -11,8 +11,18 @@ from xml.etree import ElementTree
 
 from django.utils.translation import gettext_lazy
 
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, Reach, SourceError, check_url
-from collections_app.connectors.reading import INCLUDE, matches, read_xml
+from collections_app.connectors.protocol import (
+    INCLUDE,
+    BaseConnector,
+    Field,
+    File,
+    Item,
+    Reach,
+    SourceError,
+    check_url,
+    matches,
+    read_xml,
+)
 from collections_app.fetching import Address, Answer, Deadline, read_address, request
 from ragd.errors import InvalidInput
 

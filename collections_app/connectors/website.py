@@ -16,8 +16,16 @@ from xml.etree import ElementTree
 from django.utils.translation import gettext_lazy
 from selectolax.lexbor import LexborHTMLParser
 
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, Reach, SourceError, check_url
-from collections_app.connectors.reading import read_xml
+from collections_app.connectors.protocol import (
+    BaseConnector,
+    Field,
+    File,
+    Item,
+    Reach,
+    SourceError,
+    check_url,
+    read_xml,
+)
 from collections_app.fetching import Address, FetchResult, doc_id_of, read_address
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.html import is_too_deep

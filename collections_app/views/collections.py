@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -37,7 +37,6 @@ from collections_app.services.generations.recall_probes import last_probe, recal
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
 from collections_app.views.forms.collections import SAID, CollectionForm, CollectionSettingsForm, DeleteCollectionForm
-from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
 SWITCHER_ROWS = 30
@@ -68,7 +67,8 @@ def list_collections(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def create(request: PageRequest) -> HttpResponse:
     form = CollectionForm(request.POST or None)
-    form.suggest(usual_policy(*default_model()))
+    model, dims = default_model()
+    form.suggest(resolve_policy({}, embedder_for(model, dims).window))  # where the collection states nothing
 
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}
@@ -81,24 +81,13 @@ def create(request: PageRequest) -> HttpResponse:
     return response or render_page(request, "collections/create.html", {"form": form}, status=status)
 
 
-def usual_policy(model: str, dims: int) -> ChunkPolicy:
-    """What documents are cut by when the collection states nothing."""
-    return resolve_policy({}, embedder_for(model, dims).window)
-
-
-def settings_form(collection: Collection, data: QueryDict | None) -> CollectionSettingsForm:
-    """The form filled in with what the collection states, or with what was sent."""
-    explicit = collection.retention | collection.security
-    stated = {name: getattr(collection, name) for name in SAID}
-    form = CollectionSettingsForm(data, initial=explicit | stated)
-    form.suggest_retention()
-    return form
-
-
 @require_http_methods(["GET", "POST"])
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    form = settings_form(collection, request.POST or None)
+    explicit = collection.retention | collection.security
+    stated = {name: getattr(collection, name) for name in SAID}
+    form = CollectionSettingsForm(request.POST or None, initial=explicit | stated)
+    form.suggest_retention()
 
     def save() -> HttpResponse:
         update_collection(collection, changes=form.changes(), actor=request.user)
