@@ -6,9 +6,11 @@ from collections_app.views import (
     audit,
     chunks,
     collections,
+    connectors,
     curation,
     documents,
     generations,
+    help,
     jobs,
     keys,
     models,
@@ -16,12 +18,11 @@ from collections_app.views import (
     previews,
     reading,
     revisions,
+    settings,
     transfers,
     uploads,
 )
-from collections_app.views.connectors import sources as connectors
 from collections_app.views.people import groups, people, sharing
-from collections_app.views.shell import help, settings
 
 app_name = "collections"
 urlpatterns = [

@@ -29,8 +29,8 @@ from collections_app.services.uploads.uploads import UploadOutcome, close_batch,
 from collections_app.validation import describe_problems
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import UploadForm
+from collections_app.views.forms.connectors import UrlsForm
 from collections_app.views.forms.metadata import MetadataField
-from collections_app.views.forms.sources import UrlsForm
 from collections_app.views.jobs import active_jobs
 from ragd.errors import InvalidInput, RagdError
 

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from collections_app.http.help_pages import HELP
-from collections_app.views.shell.help import AT_THE_TOP, REPOSITORY, render_document
+from collections_app.views.help import AT_THE_TOP, REPOSITORY, render_document
 from tests.web.pages import attribute, has, texts, tree
 
 DOCS = {path.stem: path for path in (REPOSITORY / "docs").glob("*.md")} | {

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 
 from collections_app.http.page_requests import PageRequest, render_page
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 AT_THE_TOP = {"readme": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
 LOCAL = re.compile(r"^(?:\.\./|docs/)?([A-Za-z0-9-]+)\.md(#.*)?$")
 
