@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from ragd.security.disguises import views_of
 from ragd.security.findings import Finding
@@ -17,6 +18,11 @@ from ragd.security.prefilter import Index, Needs, Words, shared
 
 FILE = read_rule_file("instructions.toml")
 PATTERNS = FILE.patterns
+REPORT_CHARS = 60
+TALK_BEFORE = 160
+TALK_AFTER = 80
+SUBJECT_CHARS = 600
+SENTENCE_MIN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +46,18 @@ class Rule:
     order: bool = False
 
 
-def read_rules() -> tuple[Rule, ...]:
-    """The rules in the order of the file."""
+@cache
+def read_rules() -> tuple[Index, tuple[tuple[Rule, int], ...]]:
+    """The index of all needs, and the rules in the order of the file with the bits of their needs.
+
+    They are compiled for the first text that is scanned: that takes a tenth of the start of a process.
+    """
     known: dict[tuple[str, ...], Needs] = {}
 
     def compiled(pattern: str) -> re.Pattern[str]:
         return FILE.compile(pattern, re.IGNORECASE | re.MULTILINE)
 
-    return tuple(
+    rules = [
         Rule(
             rule["family"],
             rule["name"],
@@ -61,17 +71,9 @@ def read_rules() -> tuple[Rule, ...]:
             rule.get("order", False),
         )
         for rule in FILE.tables["rules"]
-    )
-
-
-RULES = read_rules()
-INDEX = Index(needs for rule in RULES for needs in rule.needs)
-BITS = tuple(INDEX.bits(rule.needs) for rule in RULES)
-REPORT_CHARS = 60
-TALK_BEFORE = 160
-TALK_AFTER = 80
-SUBJECT_CHARS = 600
-SENTENCE_MIN = 12
+    ]
+    index = Index(needs for rule in rules for needs in rule.needs)
+    return index, tuple((rule, index.bits(rule.needs)) for rule in rules)
 
 
 def find_instructions(text: str, location: str | None = None) -> Iterator[Finding]:
@@ -87,8 +89,9 @@ def _match_rules(text: str, location: str | None) -> Iterator[Finding]:
     words = Words(text)
     quoted: list[tuple[int, int]] | None = None
     sentences: list[tuple[int, int]] = []
-    possible = INDEX.look(words)
-    for rule, bits in zip(RULES, BITS, strict=True):
+    index, rules = read_rules()
+    possible = index.look(words)
+    for rule, bits in rules:
         if bits & possible != bits:
             continue
         if (rule.places and location not in rule.places) or not all(map(words.meet, rule.needs)):

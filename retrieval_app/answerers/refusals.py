@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,10 @@ def clause_declines(clause: str) -> bool:
     text = " ".join(_MARKERS.sub("", clause).replace("’", "'").lower().split()).strip(" .!?。！？*\"'`_:")
     if not text:
         return False
-    if _WHOLE.fullmatch(text) or _ENGLISH.search(text):
+    if _WHOLE.fullmatch(text) or _english().search(text):
         return True
     main = _SUBORDINATE.split(text)[0]
-    return any(language.declines(main) for language in _LANGUAGES)
+    return any(language.declines(main) for language in _languages())
 
 
 def _sentences(answer: str) -> Iterator[str]:
@@ -172,12 +173,16 @@ class _Language:
         return bool(self.told.search(text) or self.unable.search(text))
 
 
-def _english(table: Mapping[str, Any]) -> re.Pattern[str]:
-    parts = table["parts"]
-    return re.compile("|".join(re.sub(r"<(\w+)>", lambda found: parts[found[1]], line) for line in table["clauses"]))
+@cache
+def _english() -> re.Pattern[str]:
+    clauses, parts = _PHRASES["english"]["clauses"], _PHRASES["english"]["parts"]
+    return re.compile("|".join(re.sub(r"<(\w+)>", lambda found: parts[found[1]], line) for line in clauses))
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    return tuple(map(_Language.of, _PHRASES["languages"].values()))
 
 
 _PHRASES = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text(encoding="utf-8"))
 _WHOLE, _NEUTRAL, _ONLY = (re.compile("|".join(_PHRASES[name]), re.IGNORECASE) for name in ("whole", "neutral", "only"))
-_ENGLISH = _english(_PHRASES["english"])
-_LANGUAGES = tuple(map(_Language.of, _PHRASES["languages"].values()))
