@@ -57,7 +57,7 @@ format: $(DEV)  ## Let ruff rewrite what it can
 	$(PY) -m ruff format .
 
 bench: $(DEV)  ## Print the figures, those with a target in a table at the end; BENCH="setup search" chooses, ARGS go to it
-	@$(PY) -m tests.benchmarks $(BENCH) $(if $(ARGS),-- $(ARGS))
+	@$(PY) -m benchmarks $(BENCH) $(if $(ARGS),-- $(ARGS))
 
 conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
 	@$(PY) -m ragd.conformance $(ARGS)

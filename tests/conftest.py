@@ -34,7 +34,7 @@ from tools.nearest_tests import WAITING  # noqa: E402
 VAR = Path(os.environ["RAGD_VAR"])
 DURATIONS = VAR / "durations.json"
 SECONDS: Counter[str] = Counter()
-# what an example costs depends on what else the machine does; speed is measured in tests/benchmarks
+# what an example costs depends on what else the machine does; speed is measured in benchmarks
 hypothesis_settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if hypothesis_settings.get_current_profile_name() != "mutation":
     hypothesis_settings.load_profile("tests")

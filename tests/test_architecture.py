@@ -154,7 +154,7 @@ def defined_names(path: Path) -> set[str]:
 def test_what_a_benchmark_imports_is_there() -> None:
     """No type checker and no test reads benchmarks."""
     missing = []
-    for path in list_modules("tests/benchmarks"):
+    for path in list_modules("benchmarks"):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] not in (*FLOORS, "tests"):
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.bench_mutation import PARTS, ROOT, first_difference, function_lines, patterns, read_equivalent
+from benchmarks.bench_mutation import PARTS, ROOT, first_difference, function_lines, patterns, read_equivalent
 
 
 @pytest.mark.parametrize("name", PARTS)

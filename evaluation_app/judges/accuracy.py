@@ -1,6 +1,6 @@
 """How right a judge's estimates were on labelled rows that it was not fitted on, as a benchmark measured and stored it.
 
-`python -m tests.benchmarks.bench_judge --write` writes the file; nothing in it is set by hand.
+`python -m benchmarks.bench_judge --write` writes the file; nothing in it is set by hand.
 """
 
 from __future__ import annotations

@@ -209,5 +209,5 @@ def _check_names(model: Logistic, names: tuple[str, ...]) -> None:
         strange = sorted(set(model.names) ^ set(names))
         raise ValueError(
             f"the features of the model must be those that are measured, in their order; they differ in {strange}: "
-            "fit it again with python -m tests.benchmarks.fit_judge"
+            "fit it again with python -m benchmarks.fit_judge"
         )

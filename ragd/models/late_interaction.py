@@ -3,7 +3,7 @@
 Late interaction is Khattab and Zaharia's, "ColBERT", SIGIR 2020: every token of the question is compared with every
 token of a text, and the best match of each counts. The local model was trained for whole texts and not for this; that
 its tokens serve all the same, and what its cosine and BM25 add, was measured on the training questions of SciFact
-(tests/benchmarks/bench_rerank.py finds the weights again).
+(benchmarks/bench_rerank.py finds the weights again).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Follow-up questions made whole: by the chat model where there is one, else, and where it fails, by rules."""
+"""Make follow-up questions whole: by the chat model where there is one, else by the question before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections_app.models import Collection
 from collections_app.services.governance.limits import count_tokens
 from collections_app.services.governance.security_policy import policy_of
 from collections_app.stores import embedder_for
-from retrieval_app.chats.follow_ups import QUESTION_CHARS_MAX, Turn, rewrite
+from retrieval_app.chats.follow_ups import QUESTION_CHARS_MAX, rewrite
 from retrieval_app.chats.history import turns_of
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import call_model
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 15.0
 TOKENS_MAX = 200
 TURNS_READ = 6
+READABLE = (QueryRun.Status.OK, QueryRun.Status.ABSTAINED)
 INSTRUCTIONS = (
     "Rewrite the last question of a conversation so that it can be understood without the conversation. Replace what "
     "refers back (it, they, there, that one) by what it stands for. Keep the language of the question. Add nothing "
@@ -36,19 +37,15 @@ REQUEST = "Conversation:\n{turns}\n\nLast question: {question}"
 def make_whole(question: str, earlier: Sequence[ChatMessage], collection: Collection) -> str:
     """The question as it is searched for. Unchanged without earlier messages.
 
-    Where the collection's guardrails act, no model reads the question before they have: the rules rewrite it.
+    Where the collection's guardrails act, no model reads the question before they have.
     """
     if not earlier or len(question) > QUESTION_CHARS_MAX:
         return question
     if not policy_of(collection).acts and (written := _ask_model(question, earlier, collection)):
         return written
-    readable = (QueryRun.Status.OK, QueryRun.Status.ABSTAINED)
-    turns = [
-        Turn(message.run.query, (message.run.answer or "") if message.run.status == QueryRun.Status.OK else "")
-        for message in earlier
-        if message.run is not None and message.run.status in readable
-    ]
-    return rewrite(question, turns).query
+    return rewrite(
+        question, [message.run.query for message in earlier if message.run and message.run.status in READABLE]
+    )
 
 
 def _ask_model(question: str, earlier: Sequence[ChatMessage], collection: Collection) -> str:
@@ -70,7 +67,7 @@ def _ask_model(question: str, earlier: Sequence[ChatMessage], collection: Collec
             parameters=ModelParameters(),
         )
     except ServiceError as error:
-        log.warning("a follow-up question is rewritten by rules: %s", error.message)
+        log.warning("a follow-up question is searched for with the question before it: %s", error.message)
         return ""
     count_tokens(answer.usage.context_tokens + answer.usage.generation_tokens)
     text = answer.completion.text.strip().strip('"“”„')

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.written_answers import read_answers
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.protocol import Case, is_refusal
@@ -12,7 +13,6 @@ from evaluation_app.scoring.cases import sentences_of
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.judge_selection import judging_embedder
 from evaluation_app.scoring.support import stated_share
-from tests.benchmarks.written_answers import read_answers
 
 KETTLE = "The kettle boils water at 100 degrees."
 WARRANTY = "The warranty lasts 24 months from the date of sale and does not cover damage from limescale."

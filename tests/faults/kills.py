@@ -27,8 +27,8 @@ import requests
 import ragd
 from ragd.types import ChunkPolicy
 from ragd_site import embedded
-from tests.benchmarks.server import Server, running_server
 from tests.fakes.openai_server import OpenAIServer, hashed_vector
+from tests.server import Server, running_server
 
 COLLECTION = "kept"
 MODEL, DIMS = "text-embedding-3-small", 64

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.benchmarks.server import Server
 from tests.faults import kills
+from tests.server import Server
 
 DOCUMENTS = 40
 LATENCY = kills.Latency()

@@ -13,13 +13,13 @@ import pytest
 from django.conf import settings
 from psycopg import sql
 
-from tests.benchmarks.fault_matrix import faults, matrix, model
-from tests.benchmarks.fault_matrix.faults import FAULTS, USUAL
-from tests.benchmarks.fault_matrix.full import Full
-from tests.benchmarks.fault_matrix.load import Load
-from tests.benchmarks.fault_matrix.setups import COLLECTION
-from tests.benchmarks.fault_matrix.verify import verify
 from tests.databases import template_name
+from tests.faults.fault_matrix import faults, matrix, model
+from tests.faults.fault_matrix.faults import FAULTS, USUAL
+from tests.faults.fault_matrix.full import Full
+from tests.faults.fault_matrix.load import Load
+from tests.faults.fault_matrix.setups import COLLECTION
+from tests.faults.fault_matrix.verify import verify
 
 NAME = f"ragd_faults_{os.getpid()}"
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from ragd_site.body_limits import FIELDS, LIMITS
-from tests.benchmarks.server import Server, free_port, running_server
 from tests.fakes.openai_server import OpenAIServer
+from tests.server import Server, free_port, running_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIGURATION = (REPOSITORY / "docker" / "nginx.conf").read_text()

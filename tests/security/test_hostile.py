@@ -17,7 +17,7 @@ from tests.fakes.openai_server import openai_server as openai_server
 from tests.security.hostile.doors import DOCUMENTS, NAME, Doors
 from tests.security.hostile.runner import SWEPT, print_table, run
 
-INPUTS = int(os.environ.get("RAGD_HOSTILE_INPUTS", "22"))  # of each class; tests/benchmarks/bench_hostile.py sends all
+INPUTS = int(os.environ.get("RAGD_HOSTILE_INPUTS", "22"))  # of each class; benchmarks/bench_hostile.py sends all
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from psycopg import sql
 
 from ragd_site import embedded
 from ragd_site.environment import secret_names
-from tests.benchmarks.server import Server, running_server
+from tests.server import Server, running_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120

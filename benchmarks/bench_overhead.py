@@ -1,0 +1,210 @@
+"""What telemetry costs a hybrid search, and what a search does when the span store takes nothing.
+
+Run: python -m benchmarks.bench_overhead [documents [rounds]]     (needs RAGD_DATA/scifact)
+Two web servers over one database, with telemetry and without (OTEL_SDK_DISABLED); they are asked in turns, a block of
+searches each, so that what else the machine does falls on both; the writing of spans in the background, which falls
+outside a request, shows in the processor time. The queries are different ones: nothing is cached.
+Then the server with telemetry is asked while its span tables refuse every row, and while somebody holds them locked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.bench_search import timed
+from benchmarks.scifact import JsonClient, ingest, load_scifact
+from tests.server import ROOT, START_S, Server, free_port, running_server
+
+DOCUMENTS = 500
+ROUNDS = 30
+BLOCK = 15
+WARM_UP = 40
+SPAN_TABLES = ("spans", "span_writers")
+REFUSE = """
+CREATE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
+"""
+
+
+@contextmanager
+def second_server(server: Server, **variables: str) -> Iterator[Server]:
+    """Another web server over the same database."""
+    port = free_port()
+    environment = os.environ | {"RAGD_VAR": str(server.var), "PORT": str(port), "RAGD_LOG_LEVEL": "WARNING"} | variables
+    command = [sys.executable, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + START_S
+        while not answers(url):
+            if process.poll() is not None or time.monotonic() > until:
+                sys.exit("the second web server did not start")
+            time.sleep(0.2)
+        yield replace(server, url=url, pid=process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/v1/health", timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def database(server: Server) -> psycopg.Connection[Any]:
+    """The embedded database of the server, as its owner."""
+    code = (
+        "from django.conf import settings; import json; print(json.dumps(settings.DATABASES['default'], default=str))"
+    )
+    environment = os.environ | {"RAGD_VAR": str(server.var), "DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, check=True)
+    values = json.loads(said.stdout)
+    known = {"dbname": values["NAME"], "host": values["HOST"], "port": values["PORT"], "user": values["USER"]}
+    password = {"password": values["PASSWORD"]} if values["PASSWORD"] else {}
+    return psycopg.connect(**{name: value for name, value in known.items() if value}, **password, autocommit=True)
+
+
+def read_counts(server: Server) -> dict[str, float]:
+    """What /metrics tells of spans and queries, over all processes."""
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+        found = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in found for sample in family.samples]
+    wanted = ("ragd_spans_written_total", "ragd_spans_lost_total", "ragd_queries_total")
+    return {name: sum(sample.value for sample in samples if sample.name == name) for name in wanted}
+
+
+def ask(server: Server, queries: Sequence[str]) -> list[float]:
+    """Milliseconds of each search, over one connection. A search that is not answered ends the benchmark."""
+    client = JsonClient(server)
+    took_ms = [timed(client.search, query) for query in queries]
+    client.connection.close()
+    return took_ms
+
+
+def report(name: str, took_ms: Sequence[float]) -> float:
+    median = statistics.median(took_ms)
+    print(f"{name:46} {median:8.2f} ms {max(took_ms):9.1f} ms {len(took_ms):6}", flush=True)
+    return median
+
+
+def web_cpu_s(parent: int) -> float:
+    """Processor seconds so far of the gunicorn processes below `parent`, and of itself when it is one."""
+    total = 0
+    for pid in [parent, *Server("", "", Path(), parent).processes()]:
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if b"gunicorn" in line:
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def measure_ratio(server: Server, queries: Sequence[str], rounds: int) -> None:
+    with second_server(server, OTEL_SDK_DISABLED="true") as without:
+        for each in (server, without):
+            ask(each, queries[:WARM_UP])
+        on: list[float] = []
+        off: list[float] = []
+        ratios = []
+        began = [web_cpu_s(each.pid) for each in (server, without)]
+        for number in range(rounds):
+            block = [queries[(number * BLOCK + place) % len(queries)] for place in range(BLOCK)]
+            pairs = [(server, on), (without, off)]
+            for each, times in pairs if number % 2 else reversed(pairs):
+                times += ask(each, block)
+            ratios.append(statistics.median(on[-BLOCK:]) / statistics.median(off[-BLOCK:]))
+        time.sleep(3)  # what waits to be written is written
+        cpu_ms = [
+            (web_cpu_s(each.pid) - at) * 1000 / len(on) for each, at in zip((server, without), began, strict=True)
+        ]
+        ratio = report("telemetry on", on) / report("telemetry off", off)
+    low, _, high = statistics.quantiles(ratios, n=4)
+    print(
+        f"processor time of the web server per search: {cpu_ms[0]:.1f} ms with, {cpu_ms[1]:.1f} ms without, "
+        f"ratio {cpu_ms[0] / cpu_ms[1]:.3f}"
+    )
+    print(
+        f"overhead: ratio of the medians {ratio:.3f}, half of the {rounds} rounds between {low:.3f} and {high:.3f}, "
+        f"load of the machine {os.getloadavg()[0]:.1f}; target at most 1.10"
+    )
+
+
+def measure_fault(server: Server, name: str, queries: Sequence[str]) -> None:
+    """Every search is answered (ask() ends the program otherwise); what was lost is counted once writing works."""
+    took_ms = ask(server, queries)
+    report(f"  {name}", took_ms)
+    print(f"  {name}: {len(took_ms)} of {len(queries)} answered, slowest {max(took_ms):.0f} ms; target all answered")
+
+
+def settle(server: Server) -> dict[str, float]:
+    """The counts once nothing moves any more: after an error the span store is left alone for some seconds."""
+    ask(server, ["one more"])
+    counts = read_counts(server)
+    for _ in range(20):
+        time.sleep(1)
+        before, counts = counts, read_counts(server)
+        if before == counts:
+            break
+    return counts
+
+
+def measure_faults(server: Server, queries: Sequence[str]) -> None:
+    with database(server) as connection:
+        before = settle(server)
+        connection.execute(REFUSE)
+        for table in ("spans", "span_writers"):
+            connection.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON {table} EXECUTE FUNCTION refuse_spans()")
+        measure_fault(server, "writes to the span tables refused", queries)
+        for table in ("spans", "span_writers"):
+            connection.execute(f"DROP TRIGGER refuse ON {table}")
+        refused = settle(server)
+        print_lost(before, refused)
+        with connection.transaction():
+            for table in SPAN_TABLES:
+                connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+            measure_fault(server, "the span tables locked", queries)
+        print_lost(refused, settle(server))
+
+
+def print_lost(before: dict[str, float], after: dict[str, float]) -> None:
+    grown = {name: after[name] - before[name] for name in after}
+    print(
+        f"    counted meanwhile: {grown['ragd_queries_total']:.0f} queries, "
+        f"{grown['ragd_spans_written_total']:.0f} spans written, {grown['ragd_spans_lost_total']:.0f} lost"
+    )
+
+
+def main() -> None:
+    stated = [int(word) for word in sys.argv[1:]]
+    documents, rounds = [*stated, *(DOCUMENTS, ROUNDS)[len(stated) :]]
+    data = load_scifact("train")
+    data.documents[documents:] = []
+    queries = list(data.queries.values())
+    with running_server(RAGD_WEB_WORKERS="1") as server:
+        took_s = ingest(server, data)
+        print(f"{len(data.documents)} documents ingested in {took_s:.0f} s; {os.cpu_count()} processors")
+        print(f"{'hybrid search over HTTP, k 12, pool 50':46} {'median':>11} {'slowest':>12} {'calls':>6}")
+        measure_ratio(server, queries, rounds)
+        measure_faults(server, queries[:200])
+
+
+if __name__ == "__main__":
+    main()

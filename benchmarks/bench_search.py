@@ -1,0 +1,102 @@
+"""How long a hybrid search takes over the SciFact collection: library call, service, and HTTP with 1 and 8 clients.
+
+Run: python -m benchmarks.bench_search     (needs RAGD_DATA/scifact)
+Everything is on this machine: the clients take their share of its processors too.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.scifact import COLLECTION, JsonClient, SciFact, in_threads, ingest, load_scifact
+from tests.server import Server, running_server
+
+WARM_UP = 20
+PER_CLIENT = 100
+
+
+def measure(call: Callable[[str], object], queries: Sequence[str]) -> list[float]:
+    """Milliseconds of each call, after a warm-up."""
+    for query in queries[:WARM_UP]:
+        call(query)
+    return [timed(call, query) for query in queries]
+
+
+def timed(call: Callable[[str], object], query: str) -> float:
+    began = time.perf_counter()
+    call(query)
+    return (time.perf_counter() - began) * 1000
+
+
+def report(name: str, took_ms: Sequence[float], *, seconds: float | None = None) -> None:
+    ordered = sorted(took_ms)
+    last = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    rate = f"{len(ordered) / seconds:8.1f} /s" if seconds else ""
+    print(f"{name:34} {statistics.median(ordered):9.2f} ms {last:9.2f} ms {len(ordered):6} {rate}", flush=True)
+
+
+def measure_in_process(server: Server, queries: Sequence[str]) -> None:
+    """The same database from this process: the library alone, then with plan, run and spans as a door calls it."""
+    os.environ |= {
+        "RAGD_VAR": str(server.var),
+        "DJANGO_SETTINGS_MODULE": "ragd_site.settings",
+        "RAGD_LOG_LEVEL": "WARNING",
+    }
+    import django
+
+    django.setup()
+    from django.db import transaction
+
+    from collections_app.services.collections.collections import get_collection
+    from collections_app.stores import open_store
+    from ragd import retrieve
+    from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
+
+    collection = get_collection(COLLECTION)
+    store = open_store(collection)
+    plan = build_plan(collection)
+    embedder = store.embedder
+    assert embedder is not None
+
+    def call_library(query: str) -> None:
+        with transaction.atomic():
+            retrieve(query, plan, store)
+
+    report("embedding the query alone", measure(embedder.embed_query, queries))
+    report("library: retrieve()", measure(call_library, queries))
+    report(
+        "service: search(), run stored",
+        measure(lambda query: query_pipeline.search(collection, query, plan, door="cli"), queries),
+    )
+
+
+def measure_http(server: Server, data: SciFact, clients: int) -> None:
+    queries = list(data.queries.values())
+    asked = [queries[number % len(queries)] for number in range(max(len(queries), clients * PER_CLIENT))]
+    list(in_threads(server, lambda client, query: client.search(query), queries[:WARM_UP], clients))
+
+    def search(client: JsonClient, query: str) -> float:
+        return timed(lambda text: client.search(text), query)
+
+    began = time.perf_counter()
+    took_ms = list(in_threads(server, search, asked, clients))
+    report(f"HTTP, {clients} client{'s' if clients > 1 else ''}", took_ms, seconds=time.perf_counter() - began)
+
+
+def main() -> None:
+    data = load_scifact()
+    with running_server() as server:
+        took_s = ingest(server, data)
+        print(f"{len(data.documents)} documents ingested in {took_s:.0f} s; {os.cpu_count()} processors")
+        print(f"{'hybrid search, k 12, pool 50':34} {'median':>12} {'99th':>12} {'calls':>6}")
+        measure_in_process(server, list(data.queries.values()))
+        for clients in (1, 8):
+            measure_http(server, data, clients)
+
+
+if __name__ == "__main__":
+    main()

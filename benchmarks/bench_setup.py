@@ -1,0 +1,80 @@
+"""From a fresh clone to the first page: seconds, size of what was installed, seconds of a second start.
+
+Run: python -m benchmarks.bench_setup
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 900
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start(clone: Path, port: int) -> tuple[subprocess.Popen[bytes], float]:
+    """`make run` until GET /v1/health answers 200; returns the process and the seconds that took."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "RAGD_VAR")}
+    began = time.monotonic()
+    log = (clone / "run.log").open("ab")
+    process = subprocess.Popen(
+        ["make", "run"], cwd=clone, env=kept | {"PORT": str(port)}, stdout=log, stderr=log, start_new_session=True
+    )
+    while time.monotonic() - began < LIMIT_S:
+        if process.poll() is not None:
+            sys.exit(f"make run ended with {process.returncode}:\n{(clone / 'run.log').read_text()[-3000:]}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/health", timeout=2) as answer:
+                if answer.status == 200:
+                    return process, time.monotonic() - began
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    stop(process)
+    sys.exit(f"no healthy server within {LIMIT_S} s:\n{(clone / 'run.log').read_text()[-3000:]}")
+
+
+def stop(process: subprocess.Popen[bytes]) -> float:
+    """Ctrl-C to the whole foreground group, as a terminal sends it; seconds until everything ended."""
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(timeout=120)
+    return time.monotonic() - began
+
+
+def megabytes(folder: Path) -> float:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir()) / 1e6
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="ragd-setup-") as scratch:
+        Path(scratch).chmod(0o755)
+        clone = Path(scratch) / "ragd"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+        port = free_port()
+        process, first_s = start(clone, port)
+        first_stop_s = stop(process)
+        installed = megabytes(clone / ".venv")
+        process, second_s = start(clone, port)
+        second_stop_s = stop(process)
+    print(f"{'fresh clone to healthy':40} {first_s:8.1f} s")
+    print(f"{'installed in .venv, weights included':40} {installed:8.0f} MB  (target: under 600)")
+    print(f"{'second start':40} {second_s:8.1f} s   (target: under 10)")
+    print(f"{'clean stop (Ctrl-C)':40} {first_stop_s:8.1f} s, {second_stop_s:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

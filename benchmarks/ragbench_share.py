@@ -1,0 +1,59 @@
+"""Writes evaluation_app/analysis/ragbench.json: how many rows of RAGBench have which score, set by set.
+
+    python -m benchmarks.ragbench_share
+
+The published columns of the validation rows, rounded to hundredths. Prints the quartiles of each measure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from benchmarks.ragbench import SETS, read_rows
+from evaluation_app.analysis.figures import STEPS, TABLE
+from tests.evaluation.ragbench_rows import PUBLISHED
+
+SOURCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation rows of seven sets, labelled by GPT-4"
+
+
+def count_rows() -> dict[str, dict[str, list[int]]]:
+    """measure -> set -> rows at 0.00, 0.01, ... 1.00. A row without a score is left out."""
+    counts = {measure: {name: [0] * (STEPS + 1) for name in SETS} for measure in PUBLISHED}
+    for name in SETS:
+        for row in read_rows(name):
+            for measure, column in PUBLISHED.items():
+                if row[column] is not None:
+                    counts[measure][name][round(min(max(float(row[column]), 0.0), 1.0) * STEPS)] += 1
+    return counts
+
+
+def quantile(counts: Sequence[int], share: float) -> float:
+    """The score at which that share of the rows is reached."""
+    wanted, seen = share * sum(counts), 0
+    for place, count in enumerate(counts):
+        seen += count
+        if seen >= wanted:
+            return place / STEPS
+    return 1.0
+
+
+def main() -> None:
+    counts = count_rows()
+    lines = [
+        f'    "{measure}": {{\n'
+        + ",\n".join(f'      "{name}": {json.dumps(row, separators=(",", ":"))}' for name, row in sets.items())
+        + "\n    }"
+        for measure, sets in counts.items()
+    ]
+    text = f'{{\n  "source": {json.dumps(SOURCE)},\n  "measures": {{\n' + ",\n".join(lines) + "\n  }\n}\n"
+    TABLE.write_text(text, encoding="utf-8")
+    print(f"{'measure':<22}{'rows':>6}{'q25':>7}{'median':>8}{'q75':>7}")
+    for measure, sets in counts.items():
+        total = [sum(column) for column in zip(*sets.values(), strict=True)]
+        quarters = [quantile(total, share) for share in (0.25, 0.5, 0.75)]
+        print(f"{measure:<22}{sum(total):>6}{quarters[0]:>7.2f}{quarters[1]:>8.2f}{quarters[2]:>7.2f}")
+
+
+if __name__ == "__main__":
+    main()
