@@ -189,9 +189,11 @@ def describe(backup: Backup) -> dict[str, Any]:
 
 
 def _is_embedded() -> bool:
-    connection.ensure_connection()  # which starts it
     cluster = embedded.read_cluster(settings.RAGD_VAR)
-    return cluster is not None and cluster.url == settings.DATABASE_URL
+    if cluster is None or cluster.url != settings.DATABASE_URL:
+        return False
+    connection.ensure_connection()  # which starts it
+    return True
 
 
 def _ship(options: Options) -> Answer:
