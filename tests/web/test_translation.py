@@ -22,8 +22,8 @@ from collections_app.views.forms.people import ROLE_HELP
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.modes import TITLES, find_mode, stored_table
 from evaluation_app.pages.overview.periods import period_until
-from tests.vocabulary import template_texts
 from tests.web.pages import tree
+from tests.web.template_texts import template_texts
 
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
 CATALOGUE = Path(settings.LOCALE_PATHS[0]) / "de" / "LC_MESSAGES"

@@ -1,0 +1,36 @@
+"""The pages of the documentation are short, all in the index, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LINES_MAX = 250
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def test_pages_of_the_documentation_are_short_and_all_in_the_index() -> None:
+    index = (REPOSITORY / "docs" / "index.md").read_text("utf-8")
+    assert re.findall(r"^## (.+)$", index, re.MULTILINE) == ["Tutorial", "How-to guides", "Reference", "Explanation"]
+    for path in sorted((REPOSITORY / "docs").glob("*.md")):
+        assert len(path.read_text("utf-8").splitlines()) <= LINES_MAX, path.name
+        assert path.name == "index.md" or f"]({path.name})" in index, f"{path.name} is not in docs/index.md"
+
+
+def test_links_of_the_documentation_lead_somewhere() -> None:
+    for page in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]:
+        for file, anchor in LINK.findall(page.read_text("utf-8")):
+            if file.startswith(("http://", "https://", "mailto:")):
+                continue
+            target = (page.parent / file).resolve() if file else page
+            assert target.exists(), f"{page.name}: {file}"
+            assert not anchor or target.suffix != ".md" or anchor[1:] in _anchors(target.read_text("utf-8")), (
+                f"{page.name}: {file}{anchor}"
+            )
+
+
+def _anchors(markdown: str) -> set[str]:
+    """The anchors of the headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", markdown, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower().replace("`", "")).replace(" ", "-") for head in heads}
