@@ -67,8 +67,7 @@ def record_scores(span: Span, scores: Mapping[str, Score], judge: Judge | None, 
     for number, name in enumerate(order):
         score = named[name]
         judged = judge is not None and name in JUDGED_NAMES
-        telemetry.record_evaluation(
-            span,
+        evaluation = telemetry.Evaluation(
             name,
             score=score.value,
             label=score.reason if score.state == "unscorable" else None,
@@ -76,5 +75,5 @@ def record_scores(span: Span, scores: Mapping[str, Score], judge: Judge | None, 
             explanation=details.get("explanation") if name in EXPLAINED else None,
             annotator="LLM" if judged and judge is not None and judge.name == "llm" else "CODE",
             identifier=f"{judge.name} {judge.version}" if judged and judge is not None else None,
-            number=number,
         )
+        telemetry.record_evaluation(span, evaluation, number)

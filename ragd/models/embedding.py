@@ -49,7 +49,7 @@ class LocalEmbedder:
         accepted = accept_texts(texts)
         if not accepted:
             return []
-        with telemetry.embeddings_span(
+        with telemetry.EmbeddingsCall(
             system=self.system, model=self.model, dims=self.dims, texts=accepted, encoding_format="float"
         ) as call:
             windows = self._windows(accepted)
@@ -188,7 +188,7 @@ class OpenAIEmbedder:
             yield batch
 
     def _request(self, batch: list[str], estimated_tokens: int, *, is_query: bool) -> list[FloatArray]:
-        with telemetry.embeddings_span(
+        with telemetry.EmbeddingsCall(
             system=self.system, model=self.model, dims=self.dims, texts=batch, estimated_tokens=estimated_tokens,
             requested_dims=self._endpoint.requested_dims, encoding_format="base64",
             server_address=self.server_address, server_port=self.server_port,

@@ -71,7 +71,7 @@ class FolderEmbedder(FolderModel):
             return []
         tokenizer, session = self.open()
         compute = self._computation(tokenizer, session, prompt)
-        with telemetry.embeddings_span(
+        with telemetry.EmbeddingsCall(
             system=self.system, model=self.model, dims=self.dims, texts=accepted, encoding_format="float"
         ) as call:
             windows = {

@@ -74,7 +74,7 @@ class MultilingualE5Embedder:
         accepted = accept_texts(texts)
         if not accepted:
             return []
-        with telemetry.embeddings_span(
+        with telemetry.EmbeddingsCall(
             system=self.system, model=self.model, dims=self.dims, texts=accepted, encoding_format="float"
         ) as call:
             windows = {text: self._windows(_readable(text), is_query) for text in dict.fromkeys(accepted)}

@@ -5,19 +5,17 @@ their attributes. Needs only opentelemetry-api; without an SDK every helper cost
 
     with telemetry.pipeline_span("handbook", query, run_id=run_id) as pipeline:
         with telemetry.query_span("handbook", query, model, dims):
-            with telemetry.embeddings_span(system="ragd.local", model=model, dims=dims, texts=[query]) as call:
+            with telemetry.EmbeddingsCall(system="ragd.local", model=model, dims=dims, texts=[query]) as call:
                 call.input_tokens = 12
         with telemetry.retrieve_span(index="handbook", query=query, top_k=12) as span:
             telemetry.record_results(span, candidates)
-        with telemetry.chat_span("openai", "gpt-4o", messages=messages, estimated_input_tokens=900) as answer:
+        with telemetry.ChatCall("openai", "gpt-4o", messages=messages, input_tokens=900) as answer:
             answer.finish("...", finish_reasons=["stop"], input_tokens=911, output_tokens=87)
     run.trace_id = pipeline.trace_id
 """
 
 from __future__ import annotations
 
-from ragd.telemetry.chat_calls import ChatCall as ChatCall
-from ragd.telemetry.chat_calls import chat_span as chat_span
 from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
@@ -32,9 +30,6 @@ from ragd.telemetry.documents import record_reranked as record_reranked
 from ragd.telemetry.documents import record_results as record_results
 from ragd.telemetry.documents import rerank_span as rerank_span
 from ragd.telemetry.documents import retrieve_span as retrieve_span
-from ragd.telemetry.embedding_calls import EmbeddingsCall as EmbeddingsCall
-from ragd.telemetry.embedding_calls import embeddings_span as embeddings_span
-from ragd.telemetry.embedding_calls import waited as waited
 from ragd.telemetry.environments import ENVIRONMENTS as ENVIRONMENTS
 from ragd.telemetry.environments import EVALUATION as EVALUATION
 from ragd.telemetry.environments import INTERFACE as INTERFACE
@@ -42,6 +37,7 @@ from ragd.telemetry.environments import PLAYGROUND as PLAYGROUND
 from ragd.telemetry.environments import PRODUCTION as PRODUCTION
 from ragd.telemetry.environments import current_environment as current_environment
 from ragd.telemetry.environments import environment as environment
+from ragd.telemetry.evaluations import Evaluation as Evaluation
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation
@@ -52,8 +48,11 @@ from ragd.telemetry.ingest_spans import ingest_span as ingest_span
 from ragd.telemetry.ingest_spans import parse_span as parse_span
 from ragd.telemetry.ingest_spans import store_span as store_span
 from ragd.telemetry.ingest_spans import unpack_span as unpack_span
-from ragd.telemetry.messages import PromptTemplate as PromptTemplate
-from ragd.telemetry.messages import hash_prompt as hash_prompt
+from ragd.telemetry.model_calls import ChatCall as ChatCall
+from ragd.telemetry.model_calls import EmbeddingsCall as EmbeddingsCall
+from ragd.telemetry.model_calls import PromptTemplate as PromptTemplate
+from ragd.telemetry.model_calls import hash_prompt as hash_prompt
+from ragd.telemetry.model_calls import waited as waited
 from ragd.telemetry.names import *  # noqa: F403
 from ragd.telemetry.pricing import Cost as Cost
 from ragd.telemetry.pricing import Pricer as Pricer
@@ -61,6 +60,7 @@ from ragd.telemetry.pricing import Spending as Spending
 from ragd.telemetry.pricing import is_local as is_local
 from ragd.telemetry.pricing import spending as spending
 from ragd.telemetry.providers import provider_of as provider_of
+from ragd.telemetry.records import record_names as record_names
 from ragd.telemetry.spans import Pipeline as Pipeline
 from ragd.telemetry.spans import add_event as add_event
 from ragd.telemetry.spans import attached as attached
@@ -79,8 +79,11 @@ from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
 from ragd.telemetry.spans import vector_span as vector_span
 from ragd.telemetry.spans import watching_stages as watching_stages
+from ragd.telemetry.threats import Guardrail as Guardrail
+from ragd.telemetry.threats import PersonalData as PersonalData
+from ragd.telemetry.threats import Threat as Threat
 from ragd.telemetry.threats import rating as rating
-from ragd.telemetry.threats import record_guardrail as record_guardrail
-from ragd.telemetry.threats import record_personal as record_personal
+from ragd.telemetry.threats import record_finding as record_finding
 from ragd.telemetry.threats import record_risk as record_risk
-from ragd.telemetry.threats import record_threat as record_threat
+
+RECORDS = (ChatCall, EmbeddingsCall, PromptTemplate, Cost, Threat, PersonalData, Guardrail, Evaluation)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -13,6 +14,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 from ragd.telemetry import names
 from ragd.telemetry.content import Value
 from ragd.telemetry.environments import EVALUATION, environment
+from ragd.telemetry.records import attributes_of
 from ragd.telemetry.spans import add_event, open_span, reach_stage, set_attributes, sharing
 from ragd.types import canonical_json
 
@@ -82,44 +84,42 @@ def _target(trace_id: str, span_id: str) -> SpanContext:
     return span_context
 
 
-def record_evaluation(
-    span: Span,
-    name: str,
-    *,
-    score: float | None = None,
-    label: str | None = None,
-    explanation: str | None = None,
-    annotator: Annotator = "CODE",
-    identifier: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    response_id: str | None = None,
-    error_type: str | None = None,
-    number: int = 0,
-) -> None:
-    """One metric on an evaluate span: its name ("faithfulness"), its score 0..1 or None, its place from 0.
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One metric of an answer: its name ("faithfulness") and its score 0..1 or None.
 
     A metric without a score needs a label that says why, "unscored" when none is given, or error_type when judging
     failed. annotator: who judged. identifier: which judge in which version. response_id: of the answer judged.
     """
-    if score is None and error_type is None:
-        label = label or UNSCORED
-    base = f"{names.OI_EVALUATIONS}.{number}.evaluation"
+
+    name: Annotated[str, names.EVALUATION_NAME]
+    score: Annotated[float | None, names.EVALUATION_SCORE] = None
+    label: str | None = None
+    explanation: Annotated[str | None, names.EVALUATION_EXPLANATION] = None
+    annotator: Annotator = "CODE"
+    identifier: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    response_id: Annotated[str | None, names.RESPONSE_ID] = None
+    error_type: Annotated[str | None, names.ERROR_TYPE] = None
+
+    @property
+    def reason(self) -> Annotated[str | None, "gen_ai.evaluation.score.label"]:
+        return self.label or (UNSCORED if self.score is None and self.error_type is None else None)
+
+
+def record_evaluation(span: Span, evaluation: Evaluation, number: int = 0) -> None:
+    """One metric on an evaluate span, at its place from 0."""
+    event = attributes_of(evaluation)
+    base, score = f"{names.OI_EVALUATIONS}.{number}.evaluation", event.get(names.EVALUATION_SCORE)
     set_attributes(
         span,
         {
-            names.QUALITY_NAMES.get(name, f"{names.OWN}quality.{name}"): None if score is None else float(score),
-            f"{base}.name": name, f"{base}.score": None if score is None else float(score),
-            f"{base}.label": label or error_type, f"{base}.explanation": explanation,
-            f"{base}.annotator_kind": annotator, f"{base}.identifier": identifier,
-            f"{base}.metadata": canonical_json(dict(metadata)) if metadata else None,
+            names.QUALITY_NAMES.get(evaluation.name, f"{names.OWN}quality.{evaluation.name}"): score,
+            f"{base}.name": evaluation.name, f"{base}.score": score,
+            f"{base}.label": evaluation.reason or evaluation.error_type,
+            f"{base}.explanation": evaluation.explanation, f"{base}.annotator_kind": evaluation.annotator,
+            f"{base}.identifier": evaluation.identifier,
+            f"{base}.metadata": canonical_json(dict(evaluation.metadata)) if evaluation.metadata else None,
         },
     )  # fmt: skip
-    add_event(
-        span,
-        names.EVALUATION_RESULT,
-        {
-            names.EVALUATION_NAME: name, names.EVALUATION_SCORE: None if score is None else float(score),
-            names.EVALUATION_LABEL: label, names.EVALUATION_EXPLANATION: explanation,
-            names.RESPONSE_ID: response_id, names.ERROR_TYPE: error_type,
-        },
-    )  # fmt: skip
+    add_event(span, names.EVALUATION_RESULT, event)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from ragd.telemetry import names
 
 LOCAL_PREFIX = "ragd."  # systems that run in this process: nobody is paid for their calls
 CURRENCY = "USD"
@@ -27,16 +29,24 @@ class Cost:
     where they are not known or not one number each.
     """
 
-    input: float
-    output: float
-    source: Literal["table", "override", "provider"]
+    input: Annotated[float, names.COST_INPUT, "llm.cost.prompt"]
+    output: Annotated[float, names.COST_OUTPUT, "llm.cost.completion"]
+    source: Annotated[Literal["table", "override", "provider"], names.COST_SOURCE]
     version: str = ""
-    input_per_million: float | None = None
-    output_per_million: float | None = None
+    input_per_million: Annotated[float | None, "aitf.cost.model_pricing.input_per_1m"] = None
+    output_per_million: Annotated[float | None, "aitf.cost.model_pricing.output_per_1m"] = None
 
     @property
-    def total(self) -> float:
+    def total(self) -> Annotated[float, names.COST_TOTAL, "llm.cost.total"]:
         return self.input + self.output
+
+    @property
+    def currency(self) -> Annotated[str, "aitf.cost.currency"]:
+        return CURRENCY
+
+    @property
+    def table_version(self) -> Annotated[str | None, "ragd.cost.table_version"]:
+        return self.version or None
 
 
 # (system, model, input tokens, output tokens, those input tokens that were read from a cache) -> None when not known

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from opentelemetry.trace import Span
 
 from ragd.telemetry import names
+from ragd.telemetry.records import attributes_of
 from ragd.telemetry.spans import add_event, set_attributes
 
 Rate = Callable[[str], float]
@@ -39,56 +42,51 @@ def record_risk(span: Span, score: float) -> None:
     set_attributes(span, {names.SECURITY_RISK_SCORE: score})
 
 
-def record_threat(
-    span: Span,
-    *,
-    family: str,
-    owasp: str,
-    severity: str,
-    score: float,
-    confidence: float,
-    rule: str,
-    place: str,
-    key: str | None = None,
-    count: int = 1,
-    blocked: bool = False,
-) -> None:
-    """One event for what one rule found in one text. place: "query", "source", ...; key: which source."""
-    add_event(
-        span,
-        names.SECURITY_THREAT_DETECTED,
-        {
-            names.SECURITY_THREAT_DETECTED: True, names.SECURITY_THREAT_TYPE: family, names.SECURITY_OWASP: owasp,
-            names.SECURITY_RISK_LEVEL: severity, names.SECURITY_RISK_SCORE: score,
-            names.SECURITY_CONFIDENCE: confidence, names.SECURITY_METHOD: PATTERN, names.SECURITY_BLOCKED: blocked,
-            names.SECURITY_RULE: rule, names.SECURITY_PLACE: place, names.SECURITY_KEY: key,
-            names.SECURITY_COUNT: count,
-        },
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Threat:
+    """What one rule found in one text. place: "query", "source", ...; key: which source."""
+
+    family: Annotated[str, names.SECURITY_THREAT_TYPE]
+    owasp: Annotated[str, names.SECURITY_OWASP]
+    severity: Annotated[str, names.SECURITY_RISK_LEVEL]
+    score: Annotated[float, names.SECURITY_RISK_SCORE]
+    confidence: Annotated[float, names.SECURITY_CONFIDENCE]
+    rule: Annotated[str, "ragd.security.rule"]
+    place: Annotated[str, "ragd.security.place"]
+    key: Annotated[str | None, "ragd.security.key"] = None
+    count: Annotated[int, "ragd.security.count"] = 1
+    blocked: Annotated[bool, names.SECURITY_BLOCKED] = False
+    method: Annotated[str, names.SECURITY_METHOD] = PATTERN
+    detected: Annotated[bool, names.SECURITY_THREAT_DETECTED] = True
+    event: ClassVar[str] = names.SECURITY_THREAT_DETECTED
 
 
-def record_personal(
-    span: Span, *, types: Sequence[str], count: int, action: str, place: str, key: str | None = None
-) -> None:
-    """One event for the personal data of one text. types: each kind once. action: flagged, redacted or allowed."""
-    add_event(
-        span,
-        names.PII_EVENT,
-        {
-            names.PII_DETECTED: True, names.PII_TYPES: list(types), names.PII_COUNT: count, names.PII_ACTION: action,
-            names.SECURITY_METHOD: PATTERN, names.SECURITY_PLACE: place, names.SECURITY_KEY: key,
-        },
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class PersonalData:
+    """The personal data of one text. types: each kind once. action: flagged, redacted or allowed."""
+
+    types: Annotated[Sequence[str], names.PII_TYPES]
+    count: Annotated[int, names.PII_COUNT]
+    action: Annotated[str, "aitf.security.pii.action"]
+    place: Annotated[str, "ragd.security.place"]
+    key: Annotated[str | None, "ragd.security.key"] = None
+    method: Annotated[str, names.SECURITY_METHOD] = PATTERN
+    detected: Annotated[bool, "aitf.security.pii.detected"] = True
+    event: ClassVar[str] = names.PII_EVENT
 
 
-def record_guardrail(span: Span, *, name: str, side: str, result: str, policy: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Guardrail:
     """That what was found changed what happens. side: input or output. result: fail (refused) or warn (redacted)."""
-    add_event(
-        span,
-        names.SECURITY_GUARDRAIL_TRIGGERED,
-        {
-            names.SECURITY_GUARDRAIL_NAME: name, names.SECURITY_GUARDRAIL_TYPE: side,
-            names.SECURITY_GUARDRAIL_RESULT: result, names.SECURITY_GUARDRAIL_PROVIDER: PROVIDER,
-            names.SECURITY_GUARDRAIL_POLICY: policy,
-        },
-    )  # fmt: skip
+
+    name: Annotated[str, names.SECURITY_GUARDRAIL_NAME]
+    side: Annotated[str, "aitf.security.guardrail.type"]
+    result: Annotated[str, names.SECURITY_GUARDRAIL_RESULT]
+    policy: Annotated[str, "aitf.security.guardrail.policy"]
+    provider: Annotated[str, names.SECURITY_GUARDRAIL_PROVIDER] = PROVIDER
+    event: ClassVar[str] = names.SECURITY_GUARDRAIL_TRIGGERED
+
+
+def record_finding(span: Span, finding: Threat | PersonalData | Guardrail) -> None:
+    """One event for the finding, without any text."""
+    add_event(span, finding.event, attributes_of(finding))

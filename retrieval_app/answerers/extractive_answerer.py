@@ -129,14 +129,15 @@ class ExtractiveAnswerer:
         texts = texts if spans else [source.content for source in used_sources]
         read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
-        with telemetry.chat_span(self.system, self.model, messages=question, estimated_input_tokens=read) as call:
+        with telemetry.ChatCall(self.system, self.model, messages=question, input_tokens=read) as call:
             ranked = self.rank_sentences(query, used_sources, spans)
             evidence = max((sentence.evidence for sentence in ranked), default=0.0)
             abstained = evidence < self.evidence_min
             refusal = CheckedAnswer(WEAK_EVIDENCE if ranked else NOTHING_FOUND)
             checked = refusal if abstained else quote(choose_sentences(ranked), used_sources)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
-            call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written, confidence=evidence)
+            call.confidence = evidence
+            call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
         usage = TokenUsage(read, written, estimated=True)
         return Draft(checked, abstained, usage, len(used_sources), evidence=round(evidence, 6))
 

@@ -150,7 +150,7 @@ class CountingAnswerer:
     ) -> Draft:
         """Declined where a source of the count is missing from `sources`: then it would not be complete."""
         question = [{"role": "user", "content": query}]
-        with telemetry.chat_span(self.system, self.model, messages=question) as call:
+        with telemetry.ChatCall(self.system, self.model, messages=question) as call:
             checked, declined = self._write(sources)
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=0)
         return Draft(checked, declined, TokenUsage(0, 0, estimated=True), len(sources))

@@ -47,11 +47,11 @@ def call_model(
     Raises ModelError as `chat_endpoint.complete`, and "llm_bad_answer" where the model only asks for tools.
     """
     host, port = endpoint.address
-    with telemetry.chat_span(
+    with telemetry.ChatCall(
         telemetry.provider_of(host),
         model,
         messages=messages,
-        estimated_input_tokens=estimated,
+        input_tokens=estimated,
         stream=on_text is not None,
         server_address=host,
         server_port=port,
@@ -69,7 +69,7 @@ def call_model(
             )
         except ModelError as error:
             if partial := error.partial:
-                call.name_response(partial.id, partial.model)
+                call.response_id, call.response_model = partial.id, partial.model
                 call.reasoning = partial.reasoning
             raise
         usage = _usage(completion, estimated, counter)
@@ -97,7 +97,9 @@ def _record(call: telemetry.ChatCall, completion: Completion, usage: TokenUsage)
     for tool in completion.tool_calls:
         call.call_tool(tool.name, tool.id, tool.arguments)
     call.reasoning = completion.reasoning
-    call.record_timings(queue_ms=completion.queue_ms, inference_ms=completion.inference_ms)
+    call.queue_ms, call.inference_ms = completion.queue_ms, completion.inference_ms
+    call.response_id, call.response_model = completion.id, completion.model
+    call.cached_tokens, call.reasoning_tokens = usage.cached_tokens, usage.reasoning_tokens
     if usage.estimated:
         call.output_tokens = usage.generation_tokens  # counted here rather than by pieces
     call.finish(
@@ -105,10 +107,6 @@ def _record(call: telemetry.ChatCall, completion: Completion, usage: TokenUsage)
         finish_reasons=[completion.finish_reason] if completion.finish_reason else [],
         input_tokens=None if usage.estimated else usage.context_tokens,
         output_tokens=None if usage.estimated else usage.generation_tokens,
-        cached_tokens=usage.cached_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        response_id=completion.id,
-        response_model=completion.model,
     )
 
 

@@ -45,7 +45,7 @@ class ModelParameters:
         return {name: value for name, value in fields.items() if value is not None}
 
     def span_fields(self, *, max_tokens: int) -> dict[str, Any]:
-        """All that holds, as `telemetry.chat_span` names it; None for what is not sent."""
+        """All that holds, as `telemetry.ChatCall` names it; None for what is not sent."""
         return {
             "temperature": TEMPERATURE if self.temperature is None else self.temperature,
             "seed": SEED if self.seed is None else self.seed,

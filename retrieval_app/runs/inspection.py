@@ -283,22 +283,15 @@ def _record(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
     personal = [item for item in one.findings if item.family == "personal_data"]
     if personal:
         action = "redacted" if any(policy.holds_for(item) for item in personal) else "flagged"
-        telemetry.record_personal(
-            span,
-            types=sorted({item.rule for item in personal}),
-            count=len(personal),
-            action=action,
-            place=one.place,
-            key=one.key,
-        )
+        types = sorted({item.rule for item in personal})
+        telemetry.record_finding(span, telemetry.PersonalData(types, len(personal), action, one.place, one.key))
     rules: dict[tuple[str, str], list[Finding]] = {}
     for item in one.findings:
         if item.family != "personal_data":
             rules.setdefault((item.family, item.rule), []).append(item)
     for match in rules.values():
         worst = max(match, key=lambda item: item.score)
-        telemetry.record_threat(
-            span,
+        threat = telemetry.Threat(
             family=worst.family,
             owasp=worst.owasp,
             severity=worst.severity,
@@ -310,14 +303,15 @@ def _record(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
             count=len(match),
             blocked=action_on(policy, one.place, worst) in ("withheld", "refused"),
         )
+        telemetry.record_finding(span, threat)
     if actions - {"flagged"}:
-        telemetry.record_guardrail(
-            span,
+        guardrail = telemetry.Guardrail(
             name=f"collection_{policy.action}",
             side="output" if one.place == ANSWER else "input",
             result="fail" if actions & {"refused", "withheld"} else "warn",
             policy=f"{policy.action} from {policy.min_score:g}",
         )
+        telemetry.record_finding(span, guardrail)
 
 
 def _rate(run: QueryRun, text: str) -> float:

@@ -211,7 +211,7 @@ def test_a_run_and_a_trace_are_judged_in_one_call(
     with telemetry.evaluate_later_span(
         "house", trace_id=run.trace_id, span_id=stored[0].span_id, run_id=RUN_ID
     ) as span:
-        telemetry.record_evaluation(span, "faithfulness", score=0.5)
+        telemetry.record_evaluation(span, telemetry.Evaluation("faithfulness", score=0.5))
     keep(recorder.spans[-1])
     assert run_validity(run)[NAMES[0]].types["aitf.rag.evaluate"].spans == 2
     stored[0].attributes = {}

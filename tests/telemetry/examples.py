@@ -38,7 +38,7 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
     with telemetry.pipeline_span("house", QUERY, run_id="00000000-0000-0000-0000-000000000001", door="api") as pipeline:
         with (
             telemetry.query_span("house", QUERY, "words", 32),
-            telemetry.embeddings_span(
+            telemetry.EmbeddingsCall(
                 system="ragd.test", model="words", dims=32, texts=[QUERY], encoding_format="float"
             ) as call,
         ):
@@ -55,7 +55,7 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
             telemetry.record_reranked(span, candidates[:5])
         with telemetry.compress_span(query=QUERY, input_count=5):
             pass
-        with telemetry.chat_span(
+        with telemetry.ChatCall(
             "openai",
             "gpt-4o",
             messages=MESSAGES,
@@ -68,15 +68,15 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
         ) as answer:
             answer.call_tool("look_up", "call-1", f'{{"what": "{SECRET}"}}')
             answer.return_tool("look_up", "call-1", f"a {SECRET}")
-            answer.finish(
-                f"The {SECRET} is in the cellar.", finish_reasons=["stop"], input_tokens=30, output_tokens=9,
-                cached_tokens=4, reasoning_tokens=2, response_id="r-1", response_model="gpt-4o-2024",
-            )  # fmt: skip
-            answer.record_cost(input_cost=0.001, output_cost=0.002)
-            answer.record_timings(queue_ms=1.5, inference_ms=20.0)
+            answer.finish(f"The {SECRET} is in the cellar.", finish_reasons=["stop"], input_tokens=30, output_tokens=9)
+            answer.cached_tokens, answer.reasoning_tokens = 4, 2
+            answer.response_id, answer.response_model = "r-1", "gpt-4o-2024"
+            answer.queue_ms, answer.inference_ms = 1.5, 20.0
+            answer.cost = telemetry.Cost(0.001, 0.002, "provider")
         with telemetry.evaluate_span("house", query=QUERY) as span:
             telemetry.record_evaluation(
-                span, "faithfulness", score=0.9, label="pass", explanation=f"a {SECRET} is there"
+                span,
+                telemetry.Evaluation("faithfulness", score=0.9, label="pass", explanation=f"a {SECRET} is there"),
             )
         pipeline.finish(f"The {SECRET} is in the cellar.")
     return pipeline.trace_id

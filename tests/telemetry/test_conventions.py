@@ -263,9 +263,10 @@ def test_an_evaluation_that_comes_later_has_one_link_and_no_parent(recorder: Rec
         telemetry.stage("ragd.task"),
         telemetry.evaluate_later_span("house", query="why?", run_id="r-1", api_key="robot", **place) as span,
     ):
-        telemetry.record_evaluation(span, "groundedness", score=1, annotator="LLM", identifier="judge-3")
-        telemetry.record_evaluation(span, "answer_relevance", label="refusal", number=1)
-        telemetry.record_evaluation(span, "faithfulness", error_type="TimeoutError", number=2)
+        judged = telemetry.Evaluation("groundedness", score=1, annotator="LLM", identifier="judge-3")
+        telemetry.record_evaluation(span, judged)
+        telemetry.record_evaluation(span, telemetry.Evaluation("answer_relevance", label="refusal"), 1)
+        telemetry.record_evaluation(span, telemetry.Evaluation("faithfulness", error_type="TimeoutError"), 2)
     later = recorder.named("rag.evaluate house")
     assert later.parent is None and later.context and later.context.trace_id != target.trace_id
     [link] = later.links
@@ -295,7 +296,7 @@ def test_a_later_evaluation_of_nothing_is_refused(ids: tuple[str, str]) -> None:
 
 def test_whoever_goes_away_early_leaves_whole_spans(recorder: Recorder) -> None:
     def pieces() -> Iterator[str]:
-        with telemetry.pipeline_span("house", "why?"), telemetry.chat_span("openai", "gpt-4o", stream=True) as call:
+        with telemetry.pipeline_span("house", "why?"), telemetry.ChatCall("openai", "gpt-4o", stream=True) as call:
             for piece in ("Because ", "it ", "rains."):
                 call.receive(piece)
                 yield piece

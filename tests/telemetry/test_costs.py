@@ -185,10 +185,10 @@ def test_a_pricer_that_fails_holds_nothing_up(recorder: Recorder) -> None:
 
     telemetry.configure(pricer=fail)
     with telemetry.spending() as outer, telemetry.spending() as inner:
-        with telemetry.chat_span("openai", "gpt-4o") as call:
+        with telemetry.ChatCall("openai", "gpt-4o") as call:
             call.finish("yes", input_tokens=5, output_tokens=1)
-        with telemetry.chat_span("openai", "gpt-4o") as call:
-            call.record_cost(input_cost=0.5, output_cost=0.25)
+        with telemetry.ChatCall("openai", "gpt-4o") as call:
+            call.cost = telemetry.Cost(0.5, 0.25, "provider")
             call.finish("yes", input_tokens=5, output_tokens=1)
     assert (inner, inner.total_usd) == (telemetry.Spending(1, 1, 0.75, 12), None)
     assert outer == inner

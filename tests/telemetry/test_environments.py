@@ -74,7 +74,7 @@ def test_the_environment_around_it_reaches_every_span_of_the_trace(spans_of: Any
         spans_of.tracer.start_as_current_span("run/evaluate", kind=SpanKind.CONSUMER),
         telemetry.environment("evaluation"),
         telemetry.pipeline_span("house", "which pump", run_id=str(uuid4())),
-        telemetry.chat_span("a", "b"),
+        telemetry.ChatCall("a", "b"),
     ):
         spans_of.tracer.start_span("SELECT").end()
     assert set(spans_of().values()) == {"evaluation"}

@@ -53,7 +53,7 @@ def test_spans_are_stored_as_they_were(recorder: Recorder, exporter: PostgresSpa
 
 
 def test_a_failure_is_stored_with_its_description(recorder: Recorder, exporter: PostgresSpanExporter) -> None:
-    with pytest.raises(TimeoutError), telemetry.embeddings_span(system="openai", model="small"):
+    with pytest.raises(TimeoutError), telemetry.EmbeddingsCall(system="openai", model="small"):
         raise TimeoutError("too slow")
     exporter.export(recorder.spans)
     span = Span.objects.get()
@@ -73,7 +73,7 @@ def test_what_postgres_cannot_store_is_replaced(recorder: Recorder, exporter: Po
 def test_a_name_of_any_length_is_stored(recorder: Recorder, exporter: PostgresSpanExporter) -> None:
     """No index takes a value that long, and with one span a whole batch would be lost."""
     model = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789\u65e5\u672c", k=20_000))
-    with telemetry.pipeline_span("house", "q", api_key=model), telemetry.chat_span("openai", model):
+    with telemetry.pipeline_span("house", "q", api_key=model), telemetry.ChatCall("openai", model):
         pass
     assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
     chat = Span.objects.get(type="gen_ai.inference")

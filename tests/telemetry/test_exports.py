@@ -26,7 +26,6 @@ from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
-from ragd.telemetry import threats
 from ragd_site.observability import tracing as site_telemetry
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
@@ -218,7 +217,7 @@ def test_a_later_evaluation_fills_the_scores(trace_id: str, store: PostgresSpanE
     with telemetry.evaluate_later_span(
         "house", trace_id=trace_id, span_id=root.span_id, run_id=str(root.run_id)
     ) as span:
-        telemetry.record_evaluation(span, "groundedness", score=1.0)
+        telemetry.record_evaluation(span, telemetry.Evaluation("groundedness", score=1.0))
     store.export(recorder.spans[count:])
     assert Span.objects.of_trace(trace_id).count() == count
     scores = [event["quality_scores"] for event in lines(read(trace_id, "ocsf")) if event["class_uid"] == 7004]
@@ -230,15 +229,13 @@ def test_failures_and_findings_are_told(store: PostgresSpanExporter, recorder: R
         pytest.raises(TimeoutError),
         telemetry.pipeline_span("house", QUERY, user_id="7") as pipeline,
     ):
-        threats.record_threat(
-            pipeline.span, family="prompt_injection", owasp="LLM01", severity="high", score=80.0, confidence=0.9,
-            rule="ignore", place="query",
-        )  # fmt: skip
-        threats.record_personal(pipeline.span, types=["email"], count=2, action="flagged", place="query")
-        threats.record_guardrail(
-            pipeline.span, name="collection_refuse", side="input", result="fail", policy="refuse from 50"
-        )
-        with telemetry.chat_span("openai", "gpt-4o", estimated_input_tokens=5):
+        for finding in (
+            telemetry.Threat("prompt_injection", "LLM01", "high", 80.0, 0.9, "ignore", "query"),
+            telemetry.PersonalData(["email"], 2, "flagged", "query"),
+            telemetry.Guardrail("collection_refuse", "input", "fail", "refuse from 50"),
+        ):
+            telemetry.record_finding(pipeline.span, finding)
+        with telemetry.ChatCall("openai", "gpt-4o", input_tokens=5):
             raise TimeoutError(f"no answer about the {SECRET}")
     store.export(recorder.spans)
     events = lines(read(pipeline.trace_id, "ocsf"))

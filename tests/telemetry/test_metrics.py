@@ -133,7 +133,7 @@ def metered(provider: TracerProvider, recorder: Recorder, counts: Instruments) -
 
 def test_spans_become_metrics(metered: Instruments) -> None:
     make_query_spans(make_candidates(3))
-    with pytest.raises(TimeoutError), telemetry.chat_span("openai", "gpt-4o", stream=True):
+    with pytest.raises(TimeoutError), telemetry.ChatCall("openai", "gpt-4o", stream=True):
         raise TimeoutError("no answer")
     found = scrape()
     chat = {"gen_ai_operation_name": "chat", "gen_ai_request_model": "gpt-4o"}
@@ -156,10 +156,10 @@ def test_spans_become_metrics(metered: Instruments) -> None:
 def test_a_span_that_cannot_be_counted_holds_up_no_other(
     metered: Instruments, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with telemetry.chat_span("openai", "odd") as call:
+    with telemetry.ChatCall("openai", "odd") as call:
         telemetry.set_attributes(call.span, {telemetry.TIME_TO_FIRST_CHUNK: "soon"})
     for _ in range(2):
-        with telemetry.chat_span("openai", "gpt-4o") as call:
+        with telemetry.ChatCall("openai", "gpt-4o") as call:
             call.finish("yes", input_tokens=5, output_tokens=1)
     found = scrape()
     assert sample(found, "aitf_inference_requests_total", gen_ai_request_model="gpt-4o") == 2
@@ -184,7 +184,7 @@ def test_totals_of_others_are_counted_once(counts: Instruments, recorder: Record
     seen = []
     for current in (3, 3, 10, 0, 4):
         total = current
-        with telemetry.chat_span("openai", "gpt-4o") as call:
+        with telemetry.ChatCall("openai", "gpt-4o") as call:
             call.finish("yes", input_tokens=5, output_tokens=1)
         seen.append(sample(scrape(), "ragd_spans_written_total"))
     total = 6

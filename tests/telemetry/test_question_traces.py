@@ -159,7 +159,7 @@ def test_later_evaluations_are_counted_by_trace_the_newest_first(
         with telemetry.evaluate_later_span("house", trace_id="a" * 32, span_id="b" * 16, run_id=str(run.pk)):
             traces.append(telemetry.current_trace_id())
             for _ in range(3):
-                with telemetry.chat_span("a", "b"):
+                with telemetry.ChatCall("a", "b"):
                     pass
     monkeypatch.setattr(span_reads, "LATER_MAX", 2)
     later = span_reads.later_spans([run.pk], run.trace_id)

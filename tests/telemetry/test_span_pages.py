@@ -147,7 +147,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     with telemetry.evaluate_later_span(
         "house", trace_id=span.trace_id, span_id=span.span_id, run_id=str(middle.pk)
     ) as later:
-        telemetry.record_evaluation(later, "faithfulness", score=2.5)
+        telemetry.record_evaluation(later, telemetry.Evaluation("faithfulness", score=2.5))
     stored()
     judged = Span.objects.get(type="aitf.rag.evaluate")
     badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")

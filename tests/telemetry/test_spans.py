@@ -106,7 +106,7 @@ def test_the_root_names_the_last_stage_and_the_answer(recorder: Recorder) -> Non
     [
         ("retrieve", lambda: telemetry.retrieve_span(query="q", top_k=3)),
         ("rerank", lambda: telemetry.rerank_span(model="cross", query="q", candidates=[])),
-        ("generate", lambda: telemetry.chat_span("openai", "gpt")),
+        ("generate", lambda: telemetry.ChatCall("openai", "gpt")),
         ("evaluate", lambda: telemetry.evaluate_span("house")),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_failed_stage_keeps_its_required_fields(recorder: Recorder, stage: str
 def test_a_failed_embeddings_call_carries_its_estimate(recorder: Recorder) -> None:
     with (
         pytest.raises(TimeoutError),
-        telemetry.embeddings_span(
+        telemetry.EmbeddingsCall(
             system="openai",
             model="small",
             dims=8,
@@ -147,7 +147,7 @@ def test_a_failed_embeddings_call_carries_its_estimate(recorder: Recorder) -> No
 
 
 def test_reported_tokens_are_no_estimate(recorder: Recorder) -> None:
-    with telemetry.embeddings_span(system="openai", model="small", estimated_tokens=512, texts=["a"]) as call:
+    with telemetry.EmbeddingsCall(system="openai", model="small", estimated_tokens=512, texts=["a"]) as call:
         call.input_tokens = 3
         call.response_model = "small-2"
     found = attributes(recorder.named("embeddings small"))
@@ -157,7 +157,7 @@ def test_reported_tokens_are_no_estimate(recorder: Recorder) -> None:
 
 
 def test_a_large_batch_is_counted_and_not_copied(recorder: Recorder) -> None:
-    with telemetry.embeddings_span(system="openai", model="small", texts=["a"] * 64):
+    with telemetry.EmbeddingsCall(system="openai", model="small", texts=["a"] * 64):
         pass
     found = attributes(recorder.named("embeddings small"))
     assert found["ragd.embeddings.texts_count"] == 64
@@ -251,7 +251,7 @@ def test_a_chat_call(recorder: Recorder) -> None:
 def test_a_stream_that_breaks_keeps_what_came(recorder: Recorder) -> None:
     with (
         pytest.raises(ConnectionError),
-        telemetry.chat_span("openai", "gpt", stream=True, estimated_input_tokens=20) as call,
+        telemetry.ChatCall("openai", "gpt", stream=True, input_tokens=20) as call,
     ):
         call.receive("The kettle ")
         call.receive("boils")
@@ -264,7 +264,7 @@ def test_a_stream_that_breaks_keeps_what_came(recorder: Recorder) -> None:
 
 
 def test_a_failure_that_was_overcome_stays_marked(recorder: Recorder) -> None:
-    with telemetry.chat_span("openai", "gpt") as call:
+    with telemetry.ChatCall("openai", "gpt") as call:
         call.fail(ConnectionError("the first answerer is away"))
     span = recorder.named("chat ")
     assert (span.status.status_code, span.status.description) == (

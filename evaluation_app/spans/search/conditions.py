@@ -73,6 +73,7 @@ Literal = str | int | float | bool | None
 def written_attributes() -> frozenset[str]:
     """Names that ragd gives to attributes; a number in a list's name stands as N."""
     message = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    message |= telemetry.record_names(telemetry.RECORDS)
     message |= {field.name for table in TABLES.spans for field in table.fields}
     message |= {f"{each}.N.{member}" for lists, members in MEMBERS.items() for each in lists for member in members}
     return OF_OTHERS | {value for value in message if "." in value and not value.endswith(".")}
