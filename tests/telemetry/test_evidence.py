@@ -27,7 +27,7 @@ from evaluation_app.spans.evidence.pages import ALWAYS
 from evaluation_app.spans.evidence.report import EvidenceReport, FieldEvidence, build_report
 from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.evidence.tallies import Range
-from evaluation_app.spans.exports.ocsf_base import field_controls
+from evaluation_app.spans.exports.ocsf import field_controls
 from evaluation_app.spans.exports.records import make_record
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
