@@ -27,8 +27,7 @@ from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.exports.downloads import STORED, SpanExport, choose_capture, export_matching
 from evaluation_app.spans.exports.formats import FORMATS
 from evaluation_app.spans.search.search import SpanFilter, parse_filter
-from evaluation_app.spans.store.span_reads import run_spans
-from evaluation_app.spans.store.span_records import SpanRecord
+from evaluation_app.spans.store.span_reads import SpanRecord, run_spans
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.span_files import OPENINFERENCE, read_spans
 from retrieval_app.models import QueryRun

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ragd.errors import InvalidInput
-from ragd.insight.near_rows import NearRows
 from ragd.models.reranking import rerank
 from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
@@ -45,11 +45,18 @@ from ragd.store.indexing import changed_chunks, read_existing, with_vectors
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.state import StoreState
 from ragd.store.store import REBAKE_LIMIT, Store, bake_length, execute, fetch_all
-from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, sort_key
+from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, Vector, sort_key
 
 PREPARED_BYTES_MAX = 256_000_000
 PREPARED_MIN = 8  # questions; for fewer a scan each is quicker than reading all vectors
+VECTORS = "SELECT id, vector_send(embedding) FROM {chunks} WHERE {passing} AND embedding IS NOT NULL"
+HEADER_BYTES = 4  # the number of dimensions and two unused bytes
+SLACK = 1e-4  # more than float32 sums of some thousand products differ by order
+ROWS_AT_ONCE = 4096
+HAS_DISABLED = "SELECT EXISTS (SELECT 1 FROM {chunks} WHERE NOT enabled)"
 SCRATCH = 0  # no generation has this number, so its table's name is free in the session's own schema
+
+Matrix = npt.NDArray[np.float32]
 
 MAKE_SCRATCH = """
 CREATE TEMP TABLE {scratch} (LIKE {chunks} INCLUDING DEFAULTS) ON COMMIT DROP
@@ -350,3 +357,82 @@ def _merge(
 ) -> list[Candidate]:
     best = sorted([*candidates, *come], key=sort_key)[: plan.pool]
     return [replace(each, ranks={name: ListRank(rank, each.score)}) for rank, each in enumerate(best, 1)]
+
+
+class NearRows:
+    """Per question the rows that an exact scan would rank first: at least `rows` of them, where there are so many.
+
+    They are found in one pass over the vectors instead of a scan for each question. The pass names a little more rows
+    than are wanted; the database then ranks these alone, so that scores, order and ties are those of its own scan.
+    """
+
+    def __init__(self, vectors: Mapping[str, Sequence[float]], plan: RetrievePlan, store: Store, rows: int) -> None:
+        self.plan, self.store, self.rows = plan, store, rows
+        self.ids: dict[str, list[int]] = {}
+        questions = _normalized(np.asarray(list(vectors.values()), dtype=np.float32))
+        ids, scores = self._read(questions)
+        for column, text in enumerate(vectors):
+            own = scores[:, column]
+            least = np.partition(own, len(own) - rows)[len(own) - rows] - SLACK if len(own) > rows else -np.inf
+            self.ids[text] = ids[own >= least].tolist()
+
+    def __contains__(self, text: object) -> bool:
+        return text in self.ids
+
+    def fetch(self, text: str, vector: Sequence[float]) -> list[tuple[Any, ...]]:
+        """The first `rows` rows of an exact scan for the question, as VECTOR_EXACT gives them; fewer where there are
+        fewer, or where some went since the pass."""
+        condition = f"{passing(self.plan, self.store)} AND id = ANY(%(near)s::bigint[])"
+        chunks = self.store.collection.partition
+        sql = VECTOR_EXACT.format(chunks=chunks, passing=condition, rows=self.rows)
+        params = scope(self.plan, self.store) | {"vector": vector_parameter(vector, self.store), "near": self.ids[text]}
+        return fetch_all(self.store.connection, sql, params)
+
+    def is_whole(self, text: str, fetched: int) -> bool:
+        """Whether so many rows are all that were named, up to `rows`."""
+        return fetched == min(self.rows, len(self.ids[text]))
+
+    def _read(self, questions: Matrix) -> tuple[npt.NDArray[np.int64], Matrix]:
+        """The ids of all rows, and the cosine of each with each question."""
+        sql = VECTORS.format(chunks=self.store.collection.partition, passing=passing(self.plan, self.store))
+        rows = fetch_all(self.store.connection, sql, scope(self.plan, self.store))
+        ids = np.array([row[0] for row in rows], dtype=np.int64)
+        scores = np.empty((len(rows), len(questions)), dtype=np.float32)
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            part = b"".join(bytes(row[1])[HEADER_BYTES:] for row in rows[first : first + ROWS_AT_ONCE])
+            stored = np.frombuffer(part, dtype=">f4").reshape(-1, questions.shape[1]).astype(np.float32)
+            scores[first : first + len(stored)] = _normalized(stored) @ questions.T
+        return ids, scores
+
+
+def _normalized(rows: Matrix) -> Matrix:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    result: Matrix = (rows / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    return result
+
+
+def disabled_candidates(
+    text: str, vector: Vector | None, plan: RetrievePlan, store: Store, state: StoreState
+) -> dict[str, Sequence[Candidate]]:
+    """List name -> the best disabled chunks that pass the plan's filters, at most its pool, best first.
+
+    text: the normalized query; vector: its vector, None leaves the vector list out. {} when no chunk is disabled. The
+    statistics count disabled chunks too, so scores compare with those of the lists. Every disabled chunk is scored.
+    """
+    ((found,),) = fetch_all(store.connection, HAS_DISABLED.format(chunks=store.collection.partition), {})
+    if not found:
+        return {}
+    lists: dict[str, Sequence[Candidate]] = {}
+    if plan.mode != "lexical" and vector is not None:
+        lists["vector"] = vector_candidates(vector, plan, store, True, enabled=False)
+    if plan.mode != "vector":
+        query = read_query(text, store, state)
+        rows = scanned_rows(query, plan, store, enabled=False) if query.lexemes else []
+        lists["lexical"] = ranked(rows, "lexical", "bm25", query.highest or 1.0)
+    return lists
+
+
+def would_be_rank(candidate: Candidate, ranking: Sequence[Candidate]) -> int:
+    """The place, from 1, that the candidate would take in a list that is in order; behind all of it at worst."""
+    key = sort_key(candidate)
+    return 1 + sum(1 for other in ranking if sort_key(other) < key)

@@ -74,7 +74,7 @@ def search_hops(
     found = {candidate.key for candidate in fused[: plan.k]}
     seeds, seen = list(fused[:SEEDS]), set[str]()
     for number, name in zip(range(2, plan.hops + 1), HOP_LISTS, strict=False):
-        with telemetry.hop_span(hop=number, seeds=[_key(seed) for seed in seeds]) as span:
+        with telemetry.stage(telemetry.HOP, hop=number, seeds=[_key(seed) for seed in seeds]) as span:
             bridges, words = _bridges(text, fused, seeds, seen, store, state)
             listed, own = _linked(text, vector, bridges, words, found, number, plan, store, state)
             told = [

@@ -118,11 +118,11 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
         metadata=_facts(plan, store),
     ) as span:
         if vector is not None:
-            with clock.time("vector"), telemetry.vector_span(pool=plan.pool) as listed:
+            with clock.time("vector"), telemetry.stage(telemetry.VECTOR, pool=plan.pool) as listed:
                 lists["vector"], exact = vector_list(vector, plan, store, state, keys_only=keys_only)
                 telemetry.record_counts(listed, exact=exact)
         if plan.mode != "vector":
-            with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
+            with clock.time("lexical"), telemetry.stage(telemetry.LEXICAL, query=text, pool=plan.pool):
                 lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=keys_only)
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
@@ -247,7 +247,7 @@ def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[
     """One list keeps its own scores; several are fused by reciprocal rank."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))
-    with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
+    with telemetry.stage(telemetry.FUSE, method="rrf", lists_count=len(lists)):
         return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
 
 
@@ -269,7 +269,7 @@ def _compress(text: str, candidates: list[Candidate], plan: RetrievePlan, clock:
     if plan.compress is None:
         return []
     policy = CompressPolicy(kind=plan.compress, token_budget=plan.token_budget or CompressPolicy().token_budget)
-    with clock.time("compress"), telemetry.compress_span(query=text, input_count=len(candidates)) as span:
+    with clock.time("compress"), telemetry.stage(telemetry.COMPRESS, query=text, input_count=len(candidates)) as span:
         spans = compress(text, candidates, policy)
         before, after = _count_words(candidates), _count_kept(spans)
         telemetry.record_counts(span, output_count=len(spans), tokens_before=before, tokens_after=after)

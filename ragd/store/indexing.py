@@ -120,7 +120,7 @@ class _Replacement:
     def run(self, chunks: Iterable[Chunk], size: int, between: Callable[[], None] | None = None) -> dict[str, int]:
         """Take `size` chunks at a time; returns what index() does."""
         stream = iter(chunks)
-        with telemetry.store_span(chunks_count=0) as span:
+        with telemetry.stage(telemetry.STORE, chunks_count=0) as span:
             while piece := list(islice(stream, size)):
                 if not self.sizes:
                     self.rows_before, self.length_before, self.baked_before = lock_statistics(self.store)

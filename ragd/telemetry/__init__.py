@@ -16,7 +16,6 @@ their attributes. Needs only opentelemetry-api; without an SDK every helper cost
 
 from __future__ import annotations
 
-from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
 from ragd.telemetry.content import Capture as Capture
@@ -24,30 +23,17 @@ from ragd.telemetry.content import capture_mode as capture_mode
 from ragd.telemetry.content import captured as captured
 from ragd.telemetry.content import captured_status as captured_status
 from ragd.telemetry.content import captured_text as captured_text
+from ragd.telemetry.content import configure as configure
 from ragd.telemetry.content import redacted_text as redacted_text
 from ragd.telemetry.content import redacting as redacting
 from ragd.telemetry.documents import record_reranked as record_reranked
 from ragd.telemetry.documents import record_results as record_results
 from ragd.telemetry.documents import rerank_span as rerank_span
 from ragd.telemetry.documents import retrieve_span as retrieve_span
-from ragd.telemetry.environments import ENVIRONMENTS as ENVIRONMENTS
-from ragd.telemetry.environments import EVALUATION as EVALUATION
-from ragd.telemetry.environments import INTERFACE as INTERFACE
-from ragd.telemetry.environments import PLAYGROUND as PLAYGROUND
-from ragd.telemetry.environments import PRODUCTION as PRODUCTION
-from ragd.telemetry.environments import current_environment as current_environment
-from ragd.telemetry.environments import environment as environment
 from ragd.telemetry.evaluations import Evaluation as Evaluation
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation
-from ragd.telemetry.ingest_spans import chunk_span as chunk_span
-from ragd.telemetry.ingest_spans import fetch_span as fetch_span
-from ragd.telemetry.ingest_spans import fill_span as fill_span
-from ragd.telemetry.ingest_spans import ingest_span as ingest_span
-from ragd.telemetry.ingest_spans import parse_span as parse_span
-from ragd.telemetry.ingest_spans import store_span as store_span
-from ragd.telemetry.ingest_spans import unpack_span as unpack_span
 from ragd.telemetry.model_calls import ChatCall as ChatCall
 from ragd.telemetry.model_calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.model_calls import PromptTemplate as PromptTemplate
@@ -61,15 +47,20 @@ from ragd.telemetry.pricing import is_local as is_local
 from ragd.telemetry.pricing import spending as spending
 from ragd.telemetry.providers import provider_of as provider_of
 from ragd.telemetry.records import record_names as record_names
+from ragd.telemetry.spans import ENVIRONMENTS as ENVIRONMENTS
+from ragd.telemetry.spans import EVALUATION as EVALUATION
+from ragd.telemetry.spans import INTERFACE as INTERFACE
+from ragd.telemetry.spans import PLAYGROUND as PLAYGROUND
+from ragd.telemetry.spans import PRODUCTION as PRODUCTION
 from ragd.telemetry.spans import Pipeline as Pipeline
 from ragd.telemetry.spans import add_event as add_event
 from ragd.telemetry.spans import attached as attached
-from ragd.telemetry.spans import compress_span as compress_span
+from ragd.telemetry.spans import current_environment as current_environment
 from ragd.telemetry.spans import current_trace_id as current_trace_id
 from ragd.telemetry.spans import current_traceparent as current_traceparent
-from ragd.telemetry.spans import fuse_span as fuse_span
-from ragd.telemetry.spans import hop_span as hop_span
-from ragd.telemetry.spans import lexical_span as lexical_span
+from ragd.telemetry.spans import environment as environment
+from ragd.telemetry.spans import fetch_span as fetch_span
+from ragd.telemetry.spans import ingest_span as ingest_span
 from ragd.telemetry.spans import pipeline_span as pipeline_span
 from ragd.telemetry.spans import query_span as query_span
 from ragd.telemetry.spans import record_counts as record_counts
@@ -77,7 +68,6 @@ from ragd.telemetry.spans import record_error as record_error
 from ragd.telemetry.spans import set_attributes as set_attributes
 from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
-from ragd.telemetry.spans import vector_span as vector_span
 from ragd.telemetry.spans import watching_stages as watching_stages
 from ragd.telemetry.threats import Guardrail as Guardrail
 from ragd.telemetry.threats import PersonalData as PersonalData

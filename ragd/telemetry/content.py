@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 from ragd.telemetry import names
+from ragd.telemetry.pricing import Pricer, use_pricer
 from ragd.types import canonical_json
 
 Capture = Literal["full", "hash", "none"]
@@ -52,12 +53,18 @@ _keep_vectors = False
 _redact: ContextVar[Redact | None] = ContextVar("ragd_redact", default=None)
 
 
-def configure(*, capture: Capture = "full") -> None:
-    """Set the content switch of this process: "full", "hash" (SHA-256 with prefix) or "none" (a fixed literal)."""
-    global _capture
+def configure(*, capture: Capture = "full", pricer: Pricer | None = None, vectors: bool = False) -> None:
+    """Set the telemetry of this process anew; what is left out becomes its default.
+
+    capture: the content switch, "full", "hash" (SHA-256 with prefix) or "none" (a fixed literal). pricer: tells what a
+    model call costs; None: no call has a cost. vectors: whether embeddings spans show the vectors of their texts, which
+    tell much of them, so the switch applies. Raises ValueError for another capture.
+    """
+    global _capture, _keep_vectors
     if capture not in CAPTURES:
         raise ValueError(f"capture must be one of {', '.join(CAPTURES)}, not {capture!r}")
-    _capture = capture
+    _capture, _keep_vectors = capture, vectors
+    use_pricer(pricer)
 
 
 def capture_mode() -> Capture:
@@ -78,12 +85,6 @@ def redacted_text(text: str) -> str:
     """The text as `redacting` lets it through: before it is cut, so that no half of what it hides stays."""
     redact = _redact.get()
     return redact(text) if redact else text
-
-
-def keep_vectors(keep: bool) -> None:
-    """Whether embeddings spans of this process show vectors. A vector tells much of its text, so the switch applies."""
-    global _keep_vectors
-    _keep_vectors = keep
 
 
 def keeps_vectors() -> bool:

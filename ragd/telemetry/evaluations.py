@@ -13,9 +13,8 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value
-from ragd.telemetry.environments import EVALUATION, environment
 from ragd.telemetry.records import attributes_of
-from ragd.telemetry.spans import add_event, open_span, reach_stage, set_attributes, sharing
+from ragd.telemetry.spans import EVALUATION, add_event, environment, open_span, reach_stage, set_attributes, sharing
 from ragd.types import canonical_json
 
 Annotator = Literal["HUMAN", "LLM", "CODE"]

@@ -19,15 +19,45 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value, captured, captured_status, lets_all_through
-from ragd.telemetry.environments import PRODUCTION, current_environment, environment
 from ragd.types import canonical_json
 
 Attributes = Mapping[str, Value | None]
 Stage = Literal["retrieve", "rerank", "generate", "evaluate"]
 LEFT = "Cancelled"
+# Who spans are of: clients and people, evaluation, the playground, or the interface itself.
+PRODUCTION = "production"
+EVALUATION = "evaluation"
+PLAYGROUND = "playground"
+INTERFACE = "interface"
+ENVIRONMENTS = (PRODUCTION, EVALUATION, PLAYGROUND, INTERFACE)
 
+_environment: ContextVar[str] = ContextVar("ragd_environment", default="")
 _tracer = trace.get_tracer("ragd")
 _propagator = TraceContextTextMapPropagator()
+
+
+def current_environment() -> str:
+    """That of the innermost `environment` around this code, "" outside of any."""
+    return _environment.get()
+
+
+@contextmanager
+def environment(name: str, *, marks_parent: bool = True) -> Iterator[None]:
+    """Every span that is opened inside is of this environment.
+
+    marks_parent: so is the span that is open here, such as the request or the task that does the work. Raises
+    ValueError for a name that is not in ENVIRONMENTS.
+    """
+    if name not in ENVIRONMENTS:
+        raise ValueError(f"the environment must be one of {', '.join(ENVIRONMENTS)}, not {name!r}")
+    parent = trace.get_current_span()
+    if marks_parent and parent.is_recording():
+        parent.set_attribute(names.ENVIRONMENT, name)
+    token = _environment.set(name)
+    try:
+        yield
+    finally:
+        _environment.reset(token)
 
 
 def set_attributes(span: Span, attributes: Attributes) -> None:
@@ -234,30 +264,46 @@ def query_span(name: str, query: str, model: str | None = None, dims: int | None
         yield span
 
 
+@contextmanager
+def ingest_span(
+    *,
+    collection: str,
+    doc_id: str,
+    job_id: str | None = None,
+    kind: str | None = None,
+    attempt: int | None = None,
+    queue_ms: float | None = None,
+    api_key: str | None = None,
+    name: str = names.INGEST,
+) -> Iterator[Span]:
+    """The root of one document's ingest, or of another job over a collection's chunks (`name`).
+
+    Every ragd span inside carries the collection and api_key, the label of the key that asked for it. kind: of the job.
+    attempt: from 1. queue_ms: how long the job waited before this attempt.
+    """
+    shared: dict[str, Value | None] = {names.COLLECTION: collection, names.API_KEY: api_key or None}
+    attributes: dict[str, Value | None] = {
+        names.OI_KIND: "CHAIN", names.DOCUMENT_ID: doc_id or None, names.JOB_ID: job_id, names.JOB_KIND: kind,
+        names.JOB_ATTEMPT: attempt, names.LATENCY_QUEUE_MS: queue_ms,
+        names.INPUT_VALUE: doc_id or None, names.INPUT_MIME_TYPE: "text/plain" if doc_id else None,
+    }  # fmt: skip
+    with (
+        environment(current_environment() or PRODUCTION),
+        sharing(shared),
+        open_span(name, SpanKind.INTERNAL, attributes) as span,
+    ):
+        yield span
+
+
+def fetch_span(*, address: str) -> AbstractContextManager[Span]:
+    """What a job fetches from a site or a bucket. The part of an address after "?" goes through the content switch."""
+    return open_span(names.FETCH, SpanKind.INTERNAL, {names.OI_KIND: "CHAIN", names.URL_FULL: address})
+
+
 def stage(name: str, **attributes: Value | None) -> AbstractContextManager[Span]:
     """An own span, INTERNAL: `with stage(LEXICAL, pool=50) as span`. A keyword becomes `ragd.<keyword>`."""
     own: dict[str, Value | None] = {f"{names.OWN}{key}": value for key, value in attributes.items()}
     return open_span(name, SpanKind.INTERNAL, {names.OI_KIND: "CHAIN"} | own)
-
-
-def lexical_span(*, query: str, pool: int) -> AbstractContextManager[Span]:
-    return stage(names.LEXICAL, query=query, pool=pool)
-
-
-def vector_span(*, pool: int, exact: bool | None = None) -> AbstractContextManager[Span]:
-    return stage(names.VECTOR, pool=pool, exact=exact)
-
-
-def fuse_span(*, method: str, lists_count: int) -> AbstractContextManager[Span]:
-    return stage(names.FUSE, method=method, lists_count=lists_count)
-
-
-def hop_span(*, hop: int, seeds: Sequence[str]) -> AbstractContextManager[Span]:
-    return stage(names.HOP, hop=hop, seeds=list(seeds))
-
-
-def compress_span(*, query: str, input_count: int) -> AbstractContextManager[Span]:
-    return stage(names.COMPRESS, query=query, input_count=input_count)
 
 
 def record_counts(span: Span, **counts: Value | None) -> None:

@@ -281,11 +281,11 @@ class _Step:
             if not self.store.collection.hybrid_enabled:
                 return "", []
             plan = replace(self.plan, mode="lexical", rerank=None, candidate_pool=1)
-            with telemetry.lexical_span(query=self.measured.query, pool=plan.pool):
+            with telemetry.stage(telemetry.LEXICAL, query=self.measured.query, pool=plan.pool):
                 return name, lexical_candidates(text, plan, self.store, read_state(plan, self.store, text))
         plan = replace(self.plan, mode="vector", rerank=None, candidate_pool=1)
         state = read_state(plan, self.store, text)
-        with telemetry.vector_span(pool=plan.pool) as span:
+        with telemetry.stage(telemetry.VECTOR, pool=plan.pool) as span:
             found, exact = vector_list(self.measured.vector.tolist(), plan, self.store, state)
             telemetry.record_counts(span, exact=exact)
         return name, found

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 
 from collections_app.domain.filter_language import write_filter
 from ragd.conditions import first_failure
-from ragd.insight.disabled_chunks import would_be_rank
+from ragd.insight.what_if import would_be_rank
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.retrieval import Retrieval
 from ragd.types import CODES, HOP_LISTS, Candidate, Filters, RetrievePlan

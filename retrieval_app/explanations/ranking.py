@@ -23,9 +23,9 @@ from collections_app.services.governance.security_policy import policy_of
 from collections_app.services.history.past_indexes import read_as_of
 from collections_app.stores import open_store, reading
 from ragd import telemetry
-from ragd.insight.disabled_chunks import disabled_candidates
 from ragd.insight.ranking_comparison import overlap_at, recall_of
 from ragd.insight.score_parts import QueryWord, cosine_parts, find_words, query_words, word_shares, written_forms
+from ragd.insight.what_if import disabled_candidates
 from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed, with_rows

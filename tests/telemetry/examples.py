@@ -44,16 +44,16 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
         ):
             call.input_tokens = 4
         with telemetry.retrieve_span(query=QUERY, top_k=12, index="house", filters=filters) as span:
-            with telemetry.vector_span(pool=50, exact=True):
+            with telemetry.stage(telemetry.VECTOR, pool=50, exact=True):
                 pass
-            with telemetry.lexical_span(query=QUERY, pool=50):
+            with telemetry.stage(telemetry.LEXICAL, query=QUERY, pool=50):
                 pass
-            with telemetry.fuse_span(method="rrf", lists_count=2):
+            with telemetry.stage(telemetry.FUSE, method="rrf", lists_count=2):
                 pass
             telemetry.record_results(span, candidates)
         with telemetry.rerank_span(model="cross", query=QUERY, candidates=candidates, top_k=5) as span:
             telemetry.record_reranked(span, candidates[:5])
-        with telemetry.compress_span(query=QUERY, input_count=5):
+        with telemetry.stage(telemetry.COMPRESS, query=QUERY, input_count=5):
             pass
         with telemetry.ChatCall(
             "openai",

@@ -22,7 +22,7 @@ from evaluation_app.spans.exports import downloads
 from evaluation_app.spans.exports.downloads import SpanExport, export_trace
 from evaluation_app.spans.exports.otlp import any_value
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
-from evaluation_app.spans.store.span_records import SpanRecord
+from evaluation_app.spans.store.span_reads import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
@@ -279,7 +279,10 @@ def test_a_schema_refuses_what_is_wrong(trace_id: str) -> None:
 
 
 def test_spans_that_are_no_event(store: PostgresSpanExporter, recorder: Recorder) -> None:
-    with telemetry.ingest_span(collection="house", doc_id="a.txt"), telemetry.chunk_span(size_chars=3, kind="text"):
+    with (
+        telemetry.ingest_span(collection="house", doc_id="a.txt"),
+        telemetry.stage(telemetry.CHUNK, size_chars=3, kind="text"),
+    ):
         pass
     store.export(recorder.spans)
     found = Span.objects.get(name=telemetry.INGEST).trace_id

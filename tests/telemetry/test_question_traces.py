@@ -57,7 +57,10 @@ def ids(span: ReadableSpan) -> tuple[str, str]:
 def test_a_question_begins_a_trace_linked_to_what_asked_it(recorder: Recorder) -> None:
     with trace.get_tracer("celery").start_as_current_span(TASK, kind=SpanKind.CONSUMER):
         for _ in range(2):
-            with telemetry.pipeline_span("house", "which pump", own_trace=True), telemetry.vector_span(pool=5):
+            with (
+                telemetry.pipeline_span("house", "which pump", own_trace=True),
+                telemetry.stage(telemetry.VECTOR, pool=5),
+            ):
                 pass
         with telemetry.silenced(), telemetry.pipeline_span("house", "silent", own_trace=True):
             pass

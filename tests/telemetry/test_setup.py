@@ -54,9 +54,9 @@ def test_sql_is_kept_inside_the_stages_of_a_query_only(recorder: Recorder) -> No
     tracer = trace.get_tracer("opentelemetry.instrumentation.psycopg")
     with trace.get_tracer("opentelemetry.instrumentation.django").start_as_current_span("GET", kind=SpanKind.SERVER):
         tracer.start_span("SELECT session", kind=SpanKind.CLIENT).end()
-        with telemetry.vector_span(pool=50):
+        with telemetry.stage(telemetry.VECTOR, pool=50):
             tracer.start_span("SELECT chunks", kind=SpanKind.CLIENT).end()
-        with telemetry.store_span(chunks_count=3):
+        with telemetry.stage(telemetry.STORE, chunks_count=3):
             tracer.start_span("INSERT chunks", kind=SpanKind.CLIENT).end()
     assert sorted(recorder.names()) == ["GET", "SELECT chunks", "rag.vector", "ragd.store"]
 

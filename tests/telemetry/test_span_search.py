@@ -15,9 +15,9 @@ from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
 from evaluation_app.spans.search import histograms as span_histograms
 from evaluation_app.spans.search import search as span_stretches
-from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import forget_seen
 from evaluation_app.spans.search.histograms import BARS_MAX, STEPS, count_spans, step_of
+from evaluation_app.spans.search.language import complete
 from evaluation_app.spans.search.search import (
     SlowSearch,
     SpanFilter,

@@ -287,7 +287,7 @@ def test_context_crosses_a_broker(recorder: Recorder) -> None:
     with (
         telemetry.attached(traceparent),
         telemetry.ingest_span(collection="house", doc_id="d", job_id="j"),
-        telemetry.parse_span(name="d.pdf", size_bytes=10),
+        telemetry.stage(telemetry.PARSE, file_name="d.pdf", size_bytes=10),
     ):
         pass
     assert recorder.tree() == [
@@ -325,9 +325,9 @@ def test_what_is_silenced_leaves_no_span_and_changes_no_other(recorder: Recorder
         pipeline.reach("generate")
         with telemetry.silenced(), telemetry.retrieve_span(index="handbook", query="why?", top_k=1) as span:
             assert not span.is_recording()
-        with telemetry.fuse_span(method="rrf", lists_count=2):
+        with telemetry.stage(telemetry.FUSE, method="rrf", lists_count=2):
             pass
-    with telemetry.silenced(), telemetry.fuse_span(method="rrf", lists_count=2):
+    with telemetry.silenced(), telemetry.stage(telemetry.FUSE, method="rrf", lists_count=2):
         pass
     assert recorder.names() == ["rag.pipeline handbook", "rag.fuse"]
     assert (recorder.named("rag.pipeline").attributes or {})["aitf.rag.pipeline.stage"] == "generate"

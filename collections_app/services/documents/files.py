@@ -146,7 +146,7 @@ def parse_upload(
     as `parse` takes it.
     """
     limits = parse_limits(keep_attachments=keep_attachments)
-    with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
+    with telemetry.stage(telemetry.PARSE, file_name=upload.name, size_bytes=upload.size_bytes) as span:
         content = open_content(upload.pk)
         if fresh_parser:
             stop_server()

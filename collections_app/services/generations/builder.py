@@ -188,7 +188,7 @@ class Builder:
         read = 0
         for batch in self._batches():
             chunks = ChainedChunks([each.chunks for each in batch])
-            with telemetry.fill_span(documents_count=len(batch), chunks_count=len(chunks)):
+            with telemetry.stage(telemetry.FILL, documents_count=len(batch), chunks_count=len(chunks)):
                 self._store(batch, self._embed(batch, chunks))
             read += len(batch)
         return read

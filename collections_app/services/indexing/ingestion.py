@@ -345,7 +345,7 @@ def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
         )
         return with_language(chunks, language)
 
-    with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
+    with telemetry.stage(telemetry.CHUNK, size_chars=len(text), kind=policy.kind) as span:
         chunks = CutChunks(cut)
         telemetry.record_counts(span, chunks_count=len(chunks))
     return chunks

@@ -79,7 +79,7 @@ def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress
     """
     content = read_content(job.upload_id)
     progress.enter(IngestJob.Stage.PARSE)
-    with telemetry.unpack_span(size_bytes=len(content)) as span:
+    with telemetry.stage(telemetry.UNPACK, size_bytes=len(content)) as span:
         contents = list_archive(content)
         telemetry.record_counts(span, members_count=len(contents.members), hidden_count=len(contents.hidden))
         _unpack(collection, job, progress, content, contents)

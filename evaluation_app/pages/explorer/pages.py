@@ -22,10 +22,9 @@ from evaluation_app.models import Span
 from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
 from evaluation_app.pages.explorer.span_texts import SpanTexts, read_texts
-from evaluation_app.spans.search.completions import complete
 from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import ALL, FIELDS, OPERATORS
-from evaluation_app.spans.search.language import LENGTH_MAX
+from evaluation_app.spans.search.language import LENGTH_MAX, complete
 from evaluation_app.spans.search.scores import OFFERED, PREFIX
 from evaluation_app.spans.search.search import (
     Facets,

@@ -14,8 +14,7 @@ from evaluation_app.pages.traces.cards import Documents, documents_of, events_of
 from evaluation_app.pages.traces.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
 from evaluation_app.pages.traces.span_usage import stage_of, with_facts
 from evaluation_app.pages.traces.waterfall import SPANS_READ, tree_of, walk_tree
-from evaluation_app.spans.store.span_reads import spans_validity
-from evaluation_app.spans.store.span_records import SpanRecord
+from evaluation_app.spans.store.span_reads import SpanRecord, spans_validity
 from ragd.conventions import Violation
 from ragd.telemetry import names
 

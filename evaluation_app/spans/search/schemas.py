@@ -12,7 +12,7 @@ from pydantic import Field
 from collections_app.api.fields import Moment, accepts
 from collections_app.api.schemas import IsoTime
 from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS
-from evaluation_app.spans.store.span_records import SpanRecord
+from evaluation_app.spans.store.span_reads import SpanRecord
 from ragd import telemetry
 
 Milliseconds = Annotated[str, accepts(pattern=r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$")]

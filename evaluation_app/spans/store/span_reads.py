@@ -1,4 +1,4 @@
-"""Reads of the span store: the spans of a run or trace."""
+"""Reads of the span store: the spans of a run or trace, and the shape in which they are answered."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Max, Min, Sum
 from django.utils import timezone
+from ninja import Field, Schema
 from opentelemetry import trace
 
+from collections_app.api.schemas import IsoTime, Stored
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.models import Span, SpanSender, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
-from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions import Report, validate_all
 from retrieval_app.models import QueryRun
@@ -26,6 +28,43 @@ FLUSH_TIMEOUT_MS = 1000
 EVALUATE_TYPE = "aitf.rag.evaluate"
 PIPELINE_TYPE = "aitf.rag.pipeline"
 LATER_MAX = 200  # traces of later evaluations that are read with a run or a trace
+
+
+class SpanStatus(Schema):
+    code: str = Field(validation_alias="status_code")
+    description: str = Field(validation_alias="status_description")
+
+
+class SpanEvent(Schema):
+    name: str
+    time: str
+    attributes: dict[str, Any]
+
+
+class SpanLink(Schema):
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+class SpanRecord(Schema):
+    """A span as it is answered: every vocabulary's attributes under their own names."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    kind: str
+    start: IsoTime = Field(validation_alias="started_at")
+    end: IsoTime = Field(validation_alias="ended_at")
+    status: SpanStatus
+    attributes: dict[str, Any]
+    events: Stored[list[SpanEvent]]
+    links: Stored[list[SpanLink]]
+
+    @staticmethod
+    def resolve_status(span: Span) -> Span:
+        return span
 
 
 def run_spans(run: QueryRun) -> list[Span]:
