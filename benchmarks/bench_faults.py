@@ -3,7 +3,8 @@
 The set-ups: `embedded` is `make run` alone; `full` has PostgreSQL, Redis, a web server and workers as programs of their
 own. Under way are uploads, replacements, deletions, searches and answers, whose model is a stub on the loopback. After
 each fault every acknowledged document must be there once with exactly the chunks and vectors of its text, no job may be
-left under way or have failed, every answered run must be stored, and `ragd check` and `ragd audit verify` must pass.
+left under way or have failed, every answered run must be stored, and `ragd check consistency` and `ragd audit
+verify` must pass.
 
 Run: python -m benchmarks.bench_faults [--only FAULT ...] [--setup embedded|full] [--times N] [--seed N]
 """

@@ -102,7 +102,7 @@ MESSAGES = {
 REMOTE_NODE = re.compile(r"connection to the remote node (?:\S+@)?(?P<address>\S+:\d+)")
 NODE_AWAY = (
     "the cluster node {address}, which holds chunks of this collection, does not answer; nothing was changed. Try again"
-    " in a moment; an administrator sees the nodes on the page Cluster, or with `ragd cluster status`"
+    " in a moment; an administrator sees the nodes on the page Cluster, or with `ragd status --cluster`"
 )
 DATABASE_BACK_S = 5.0  # about what a database or a node takes to start again
 

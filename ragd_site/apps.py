@@ -19,7 +19,6 @@ class SiteConfig(AppConfig):
     registrations = (
         "ragd_site.celery",
         "ragd_site.checks",
-        "ragd_site.backup.commands",
         "retrieval_app.transfer_parts",
         "evaluation_app.transfer_parts",
         "evaluation_app.curation.expectations",

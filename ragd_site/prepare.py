@@ -165,7 +165,7 @@ def load_sample() -> None:
     if not settings.RAGD_SAMPLE:
         return
     try:
-        call_command("ragd", "load-sample", "--evaluate", "--progress", verbosity=0)
+        call_command("ragd", "import", "sample", "--evaluate", "--progress", verbosity=0)
     except Exception as error:
         print(f"The sample collection was not loaded: {error}", file=sys.stderr)
 

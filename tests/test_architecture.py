@@ -30,7 +30,8 @@ ORDER: dict[str, str] = {
     "collections_app": (
         "advisory_locks audit_origin domain access_context row_access fetching parsing connectors validation errors"
         " stages work models model_folders model_endpoints"
-        " stores policies retention_periods replicas services http tasks templatetags api views admin urls apps"
+        " stores policies retention_periods replicas services http tasks templatetags api views admin urls"
+        " commands management apps"
     ),
     "collections_app.services": (
         "governance cluster endpoints models jobs indexing documents chunks uploads sources connectors generations"
@@ -38,13 +39,12 @@ ORDER: dict[str, str] = {
     ),
     "retrieval_app": (
         "citations confidence explanations llm models answerers counting corrective runs chats receipts transfer_parts"
-        " api templatetags pages urls apps admin"
+        " api commands templatetags pages urls apps admin"
     ),
     "evaluation_app": (
         "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis"
         " conformance pages alerts reviews gaps curation history leak_probe transfer_parts erasure commands"
-        " templatetags tasks api mcp_tools admin urls"
-        " management apps"
+        " templatetags tasks api mcp_tools admin urls apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
     "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",

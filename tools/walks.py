@@ -87,7 +87,7 @@ class Walker:
 
         self.client = Client()
         out = StringIO()
-        call_command("ragd", "create-key", "--label", "walks", "--json", stdout=out)
+        call_command("ragd", "access", "create-key", "--label", "walks", "--json", stdout=out)
         self.headers = {"Authorization": f"Bearer {json.loads(out.getvalue())['secret_once']}"}
 
     def post(self, path: str, body: Any) -> Any:

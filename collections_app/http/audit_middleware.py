@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from collections_app.audit_origin import Channel, Origin, using_origin
+from collections_app.http.auth import LOCAL_KEY
 from collections_app.models import AuditEvent
 from collections_app.services.governance.audit import record_event
 
@@ -38,6 +39,8 @@ class AuditMiddleware:
 
 def origin_of(request: HttpRequest) -> Origin:
     channel = next((channel for path, channel in CHANNELS if request.path.startswith(path)), Channel.WEB)
+    if LOCAL_KEY in request.META:
+        channel = Channel.CLI
     requested = request.headers.get("X-Request-Id", "")
     return Origin(
         channel=channel,

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from django.http import HttpRequest
 from ninja.security import HttpBearer
 
-from collections_app.access_context import current_access, set_access, system_access
+from collections_app.access_context import SYSTEM, Access, current_access, set_access, system_access
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection
-from collections_app.services.governance.access import access_of_key
+from collections_app.services.governance.access import access_of_key, access_of_user
 from collections_app.services.governance.api_keys import authenticate
 from collections_app.services.governance.limits import LimitReached, Usage, count_request, count_wrong_key
 
+LOCAL_KEY = "ragd.local_key"  # where a request of this very process has its key; no header of a client gets there
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -31,6 +32,25 @@ def require_key(request: HttpRequest, permission: Permission | None = Permission
     unknown, revoked or expired key, one of a deactivated user, or one that has the permission nowhere; 429 beyond a
     limit (`services.governance.limits`).
     """
+    key, access = _local_caller(request) or _bearer(request)
+    set_access(access)
+    request.api_key = key  # type: ignore[attr-defined]
+    request.permission = permission  # type: ignore[attr-defined]
+    refuse_limited(request, lambda: count_request(access))
+    if permission is not None and not access.may_anywhere(permission):
+        raise out_of_scope(key, permission)
+    return key
+
+
+def _local_caller(request: HttpRequest) -> tuple[ApiKey, Access] | None:
+    """A key that is stored nowhere, and the access of the person whom it stands for, or of the server itself."""
+    key: ApiKey | None = request.META.get(LOCAL_KEY)
+    if key is None:
+        return None
+    return key, SYSTEM if key.user is None else access_of_user(key.user)
+
+
+def _bearer(request: HttpRequest) -> tuple[ApiKey, Access]:
     secret = bearer_secret(request)
     if secret is None:
         raise ServiceError(
@@ -49,13 +69,7 @@ def require_key(request: HttpRequest, permission: Permission | None = Permission
             type="invalid_key",
             status=403,
         )
-    set_access(access)
-    request.api_key = key  # type: ignore[attr-defined]
-    request.permission = permission  # type: ignore[attr-defined]
-    refuse_limited(request, lambda: count_request(access))
-    if permission is not None and not access.may_anywhere(permission):
-        raise out_of_scope(key, permission)
-    return key
+    return key, access
 
 
 def refuse_limited(request: HttpRequest, count: Callable[[], Usage | None]) -> None:

@@ -441,8 +441,14 @@ Actor = AbstractBaseUser | AnonymousUser | ApiKey | None  # who asked for someth
 KEY_PREFIX = "key "  # no user is called so: names of users have no space
 
 
+def acting(actor: Actor) -> Actor:
+    """Who it was: of a key that is stored nowhere, as that of `ragd api`, the user whom it stands for."""
+    return actor.user if isinstance(actor, ApiKey) and actor.pk is None else actor
+
+
 def name_actor(actor: Actor) -> str:
     """Who it was, in words: a user's name, "key <label>", or "the system"."""
+    actor = acting(actor)
     if isinstance(actor, AbstractBaseUser):
         return actor.get_username()
     return f"{KEY_PREFIX}{actor.label}" if isinstance(actor, ApiKey) else "the system"

@@ -206,7 +206,8 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
         else:
             messages.warning(
                 request,
-                gettext("%(message)s The scan is incomplete: resume it, or run ragd scan.") % {"message": message},
+                gettext("%(message)s The scan is incomplete: resume it, or run ragd check findings.")
+                % {"message": message},
             )
         return redirect("collections:findings", name)
     family = request.GET.get("family", "")

@@ -1,1 +1,1 @@
-"""What a person does with ragd from a shell, one module per subject. `subcommands.py` names them."""
+"""The verbs of `manage.py ragd` that evaluate, check and care for a server."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from django.conf import settings as site
 from django.db import transaction
-from django.db.models import Count, Max, Min
 
 from collections_app.domain.model_presets import CHAT
 from collections_app.errors import ServiceError
@@ -39,23 +36,6 @@ class StoredJudgements:
     def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         row, _ = KeptJudgement.objects.get_or_create(key=key, defaults={"model": model, "value": dict(value)})
         return dict(row.value)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelJudgements:
-    """How many judgements of one model are kept, and from when to when they were made."""
-
-    model: str
-    count: int
-    oldest: datetime
-    newest: datetime
-
-
-def count_stored() -> list[ModelJudgements]:
-    """By model name; [] when nothing is kept."""
-    rows = KeptJudgement.objects.order_by("model").values("model")
-    counted = rows.annotate(count=Count("pk"), oldest=Min("created_at"), newest=Max("created_at"))
-    return [ModelJudgements(row["model"], row["count"], row["oldest"], row["newest"]) for row in counted]
 
 
 @transaction.atomic

@@ -18,14 +18,13 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 
 from collections_app.access_context import current_access, require
+from collections_app.commands.progress import Bar
+from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.permissions import Permission
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance.audit import record_event
 from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
-from evaluation_app.commands.progress import Bar
-from evaluation_app.commands.subcommand import Answer, Options, Subcommand, UsageError
-from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
 from ragd_site.backup.database_backup import back_up_database, restore_dump
@@ -93,10 +92,6 @@ def told_as_backup_error() -> Iterator[None]:
 
 def show_backup(answer: Answer) -> str:
     return ACTIONS[answer["action"]][1](answer)
-
-
-def has_passed(answer: Answer) -> bool:
-    return bool(answer.get("passed", True))
 
 
 # The actions of `ragd backup`
@@ -400,12 +395,12 @@ def show_restored(answer: Answer) -> str:
     if "file" in answer:
         return (
             f"{answer['file']}: {answer['collection']} as of {answer['moment']}, {answer['documents']:,} documents. "
-            f"`manage.py ragd import {answer['file']}` makes a collection of it"
+            f"`manage.py ragd import collection {answer['file']}` makes a collection of it"
         )
     lines = [_show_restored(answer)]
     if answer["passed"]:
         lines.append(
-            f"Start it with RAGD_VAR={answer['folder']}; `ragd erase replay` erases again what was erased since."
+            f"Start it with RAGD_VAR={answer['folder']}; `ragd audit erase replay` erases again what was erased since."
         )
     else:
         lines.append(f"It does not start by itself. {answer['folder']} is kept for a look; --no-check restores anyway.")
@@ -418,7 +413,7 @@ def _show_restored(answer: Answer) -> str:
     if answer["compared"]:
         lines.append(f"{answer['tables']} tables with {answer['rows']:,} rows compared with the manifest")
     lines += [f"not equal: {each}" for each in answer["differences"]]
-    lines += [f"ragd {name}: {'passed' if passed else 'FAILED'}" for name, passed in answer["checks"].items()]
+    lines += [f"ragd check {name}: {'passed' if passed else 'FAILED'}" for name, passed in answer["checks"].items()]
     return "\n".join(lines)
 
 
@@ -429,17 +424,17 @@ def _teller(options: Options) -> Callable[[str], None]:
     return lambda line: print(line, file=sys.stderr, flush=True)
 
 
-SUBCOMMANDS["backup"] = Subcommand(
-    "back the server up, carry its write-ahead log away, list, verify and drill backups",
-    add_backup_arguments,
-    run_backup,
-    show_backup,
-    has_passed,
-)
-SUBCOMMANDS["restore"] = Subcommand(
-    "make a new server of a backup, as of its moment or another; exit status 1 where it is not equal",
-    add_restore_arguments,
-    run_restore,
-    show_restored,
-    has_passed,
-)
+COMMANDS = {
+    "backup": Subcommand(
+        "back the server up, carry its write-ahead log away, list, verify and drill backups",
+        add_backup_arguments,
+        run_backup,
+        show_backup,
+    ),
+    "restore": Subcommand(
+        "make a new server of a backup, as of its moment or another; exit status 1 where it is not equal",
+        add_restore_arguments,
+        run_restore,
+        show_restored,
+    ),
+}

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.conf import settings
 
+from collections_app.commands.subcommand import UsageError
 from collections_app.fetching.buckets import BucketKeys, StorageBucket
 from collections_app.services.sources.bucket_client import AMAZON
-from evaluation_app.commands.subcommand import UsageError
 from ragd_site.backup.storage.repository import Repository
 from ragd_site.backup.storage.stores import BucketStore, FolderStore, Store
 

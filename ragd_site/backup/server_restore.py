@@ -35,7 +35,7 @@ LATEST = "latest"
 # of PostgreSQL's data folder: its log of the time before
 LEFT_OUT = "log"
 MIGRATE = ("migrate", "--verbosity=0")  # the backup may come from an earlier ragd
-CHECKS = ("check", "conformance")
+CHECKS = ("consistency", "conformance")
 
 
 @dataclass(slots=True)
@@ -186,8 +186,8 @@ def _restore(
             if CHECKS:
                 _manage(folder, cluster, *MIGRATE)
             for name in CHECKS:
-                say(f"running ragd {name}")
-                restored.checks[name] = _manage(folder, cluster, "ragd", name, "--json")
+                say(f"running ragd check {name}")
+                restored.checks[name] = _manage(folder, cluster, "ragd", "check", name, "--json")
             timed("checks")
     finally:
         embedded.stop_cluster(cluster)

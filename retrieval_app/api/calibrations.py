@@ -1,4 +1,4 @@
-"""A collection's calibration over HTTP. It is made by `manage.py ragd calibrate`, or on the collection's page."""
+"""A collection's calibration over HTTP. It is made by `manage.py ragd index calibrate`, or on the collection's page."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def _find(collection: Collection) -> Calibration:
     calibration = calibration_of(collection)
     if calibration is None:
         raise ServiceError(
-            f"collection {collection.name!r} is not calibrated; run: manage.py ragd calibrate {collection.name} --set "
-            "NAME",
+            f"collection {collection.name!r} is not calibrated; run: manage.py ragd index calibrate "
+            f"{collection.name} --set NAME",
             type="not_calibrated",
             status=404,
         )

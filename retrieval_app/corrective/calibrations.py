@@ -50,7 +50,7 @@ def _uncalibrated(collection: Collection, calibration: Calibration | None) -> Se
     )
     return ServiceError(
         f"corrective needs thresholds that were fitted on golden questions, and collection {collection.name!r} {why}; "
-        f"run: manage.py ragd calibrate {collection.name} --set NAME, or leave corrective out",
+        f"run: manage.py ragd index calibrate {collection.name} --set NAME, or leave corrective out",
         type="not_calibrated",
         status=422,
         field="corrective",

@@ -195,12 +195,12 @@ def test_the_command_gives_and_takes_roles(ada: User, nature: Collection, capsys
         call_command("ragd", *arguments, "--json")
         return json.loads(capsys.readouterr().out)
 
-    assert run("grant", "ada", "curator", "nature")["changed"] is True
-    assert run("grant", "ada", "curator", "nature")["changed"] is False
-    held = run("who-may", "nature")["holdings"]
+    assert run("access", "grant", "ada", "curator", "nature")["changed"] is True
+    assert run("access", "grant", "ada", "curator", "nature")["changed"] is False
+    held = run("access", "list", "nature")["holdings"]
     assert [(each["holder"], each["role"], each["source"]) for each in held] == [("ada", "curator", "own")]
-    assert run("revoke", "ada", "all", "nature")["changed"] is True
-    assert run("who-may", "nature")["holdings"] == []
+    assert run("access", "revoke", "ada", "all", "nature")["changed"] is True
+    assert run("access", "list", "nature")["holdings"] == []
 
 
 def test_an_empty_home_says_whom_to_ask(root: User, ada: User) -> None:

@@ -279,24 +279,24 @@ def test_a_restored_backup_is_erased_again(house: Collection, ada: User) -> None
     ingest_text(house, SECRET, SENTENCE)
     again = User.objects.create_user("ada")
     ingest_text(house, "new.md", "Written by ada.", actor=again)
-    answer = run_json("erase", "replay")
+    answer = run_json("audit", "erase", "replay")
     assert sorted(row["kind"] for row in answer["erased"]) == ["document", "person"]
     assert find_marker() == {} and not User.objects.filter(username="ada").exists()
     assert AuditEvent.objects.filter(actor_name=pseudonym).exists()
-    assert run_json("erase", "replay")["erased"] == []
+    assert run_json("audit", "erase", "replay")["erased"] == []
     assert verify_chain().is_whole
 
 
 def test_the_command_line(house: Collection, ada: User) -> None:
     ingest_text(house, SECRET, SENTENCE)
-    counted = run_json("erase", "document", "house", SECRET, "--dry-run")
+    counted = run_json("audit", "erase", "document", "house", SECRET, "--dry-run")
     assert counted["dry_run"] and counted["counts"]["documents"] == 1 and find_marker()
-    assert run_json("erase", "document", "house", SECRET)["counts"]["documents"] == 1
-    assert run_json("erase", "document", "house", SECRET, status=1)["error"]["type"] == "unknown_document"
-    assert run_json("erase", "person", "nobody", status=1)["error"]["type"] == "unknown_user"
-    assert run_json("erase", "document", "house", status=2)["error"]["type"] == "usage"
-    assert run_json("erase", "person", "ada")["counts"]["accounts"] == 1
-    assert [row["kind"] for row in run_json("erase", "list")["erasures"]] == ["document", "person"]
+    assert run_json("audit", "erase", "document", "house", SECRET)["counts"]["documents"] == 1
+    assert run_json("audit", "erase", "document", "house", SECRET, status=1)["error"]["type"] == "unknown_document"
+    assert run_json("audit", "erase", "person", "nobody", status=1)["error"]["type"] == "unknown_user"
+    assert run_json("audit", "erase", "document", "house", status=2)["error"]["type"] == "usage"
+    assert run_json("audit", "erase", "person", "ada")["counts"]["accounts"] == 1
+    assert [row["kind"] for row in run_json("audit", "erase", "list")["erasures"]] == ["document", "person"]
 
 
 def test_word_runs_do_not_depend_on_what_stands_between_the_words() -> None:

@@ -151,7 +151,7 @@ def test_a_collection_is_kept_encrypted_and_imported_again(
             call_command("ragd", "restore", *map(str, arguments))
         assert caught.value.returncode == 1
     assert file.read_bytes() == content
-    call_command("ragd", "import", str(file), "--name", "again", "--json", stdout=StringIO())
+    call_command("ragd", "import", "collection", str(file), "--name", "again", "--json", stdout=StringIO())
     again = get_collection("again")
     assert [row.text for row in again.documents.order_by("doc_id")] == ["Whales eat krill.", "Redwoods are tall."]
 
@@ -243,7 +243,7 @@ def test_a_drill_proves_the_backup_and_is_remembered(server: Server, made: Any) 
     assert {"secret_key", "postgres.json"} <= set(made["files"])
     drilled = server.ragd("backup", "drill")
     assert (drilled["passed"], drilled["compared"], drilled["differences"]) == (True, True, [])
-    assert drilled["checks"] == {"check": True, "conformance": True}
+    assert drilled["checks"] == {"consistency": True, "conformance": True}
     assert drilled["rows"] == made["rows"]
     assert not (server.var / "drill").exists()
     cluster = embedded.read_cluster(server.var)

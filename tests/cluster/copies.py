@@ -36,22 +36,18 @@ def main(folder: Path, port: int) -> dict[str, Any]:
     def status() -> dict[int, list[dict[str, Any]]]:
         """Port -> its replicas."""
         written = StringIO()
-        call_command("ragd", "cluster", "--json", stdout=written)
-        return {
-            int(each["address"].split(":")[1]): each["replicas"] for each in json.loads(written.getvalue())["nodes"]
-        }
+        call_command("ragd", "status", "--cluster", "--json", stdout=written)
+        nodes = json.loads(written.getvalue())["cluster"]["nodes"]
+        return {int(each["address"].split(":")[1]): each["replicas"] for each in nodes}
 
     def see(wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The node's replica once it is as wanted, or as it is in the end; with the command's line and the page's."""
+        """The node's replica once it is as wanted, or as it is in the end; with the page's."""
         until = time.monotonic() + PATIENCE_S
         while not (found := status()[port]) or (not wanted(found[0]) and time.monotonic() < until):
             time.sleep(0.1)
-        written = StringIO()
-        call_command("ragd", "cluster", stdout=written)
-        lines = [line.strip() for line in written.getvalue().splitlines() if "replica copy" in line]
         page = admin.get("/operations/cluster/")
         shown = texts(page, "[data-replica]"), attribute(page, "[data-replica]", "data-streams")
-        return {"json": found, "lines": lines, "page": shown}
+        return {"json": found, "page": shown}
 
     seen: dict[str, Any] = {"none": list(status().values())}
     seen["page without"] = texts(admin.get("/operations/cluster/"), "[data-node] td:last-child")

@@ -113,12 +113,12 @@ def test_a_rule_that_takes_too_long_is_not_taken_for_a_pass(sound: Collection, m
 
 
 def test_the_command_fails_on_a_finding(sound: Collection, capsys: Any) -> None:
-    call_command("ragd", "check", "sound")
+    call_command("ragd", "check", "consistency", "sound")
     assert "passed" in capsys.readouterr().out
     with connection.cursor() as cursor:
         cursor.execute(SABOTAGE["chunk counts"])
     with pytest.raises(SystemExit) as ended:
-        call_command("ragd", "check")
+        call_command("ragd", "check", "consistency")
     assert ended.value.code == 1
     assert "a.md has" in capsys.readouterr().out
     assert Operation.objects.filter(kind="check").count() == 2

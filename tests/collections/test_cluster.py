@@ -75,7 +75,7 @@ def test_one_postgresql_says_so(admin_client: Client, capsys: pytest.CaptureFixt
             refused()
         assert (told.value.type, told.value.status) == ("no_cluster", 409)
     assert admin_client.post("/operations/cluster/", {"do": "rebalance"}).status_code == 302
-    call_command("ragd", "cluster", "status", "--json")
+    call_command("ragd", "status", "--cluster", "--json")
     assert '"citus": null' in capsys.readouterr().out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -186,8 +187,8 @@ def test_the_page_the_api_and_the_command_show_and_measure(
     item = Client().get(f"/v1/collections/{filled.name}/generations/1", headers=bearer("read")).json()
     assert item["list_weights"] == used.used
     assert item["list_weights_report"]["chunks"] == CHUNKS
-    call_command("ragd", "measure-weights", filled.name)
-    assert "keyword 1;" in capsys.readouterr().out
+    call_command("ragd", "index", "weights", filled.name, "--json")
+    assert json.loads(capsys.readouterr().out)["weights"]["lexical"] == 1
 
 
 def bearer(scope: str, collections: tuple[str, ...] = ()) -> dict[str, str]:

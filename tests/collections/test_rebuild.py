@@ -17,7 +17,7 @@ TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some mor
 
 def rebuild(*arguments: str) -> Any:
     out = StringIO()
-    call_command("ragd", "rebuild", "notes", *arguments, "--json", stdout=out)
+    call_command("ragd", "index", "rebuild", "notes", *arguments, "--json", stdout=out)
     return json.loads(out.getvalue())
 
 
@@ -56,7 +56,7 @@ def test_a_failure_is_told_by_the_exit_status(notes: Collection, embeddings: Ope
     out = StringIO()
     with pytest.raises(SystemExit) as ended:
         other = ("--embed-model", "text-embedding-3-large", "--embed-dims", "48")
-        call_command("ragd", "rebuild", "notes", *other, "--here", "--json", stdout=out)
+        call_command("ragd", "index", "rebuild", "notes", *other, "--here", "--json", stdout=out)
     told = json.loads(out.getvalue())
     assert (ended.value.code, told["state"]) == (1, "failed")
     assert "401" in told["error"]
@@ -66,4 +66,4 @@ def test_a_failure_is_told_by_the_exit_status(notes: Collection, embeddings: Ope
 
 def test_the_way_back_takes_no_choices(notes: Collection) -> None:
     with pytest.raises(CommandError, match="--back-to takes a generation as it is"):
-        call_command("ragd", "rebuild", "notes", "--back-to", "1", "--language", "german")
+        call_command("ragd", "index", "rebuild", "notes", "--back-to", "1", "--language", "german")

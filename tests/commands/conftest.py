@@ -44,7 +44,7 @@ def run_json(*arguments: str, status: int = 0) -> Any:
         ended = 0
     except SystemExit as exit:
         ended = exit.code if isinstance(exit.code, int) else 1
-    assert ended == status
+    assert ended == status, out.getvalue()
     lines = out.getvalue().splitlines()
     assert len(lines) == 1
     return json.loads(lines[0])

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError
 
 from collections_app.models import AuditEvent
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, ReviewTask
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, KeptJudgement, ReviewTask
 from evaluation_app.reviews.labels import review
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.runs import lifecycle
@@ -40,6 +40,14 @@ def test_a_run_that_reaches_its_thresholds_ends_with_0():
     assert re.search(r"^hit@3 +0\.6667 .* 3 of 3 +0\.6$", told, re.MULTILINE)
     assert told.rstrip().endswith("passed")
     assert EvaluationRun.objects.get().purpose == "cli"
+
+
+@pytest.mark.usefixtures("house")
+def test_kept_judgements_are_forgotten_when_asked():
+    for number, model in enumerate(("a", "b")):
+        KeptJudgement.objects.create(key=str(number), model=model, value={})
+    run(*SEARCH, "--judge-model", "a", "--forget-judgements")
+    assert [each.model for each in KeptJudgement.objects.all()] == ["b"]
 
 
 @pytest.mark.usefixtures("house")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 def send(*arguments: str) -> Any:
     out = StringIO()
-    call_command("ragd", "import-golden", *arguments, "--json", stdout=out)
+    call_command("ragd", "import", "golden", *arguments, "--json", stdout=out)
     return json.loads(out.getvalue())
 
 

@@ -11,11 +11,11 @@ import pytest
 from django.core.management.base import CommandError
 from django.db import connection
 
+from collections_app.commands import local_files, progress
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.jobs.batches import batch_progress
-from evaluation_app.commands import local_files, progress
 from tests.commands.conftest import run, run_json
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer

@@ -1,4 +1,4 @@
-"""`manage.py ragd jobs`, `export` and `import`."""
+"""`manage.py ragd jobs`, and a collection that goes into a file and back."""
 
 from __future__ import annotations
 
@@ -40,30 +40,11 @@ def test_jobs_are_listed_with_their_stages(jobs: list[IngestJob]) -> None:
     }
 
 
-def test_jobs_are_cancelled_and_retried(jobs: list[IngestJob]) -> None:
+def test_jobs_are_cancelled_and_retried_by_the_api(jobs: list[IngestJob]) -> None:
     good = jobs[0]
-    answer = run_json("jobs", "--cancel", str(good.pk))
-    assert answer["cancelled"] == [str(good.pk)]
-    answer = run_json("jobs", "--cancel", str(good.pk), "--cancel", str(uuid.uuid4()), status=1)
-    assert len(answer["refused"]) == 2
-    assert run_json("jobs", "--retry", str(good.pk))["retried"] == [str(good.pk)]
-    good.refresh_from_db()
-    assert good.state == "queued"
-
-
-def test_what_failed_is_retried(jobs: list[IngestJob]) -> None:
-    for job in jobs:
-        run_job(job.pk)
-    with pytest.raises(CommandError, match="needs --collection or --batch"):
-        run("jobs", "--retry-failed")
-    assert run_json("jobs", "--collection", "notes", "--retry-failed")["retried_failed"] == 0, "it is broken for good"
-    IngestJob.objects.filter(state="failed").update(error_type="unavailable")
-    assert run_json("jobs", "--collection", "notes", "--retry-failed")["retried_failed"] == 1
-    jobs[1].refresh_from_db()
-    assert jobs[1].state == "queued"
-    run_job(jobs[1].pk)
-    IngestJob.objects.filter(state="failed").update(error_type="unavailable")
-    assert run_json("jobs", "--batch", str(jobs[1].batch_id), "--retry-failed")["retried_failed"] == 1
+    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/cancel")["state"] == "cancelled"
+    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/cancel", status=1)["error"]
+    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/retry")["state"] == "queued"
 
 
 def test_watching_ends_when_nobody_works(jobs: list[IngestJob]) -> None:
@@ -74,7 +55,7 @@ def test_watching_ends_when_nobody_works(jobs: list[IngestJob]) -> None:
     assert run_json("jobs", "--watch")["left"] == 0
 
 
-@pytest.mark.parametrize("arguments", [["--cancel", "x"], ["--batch", "x"], ["--state", "odd"]])
+@pytest.mark.parametrize("arguments", [["--batch", "x"], ["--state", "odd"]])
 def test_a_wrong_option_is_a_misuse(notes: Collection, arguments: list[str]) -> None:
     with pytest.raises(CommandError):
         run("jobs", *arguments)
@@ -85,16 +66,14 @@ def test_a_wrong_option_is_a_misuse(notes: Collection, arguments: list[str]) -> 
 
 def test_a_collection_goes_into_a_file_and_back(committed: None, embeddings: OpenAIServer, tmp_path: Path) -> None:
     ingest_text(create_collection(name="notes"), "good.txt", "some text")
-    file = tmp_path / "notes.zip"
-    answer = run_json("export", "notes", str(file))
-    assert (answer["documents"], answer["bytes"]) == (1, file.stat().st_size)
+    file, address = tmp_path / "notes.zip", "/v1/collections/notes/export"
+    run("api", "GET", address, "--output", str(file))
     with pytest.raises(CommandError, match="--force"):
-        run("export", "notes", str(file))
-    assert "1 documents" in run("export", "notes", str(file), "--force")
+        run("api", "GET", address, "--output", str(file))
     with pytest.raises(CommandError, match="notes"):
-        run("import", str(file))
-    assert run_json("import", str(file), "--name", "copy")["collection"] == "copy"
+        run("import", "collection", str(file))
+    assert run_json("import", "collection", str(file), "--name", "copy")["collection"] == "copy"
     assert Document.objects.get(collection__name="copy").text == "some text"
     with pytest.raises(CommandError) as caught:
-        run("import", str(tmp_path / "nowhere.zip"))
+        run("import", "collection", str(tmp_path / "nowhere.zip"))
     assert caught.value.returncode == 2

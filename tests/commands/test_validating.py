@@ -1,4 +1,4 @@
-"""ragd validate-spans: stored spans and files against the conventions."""
+"""ragd check spans: stored spans and files against the conventions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run_command(*arguments: str) -> tuple[int, str]:
     """(exit status, what was printed)."""
     out = StringIO()
     try:
-        call_command("ragd", "validate-spans", *arguments, stdout=out)
+        call_command("ragd", "check", "spans", *arguments, stdout=out)
     except SystemExit as ended:
         return int(str(ended.code)), out.getvalue()
     return 0, out.getvalue()

@@ -56,13 +56,15 @@ def test_a_source_by_the_command_line(notes: Collection, share: Path, connect: A
     for name in ("a.txt", "b.txt"):
         (share / name).write_text(f"About {name}.")
     source = connect("folder", path=str(share))
-    answer, status = ragd("connectors", "dry-run", "notes")
+    answer, status = ragd("sync", "notes", "--dry-run")
     assert (status, answer["runs"][0]["added"], answer["runs"][0]["dry_run"]) == (0, 2, True)
-    answer, status = ragd("connectors", "sync", "notes", source.name)
+    answer, status = ragd("sync", "notes", "--source", source.name)
     assert (status, [each["doc_id"] for each in answer["runs"][0]["changes"]]) == (0, ["a.txt", "b.txt"])
-    assert [each["state"] for each in ragd("connectors", "list")[0]["sources"]] == ["succeeded"]
+    assert [each["state"] for each in ragd("api", "GET", "/v1/collections/notes/connectors")[0]["items"]] == [
+        "succeeded"
+    ]
     share.rename(share.parent / "gone")
-    answer, status = ragd("connectors", "sync", "notes")
+    answer, status = ragd("sync", "notes")
     assert (status, answer["runs"][0]["state"]) == (1, "failed")
     assert count_states() == {"new": 0, "succeeded": 0, "failed": 1, "held": 0, "disabled": 0}
     assert ConnectorRun.objects.count() == 3 and Connector.objects.get().last_error

@@ -32,7 +32,6 @@ from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.runs.plans import save_plan
-from tests.commands.conftest import run_json
 from tests.refusals import refuses
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
@@ -288,12 +287,3 @@ def test_a_large_collection_is_searched_by_the_worker(
     with django_capture_on_commit_callbacks(execute=True):
         request_bisection(*broken)
     assert StoredBisection.objects.get().report["events"][0]["doc_id"] == "pump.md"
-
-
-def test_the_command_ends_with_what_it_proved(broken: tuple[EvaluationItem, EvaluationItem]) -> None:
-    by_number, by_words, every = (
-        run_json("bisect", "pumps", *words)["bisections"] for words in (["1"], [QUESTION], ["--all-failing"])
-    )
-    assert by_number == by_words == every
-    assert [(event["kind"], event["doc_id"]) for event in every[0]["events"]] == [("disabled", "pump.md")]
-    run_json("bisect", "pumps", "no such question", status=2)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from django.core.management.base import CommandError
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from evaluation_app.commands.evaluation import calibrate as calibrating
+from evaluation_app.commands import calibrate as calibrating
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.runs.calibration_fit import (
     FOLDS,
@@ -180,19 +181,18 @@ def test_what_cannot_calibrate_is_refused_and_nothing_is_kept(house: Collection,
 def test_the_command_tells_what_is_kept(
     house: Collection, golden: GoldenSet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call_command("ragd", "calibrate", "house", "--set", golden.name, "--target", "0.8", "--dry-run")
-    assert "nothing was kept" in capsys.readouterr().out and calibration_of(house) is None
-    call_command("ragd", "calibrate", "house", "--set", golden.name, "--target", "0.8", "--corrective")
-    told = capsys.readouterr().out
-    assert "13 questions of set 'house questions', version 1" in told and "step of its answers is on" in told
-    assert "held out (5 folds by question): 26 retrievals, 13 of which hold what is expected" in told
-    call_command("ragd", "calibrate", "house", "--forget")
-    assert "was removed" in capsys.readouterr().out and calibration_of(house) is None
+    call_command("ragd", "index", "calibrate", "house", "--set", golden.name, "--target", "0.8", "--dry-run")
+    assert "kept: no" in capsys.readouterr().out and calibration_of(house) is None
+    call_command("ragd", "index", "calibrate", "house", "--set", golden.name, "--target", "0.8", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kept"], told["data"]["questions"], told["data"]["version"]) == (True, 13, 1)
+    assert (told["figures"]["folds"], told["figures"]["lists"], told["figures"]["answering"]) == (5, 26, 13)
+    kept = calibration_of(house)
+    assert kept is not None and kept.upper == told["upper"]
     with pytest.raises((CommandError, SystemExit)):
-        call_command("ragd", "calibrate", "house", "--set", "no such set")
+        call_command("ragd", "index", "calibrate", "house", "--set", "no such set")
 
 
 def test_a_fit_without_thresholds_fails_the_command() -> None:
-    assert not calibrating.has_passed({"calibrated": True, "upper": None, "lower": None})
-    assert calibrating.has_passed({"calibrated": True, "upper": 0.9, "lower": None})
-    assert calibrating.has_passed({"forgotten": True})
+    assert not calibrating.has_passed({"upper": None, "lower": None})
+    assert calibrating.has_passed({"upper": 0.9, "lower": None})

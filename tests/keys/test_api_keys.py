@@ -165,7 +165,7 @@ def test_secrets_are_kept_as_digests_alone(root: Api) -> None:
 def test_a_shell_makes_keys_with_the_same_choices_and_runs_as_a_person(world: World) -> None:
     out = StringIO()
     call_command(
-        "ragd", "create-key", "--label", "sh", "--scopes", "read", "ask", "--acts-as", "the-asker",
+        "ragd", "access", "create-key", "--label", "sh", "--scopes", "read", "ask", "--acts-as", "the-asker",
         "--requests-per-minute", "9", "--json", stdout=out,
     )  # fmt: skip
     answer = json.loads(out.getvalue())

@@ -148,7 +148,7 @@ def test_nothing_is_stated_without_a_calibration(house: Collection) -> None:
     with pytest.raises(ServiceError) as caught:
         ask(house, "How many litres does the main pump move?")
     assert (caught.value.status, caught.value.field) == (422, "corrective")
-    assert "manage.py ragd calibrate house" in caught.value.message
+    assert "manage.py ragd index calibrate house" in caught.value.message
 
 
 def test_a_calibration_of_another_embedder_says_nothing(house: Collection) -> None:

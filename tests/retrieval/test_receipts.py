@@ -164,7 +164,7 @@ def test_an_export_gives_the_retrieval_again(exported: tuple[Collection, dict[st
     assert (result.problems, result.repeated) == ([], True)
     assert not fetch_all(connection, "SELECT 1 FROM pg_namespace WHERE nspname LIKE 'ragd_scratch%%'")
     (export.parent / "receipt.json").write_text(json.dumps(receipt))
-    verified = run_json("verify", str(export.parent / "receipt.json"), "--export", str(export))
+    verified = run_json("check", "receipt", str(export.parent / "receipt.json"), "--export", str(export))
     assert (verified["passed"], verified["repeated"]) == (True, True)
     damaged = export.with_name("damaged.zip")
     damaged.write_bytes(export.read_bytes()[:-200])
@@ -219,11 +219,15 @@ def test_what_an_export_of_another_state_gives_otherwise_is_told(
 
 def test_the_commands_end_with_what_they_found(run: QueryRun, own_folder: Path) -> None:
     file = own_folder / "receipt.json"
-    run_json("receipt", str(run.pk), "--output", str(file))
+    address = f"/v1/runs/{run.pk}/receipt"
+    file.write_text(json.dumps(run_json("api", "GET", address)))
     nowhere = str(own_folder / "none" / "receipt.json")
-    assert "error" in run_json("receipt", str(run.pk), "--output", nowhere, status=2)
-    assert run_json("verify", str(file))["passed"] is True
-    assert run_json("receipt-key") == own_key().as_dict()
-    assert run_json("verify", str(file), "--key", other_key().text, status=1)["problems"][0]["kind"] == "wrong_key"
+    assert "error" in run_json("api", "GET", address, "--output", nowhere, status=2)
+    assert run_json("check", "receipt", str(file))["passed"] is True
+    assert run_json("api", "GET", "/v1/receipt-key") == own_key().as_dict()
+    assert (
+        run_json("check", "receipt", str(file), "--key", other_key().text, status=1)["problems"][0]["kind"]
+        == "wrong_key"
+    )
     file.write_text(file.read_text().replace("water", "wine"))
-    assert run_json("verify", str(file), status=1)["problems"][0]["kind"] == "tampered"
+    assert run_json("check", "receipt", str(file), status=1)["problems"][0]["kind"] == "tampered"

@@ -148,7 +148,7 @@ def test_everything_that_shows_a_run_includes_its_later_evaluations(
         text = b"".join(response.streaming_content).decode()
         assert judged.span_id in text, form
     out = StringIO()
-    call_command("ragd", "validate-spans", "--run", str(run.pk), "--json", stdout=out)
+    call_command("ragd", "check", "spans", "--run", str(run.pk), "--json", stdout=out)
     assert json.loads(out.getvalue())["spans"] == len(run_spans(run))
 
 

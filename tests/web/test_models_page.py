@@ -251,7 +251,7 @@ def test_another_server_key_reads_the_secrets_while_the_earlier_one_is_named(
     settings.SECRET_KEY_FALLBACKS = [before]
     stored.forget()
     assert embedding_endpoint("ours-1").api_key == KEY  # type: ignore[union-attr]
-    call_command("ragd", "models", "--renew-keys", "--json")
+    assert renew_secrets(actor=None) == 1
     settings.SECRET_KEY_FALLBACKS = []
     stored.forget()
     assert embedding_endpoint("ours-1").api_key == KEY  # type: ignore[union-attr]
@@ -321,12 +321,12 @@ def test_the_state_of_a_breaker_is_shown(server: OpenAIServer, visitor: Client) 
 
 def test_the_command_lists_and_tests(server: OpenAIServer, capsys: pytest.CaptureFixture[str]) -> None:
     save_setting(values(server), actor=None)
-    call_command("ragd", "models", "--test")
+    call_command("ragd", "status", "--test")
     out = capsys.readouterr().out
-    assert "builtin:all-MiniLM-L6-v2" in out and "answered" in out and KEY not in out
+    assert "builtin:all-MiniLM-L6-v2" in out and "passed yes" in out and KEY not in out
     server.script(faults.failing(500))
     with pytest.raises(SystemExit) as caught:
-        call_command("ragd", "models", "--test", "--json")
+        call_command("ragd", "status", "--test", "--json")
     assert caught.value.code == 1
 
 

@@ -178,7 +178,7 @@ def test_strangers_are_sent_to_the_login(db: None, client: Client) -> None:
 def run_command(*arguments: str) -> tuple[str, int]:
     out = StringIO()
     try:
-        call_command("ragd", "conformance", *arguments, stdout=out)
+        call_command("ragd", "check", "conformance", *arguments, stdout=out)
     except SystemExit as stopped:
         return out.getvalue(), int(stopped.code or 0)
     return out.getvalue(), 0

@@ -24,6 +24,7 @@ from collections_app.api.schemas import Request
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import (
+    LOCAL_KEY,
     BearerAuth,
     bearer_secret,
     check_unlimited,
@@ -45,7 +46,7 @@ OWN_SITE = ("same-origin", "none")
 FIRST_KEY_RULE = "the first key is made without a key from the machine alone that the server runs on"
 FIRST_KEY_ADVICE = (
     "An administrator makes it under Settings, API keys, or in a shell there: "
-    "python manage.py ragd create-key --label NAME; send it as Authorization: Bearer <secret>"
+    "python manage.py ragd access create-key --label NAME; send it as Authorization: Bearer <secret>"
 )
 
 
@@ -134,7 +135,8 @@ class FirstKeyOpen(BearerAuth):
 
     def __call__(self, request: HttpRequest) -> Any:
         with system_access():
-            is_open = bearer_secret(request) is None and not service.any_key_exists()
+            is_keyless = bearer_secret(request) is None and LOCAL_KEY not in request.META
+            is_open = is_keyless and not service.any_key_exists()
         if not is_open:
             return require_key(request, Permission.ADMINISTER)
         obstacle = _first_key_obstacle(request)
@@ -205,7 +207,7 @@ def list_keys(request: HttpRequest, limit: Limit = DEFAULT_LIMIT, cursor: Cursor
 )
 def get_own_key(request: HttpRequest) -> Any:
     """The key that this request is sent with."""
-    return request_key(request)
+    return find_key(request_key(request).pk or 0)
 
 
 @router.post(

@@ -252,7 +252,7 @@ def _moving() -> list[Moving]:
 
 
 def as_dict(state: ClusterState) -> dict[str, Any]:
-    """As `ragd cluster status --json` prints it."""
+    """As `ragd status --cluster --json` prints it."""
     return {
         "citus": state.version or None,
         "nodes": [

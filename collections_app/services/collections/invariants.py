@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REINDEX = "Re-index these documents (Documents, or POST /v1/collections/NAME/documents-bulk with action reindex)."
-REBUILD = "Rebuild the index (Index, or `manage.py ragd rebuild NAME`)."
+REBUILD = "Rebuild the index (Index, or `manage.py ragd index rebuild NAME`)."
 SWEEP = "The worker's sweeper removes this within a week; if it stays, see docs/operations.md."
 
 

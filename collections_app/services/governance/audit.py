@@ -13,7 +13,7 @@ from collections_app.access_context import system_access
 from collections_app.audit_origin import current_origin
 from collections_app.domain.audit_digests import audit_values, clean_text, seal, text_mark
 from collections_app.models import ApiKey, AuditEvent, Collection
-from collections_app.models.library import Actor, name_actor
+from collections_app.models.library import Actor, acting, name_actor
 from ragd import telemetry
 
 __all__ = ["ADDITION", "CHANGE", "DELETION", "READING", "Actor", "record", "record_event"]
@@ -133,6 +133,7 @@ def _make_event(
 
 def _identity(actor: Any) -> tuple[str, str, str]:
     """(kind, id, name)."""
+    actor = acting(actor)
     if isinstance(actor, ApiKey):
         return AuditEvent.ActorKind.KEY, str(actor.pk), name_actor(actor)
     if isinstance(actor, AbstractBaseUser):

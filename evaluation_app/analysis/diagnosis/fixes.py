@@ -324,7 +324,7 @@ def _lacks(settings: RunSettings, collection: Collection | None, run: Evaluation
     if not has_chat_model() or settings.llm_model == ExtractiveAnswerer.model:
         lacks["llm"] = "requires a chat model"
     if not _is_calibrated(collection):
-        command = f"manage.py ragd calibrate {collection.name} --set {run.set_name!r}"
+        command = f"manage.py ragd index calibrate {collection.name} --set {run.set_name!r}"
         lacks["calibration"] = f"the collection is not calibrated; run: {command}"
     return lacks
 

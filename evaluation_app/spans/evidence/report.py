@@ -91,7 +91,7 @@ FIELDS: Mapping[str, Advice] = {
 OPTIONAL: Advice = ("It is optional, and no call stated or reported it.", "Nothing to do, unless a policy asks for it.")
 NOT_EVERYWHERE: Advice = (
     "It should be on these spans, and is not.",
-    "Open one of them, or let ragd validate-spans name each violation. Spans of older versions may lack it.",
+    "Open one of them, or let ragd check spans name each violation. Spans of older versions may lack it.",
 )
 LOOKED_AT = 1000  # spans per type that the page looks at, the newest, unless it is asked for all
 COMPLETE, PARTLY, MISSING, IDLE = "complete", "partly", "missing", "idle"

@@ -37,7 +37,7 @@ class Command(migrate.Command):
                 raise
             self.stderr.write(
                 f"The cluster node {node['address']} does not answer. Nothing was to be migrated, and the policies are"
-                " as they were; `ragd cluster` shows the nodes."
+                " as they were; `ragd status --cluster` shows the nodes."
             )
 
 

@@ -10,7 +10,7 @@ import django
 from django.core.management import CommandError, call_command
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
-CHECKS = (("check", "--json"), ("audit", "verify", "--json"))
+CHECKS = (("check", "consistency", "--json"), ("audit", "verify", "--json"))
 
 
 def main() -> None:

@@ -1,31 +1,35 @@
-"""`manage.py ragd ingest` and `sync`: documents from files, folders, archives, addresses and buckets."""
+"""`manage.py ragd ingest` and `sync`: documents from files, folders, archives, addresses, buckets and sources."""
 
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from collections_app.models import Collection, IngestBatch
+from collections_app.commands.local_files import find_files, hash_files, send_files
+from collections_app.commands.progress import LOOK_EVERY_S, StoppedError, follow, has_worker, troubles
+from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, show_plainly, split_pair
+from collections_app.models import Collection, Connector, IngestBatch
 from collections_app.services.collections.collections import create_collection, get_collection
+from collections_app.services.connectors.runs import request_run
+from collections_app.services.connectors.sync import process_run
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SourcePlan
 from collections_app.services.sources.url_lists import UrlEntry, submit_urls
 from collections_app.services.uploads.folder_sync import commit_sync, open_sync
 from collections_app.services.uploads.upload_plan import CLASHES, PlanLine, plan_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, close_batch, open_batch
-from evaluation_app.commands.local_files import find_files, hash_files, send_files
-from evaluation_app.commands.progress import StoppedError, follow, has_worker, troubles
-from evaluation_app.commands.query import split_pair
-from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from ragd.errors import UnknownCollection
 
 BUCKET = "s3://"
 WEB = ("http://", "https://")
 SHOWN_LINES = 40
+CHANGES_SHOWN = 200
+COUNTS = ("added", "updated", "deleted", "unchanged", "failed", "held")
 NO_WORKER = (
     "No worker is alive, so {left} wait. Start one (`make run`), or run this again with --here: what was sent is not "
     "sent again, and the work is done in this process."
@@ -44,7 +48,8 @@ def add_ingest_arguments(parser: ArgumentParser) -> None:
 
 def add_sync_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("collection")
-    parser.add_argument("folder")
+    parser.add_argument("folder", nargs="?", help="a folder of this machine; the collection's sources when left out")
+    parser.add_argument("--source", metavar="NAME", help="this source alone")
     parser.add_argument("--prefix", default="", help="folder in the collection that it is kept in step with")
     parser.add_argument("--yes", action="store_true", help="delete what the folder does not have without asking")
     parser.add_argument("--keep-missing", action="store_true", help="delete nothing")
@@ -97,6 +102,8 @@ def run_ingest(options: Options) -> Answer:
 def run_sync(options: Options) -> Answer:
     """Compare, show, ask, send, delete, wait."""
     collection = get_collection(options["collection"])
+    if options["folder"] is None:
+        return _sync_sources(collection, options)
     answer = _Answer(collection, options)
     files = find_files([options["folder"]])
     manifest = hash_files(files, quiet=answer.quiet)
@@ -124,6 +131,35 @@ def run_sync(options: Options) -> Answer:
     answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "deleted") for doc_id in done.deleted])
     answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "skipped", reason) for doc_id, reason in done.kept.items()])
     return answer.finish()
+
+
+def _sync_sources(collection: Collection, options: Options) -> Answer:
+    """Sync each source in this process, or tell what a sync would change; what is brought is queued."""
+    rows = Connector.objects.filter(collection=collection).select_related("collection")
+    chosen = rows.filter(name=options["source"]) if options["source"] else rows
+    if not chosen:
+        address = f"/v1/collections/{collection.name}/connectors"
+        raise UsageError(f"there is no such source; `ragd api GET {address}` lists them. Or name a folder")
+    return {"runs": [_sync_source(row, is_dry=options["dry_run"]) for row in chosen]}
+
+
+def _sync_source(row: Connector, *, is_dry: bool) -> Answer:
+    run = request_run(row, dry_run=is_dry)
+    process_run(str(run.pk))
+    run.refresh_from_db()
+    while run.is_active:  # a worker was faster
+        time.sleep(LOOK_EVERY_S)
+        run.refresh_from_db()
+    changes = run.changes.all()[:CHANGES_SHOWN]
+    return {
+        "id": str(run.pk),
+        "source": row.name,
+        "state": run.state,
+        "dry_run": run.dry_run,
+        **{name: getattr(run, name) for name in COUNTS},
+        "changes": [{"doc_id": each.doc_id, "kind": each.kind, "reason": each.reason} for each in changes],
+        "error": run.error,
+    }
 
 
 def _find_collection(options: Options) -> Collection:
@@ -297,3 +333,32 @@ def _line(item: dict[str, Any]) -> str:
 def has_passed(answer: Answer) -> bool:
     """Nothing was refused, nothing failed, and all that was waited for has ended."""
     return not (answer["totals"].get("rejected") or answer["failed"] or answer["note"])
+
+
+def show_sync(answer: Answer) -> str:
+    return "\n\n".join(map(show_plainly, answer["runs"])) if "runs" in answer else show(answer)
+
+
+def has_synced(answer: Answer) -> bool:
+    """Return False also where a source failed or holds deletions back for a decision."""
+    if "runs" in answer:
+        return all(each["state"] == "succeeded" and not each["held"] for each in answer["runs"])
+    return has_passed(answer)
+
+
+COMMANDS = {
+    "ingest": Subcommand(
+        "bring files, folders, archives, addresses and buckets into a collection",
+        add_ingest_arguments,
+        run_ingest,
+        show,
+        has_passed,
+    ),
+    "sync": Subcommand(
+        "keep a collection in step with a folder, or with its sources",
+        add_sync_arguments,
+        run_sync,
+        show_sync,
+        has_synced,
+    ),
+}

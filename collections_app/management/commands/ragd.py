@@ -1,7 +1,8 @@
-"""`python manage.py ragd <subcommand>`: what a person does with ragd from a shell."""
+"""`python manage.py ragd VERB [ACTION]`: what a person does with ragd from a shell."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import Any
@@ -12,16 +13,16 @@ from django.db import DatabaseError, ProgrammingError
 from psycopg.errors import InsufficientPrivilege
 
 from collections_app.access_context import SYSTEM, Access, using_access
+from collections_app.commands.progress import StoppedError
+from collections_app.commands.subcommand import FAILED, MISUSED, UsageError, find_subcommands
 from collections_app.errors import ServiceError, describe
 from collections_app.services.governance.access import access_of_user
-from evaluation_app.commands.progress import StoppedError
-from evaluation_app.commands.subcommand import FAILED, MISUSED, UsageError
-from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd.errors import RagdError
 
 NO_SCHEMA = (
     "the database does not have the tables of this version; `make run` brings them, or `python -m ragd_site.prepare`"
 )
+AS_HELP = "with this person's access"
 
 
 def find_access(person: str | None) -> Access:
@@ -38,20 +39,34 @@ class Command(BaseCommand):
     # they would import all pages and endpoints, which takes longer than most subcommands
     requires_system_checks = ()
     help = (
-        "Work with ragd from a shell; every subcommand takes --json. Exit status: 0 all done, 1 something failed or"
-        " was refused, 2 the command line is wrong, 130 stopped by Ctrl-C."
+        "Work with ragd from a shell; every verb takes --json. Exit status: 0 all done, 1 something failed or was"
+        " refused, 2 the command line is wrong, 130 stopped by Ctrl-C."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--as", dest="person", metavar="USER", default=None, help="with this person's access")
-        choices = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
-        for name, subcommand in SUBCOMMANDS.items():
-            chosen = choices.add_parser(name, help=subcommand.help, description=subcommand.help)
-            chosen.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
-            subcommand.add_arguments(chosen)
+        self.subcommands = find_subcommands()
+        parser.add_argument("--as", dest="person", metavar="USER", default=None, help=AS_HELP)
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        groups: dict[str, Any] = {}
+        for name, subcommand in self.subcommands.items():
+            verb, _, action = name.partition(" ")
+            choices, chosen = verbs, verb
+            if action:
+                if verb not in groups:
+                    actions = ", ".join(
+                        each.partition(" ")[2] for each in self.subcommands if each.startswith(f"{verb} ")
+                    )
+                    group = verbs.add_parser(verb, help=actions, description=f"The actions of {verb}.")
+                    groups[verb] = group.add_subparsers(dest="action", required=True, metavar="ACTION")
+                choices, chosen = groups[verb], action
+            added = choices.add_parser(chosen, help=subcommand.help, description=subcommand.help)
+            added.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+            added.add_argument("--as", dest="person", metavar="USER", default=argparse.SUPPRESS, help=AS_HELP)
+            added.set_defaults(subcommand=name)
+            subcommand.add_arguments(added)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        subcommand = SUBCOMMANDS[options["subcommand"]]
+        subcommand = self.subcommands[options["subcommand"]]
         try:
             with using_access(find_access(options["person"])):
                 answer = subcommand.run(options)
@@ -66,6 +81,8 @@ class Command(BaseCommand):
             sys.exit(status)
         except KeyboardInterrupt:
             raise StoppedError("Stopped.") from None
+        if answer is None:
+            return
         self._print(json.dumps(answer, ensure_ascii=False) if options["as_json"] else subcommand.show(answer))
         if not subcommand.has_passed(answer):
             sys.exit(FAILED)

@@ -1,11 +1,15 @@
-"""The plain lines of progress that are written where there is no terminal."""
+"""Progress: the plain lines where there is no terminal, and Ctrl-C while a command waits."""
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
+
 import pytest
 
-from evaluation_app.commands.ingest import show
-from evaluation_app.commands.progress import Bar
+from collections_app.commands.ingest import show
+from collections_app.commands.progress import Bar, heard_interrupts
 
 
 @pytest.mark.parametrize(
@@ -39,3 +43,13 @@ def test_what_became_of_the_jobs_is_told(jobs: dict[str, int], said: list[str]) 
         "note": "", "batches": [],
     }  # fmt: skip
     assert show(answer).splitlines() == ["notes: 1 new", *said]
+
+
+def test_an_interrupt_that_was_swallowed_is_still_heard() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with heard_interrupts() as pressed:
+        assert not pressed.is_set()
+        with suppress(KeyboardInterrupt):  # as a destructor does
+            os.kill(os.getpid(), signal.SIGINT)
+        assert pressed.is_set()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,22 +1,26 @@
-"""`manage.py ragd search` and `ask`."""
+"""`manage.py ragd search`, `ask` and `check receipt`."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from django.utils import timezone
 
+from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, as_usage, split_pair
 from collections_app.domain.filter_language import read_filter
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
-from evaluation_app.commands.subcommand import Answer, Options
 from ragd.errors import InvalidInput
 from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES
 from retrieval_app.api.responses import body_of
 from retrieval_app.api.schemas import AskResponse, SearchResponse
+from retrieval_app.receipts.signing import own_key, read_key
+from retrieval_app.receipts.verification import read_receipt, verify
 from retrieval_app.runs import query_pipeline as retrieval_services
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
 
@@ -109,14 +113,6 @@ def _read_weights(pairs: Sequence[str] | None) -> dict[str, float] | None:
         raise InvalidInput(f"--weight takes LIST=NUMBER: {error}", field="weights") from None
 
 
-def split_pair(option: str, pair: str) -> tuple[str, str]:
-    """ "year=2024" -> ("year", "2024"). Raises InvalidInput, which names the option."""
-    key, equals, value = pair.partition("=")
-    if not equals or not key:
-        raise InvalidInput(f"--{option} takes KEY=VALUE, not {pair!r}", field=option)
-    return key, value
-
-
 def show_results(answer: Answer) -> str:
     lines = [_show_result(result) for result in answer["results"]]
     lines += answer["as_of_notes"]
@@ -134,3 +130,35 @@ def _show_result(result: Mapping[str, Any]) -> str:
 def show_answer(answer: Answer) -> str:
     cited = [f"[{source['marker']}] {source['doc_id']}#{source['chunk_index']}" for source in answer["sources"]]
     return "\n".join([answer["answer"] or "", "", *cited, f"run {answer['run_id']}, {answer['answerer']}"])
+
+
+def add_receipt_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("receipt", metavar="RECEIPT", help="the file of a receipt")
+    parser.add_argument("--export", metavar="EXPORT", help="repeat the retrieval over this export of the collection")
+    parser.add_argument("--key", metavar="KEY", help="the public key to trust, base64 or a file; this server's own")
+
+
+def run_receipt(options: Options) -> Answer:
+    """{"run_id", "passed", "signature_valid", "repeated", "problems": [{"kind", "message"}]}."""
+    with as_usage():
+        receipt = read_receipt(options["receipt"])
+        key = own_key() if options["key"] is None else read_key(_read_text(options["key"]))
+    if options["export"] and not Path(options["export"]).is_file():
+        raise UsageError(f"there is no file {options['export']}")
+    result = verify(receipt, key, options["export"])
+    return {"passed": result.passed} | asdict(result)
+
+
+def _read_text(key: str) -> str:
+    return Path(key).read_text(encoding="utf-8") if len(key) < 256 and Path(key).is_file() else key
+
+
+COMMANDS = {
+    "ask": Subcommand("answer a question from a collection", add_ask_arguments, run_ask, show_answer),
+    "check receipt": Subcommand(
+        "check a receipt's signature, and repeat its retrieval over an export; exit status 1 when something differs",
+        add_receipt_arguments,
+        run_receipt,
+    ),
+    "search": Subcommand("find the best chunks of a collection", add_search_arguments, run_search, show_results),
+}

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collections_app.commands.progress import Bar
+from collections_app.commands.subcommand import UsageError
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.uploads.upload_plan import Entry
 from collections_app.services.uploads.uploads import LocalFile, UploadOutcome, submit_uploads
-from evaluation_app.commands.progress import Bar
-from evaluation_app.commands.subcommand import UsageError
 
 GROUP_FILES = 100
 GROUP_BYTES = 50_000_000

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
+from collections_app.commands.progress import Bar, StoppedError
+from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, as_usage, split_pair
 from collections_app.errors import ServiceError
 from collections_app.http.downloads import Reading
 from collections_app.services.collections.collections import get_collection
@@ -15,9 +16,6 @@ from evaluation_app.analysis.comparison.changes import MeasureChange
 from evaluation_app.analysis.comparison.run_comparison import check_comparable
 from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
 from evaluation_app.analysis.comparison.verdicts import RunVerdict
-from evaluation_app.commands.progress import Bar, StoppedError
-from evaluation_app.commands.query import add_plan_arguments, read_plan, read_time, split_pair
-from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
@@ -29,8 +27,10 @@ from evaluation_app.runs.junit import Finding, junit_xml
 from evaluation_app.runs.requests import find_run, make_baseline, read_settings
 from evaluation_app.runs.schemas import EvaluationRunOut
 from evaluation_app.runs.summaries import misses_of
+from evaluation_app.scoring.judge_selection import clear_stored
 from evaluation_app.scoring.run_settings import CUT, JUDGES
-from ragd.errors import InvalidInput, RagdError
+from ragd.errors import InvalidInput
+from retrieval_app.commands import add_plan_arguments, read_plan, read_time
 
 SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model", "as_of")
 OF_THE_SET = "set"
@@ -48,6 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     measured.add_argument("--search-only", action="store_true", help="search the questions, answer none")
     measured.add_argument("--judge", choices=JUDGES, help="who judges answers; embedded when left out")
     measured.add_argument("--judge-model", help="another model than the server's for --judge llm")
+    measured.add_argument(
+        "--forget-judgements",
+        action="store_true",
+        help="forget what chat models said as judges before, or --judge-model alone, so that they are asked again",
+    )
     measured.add_argument("--cut", type=int, help=f"the k of precision@k and its kin; {CUT} when left out")
     measured.add_argument("--unit", choices=("tokens", "sentences"), help="of lengths in TRACe; tokens when left out")
     measured.add_argument("--contributions", action="store_true", help="answer from each retrieved document alone too")
@@ -77,11 +82,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Options) -> Answer:
     """The run as the API answers it, with "comparison" where there is a baseline, and the "verdict"."""
-    with _usage():
+    with as_usage():
         thresholds, anchored = _read_thresholds(options["fail_under"] or ())
         named = _read_baseline(options)
         started = _open_run(options, thresholds)
         baseline = _find_baseline(started, named, options)
+    if options["forget_judgements"]:
+        clear_stored(options["judge_model"], actor=None)
     ended = _work_off(started, quiet=bool(options.get("as_json")))
     against = compare_runs(baseline, [ended], keep=False).others[0] if baseline is not None else None
     findings = [_check_anchored(ended, measure, least) for measure, least in anchored.items()]
@@ -98,15 +105,6 @@ def run(options: Options) -> Answer:
         },
         "verdict": {"passed": not reasons, "reasons": reasons},
     }  # fmt: skip
-
-
-@contextmanager
-def _usage() -> Iterator[None]:
-    """What is refused before anything is asked is a wrong command line."""
-    try:
-        yield
-    except (ServiceError, RagdError) as error:
-        raise UsageError(error.message) from error
 
 
 def _open_run(options: Options, thresholds: dict[str, float]) -> EvaluationRun:
@@ -312,5 +310,12 @@ def _show_changes(changes: Sequence[Answer]) -> Iterator[str]:
         yield f"{change['measure']:<24} {change['verdict']:<12} {summary}".rstrip()
 
 
-def has_passed(answer: Answer) -> bool:
-    return bool(answer["verdict"]["passed"])
+COMMANDS = {
+    "evaluate": Subcommand(
+        "evaluate a golden set and check its pass criteria",
+        add_arguments,
+        run,
+        show,
+        lambda answer: bool(answer["verdict"]["passed"]),
+    )
+}

@@ -1,1 +1,0 @@
-"""Subcommands of evaluation: runs of golden sets, their import, thresholds, comparisons of models, bisection."""
