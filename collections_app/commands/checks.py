@@ -6,7 +6,6 @@ import sys
 from argparse import ArgumentParser
 
 from collections_app.commands.subcommand import Answer, Options, Subcommand, as_usage
-from collections_app.domain.formats import counted
 from collections_app.models import FindingScan
 from collections_app.services.chunks.finding_scan import count_findings, list_findings, scan_collection
 from collections_app.services.collections.collections import get_collection
@@ -20,27 +19,8 @@ def add_check_arguments(parser: ArgumentParser) -> None:
 def run_check(options: Options) -> Answer:
     name = options["collection"]
     operation = check_invariants(get_collection(name) if name else None)
-    return {"operation_id": str(operation.pk), "collection": name or "", **operation.report}
-
-
-def show_check(answer: Answer) -> str:
-    lines = []
-    for finding in answer["findings"]:
-        where = finding["collection"] or "the database"
-        more = f" and {finding['count'] - len(finding['rows'])} more" if finding["count"] > len(finding["rows"]) else ""
-        lines += [
-            f"{where}: {finding['says']} ({finding['count']})",
-            f"  {'; '.join(finding['rows'])}{more}",
-            f"  {finding['remedy']}",
-        ]
-    lines += [f"not finished within its time: {rule}" for rule in answer["unfinished"]]
-    result = counted(len(answer["findings"]), "rule")
-    verdict = f"{result} found problems" if answer["findings"] else "passed"
-    lines.append(
-        f"{counted(answer['rules'], 'rule')} over {counted(answer['collections'], 'collection')} in "
-        f"{answer['seconds']:.1f} s: {verdict}"
-    )
-    return "\n".join(lines)
+    passed = not operation.report["findings"]
+    return {"operation_id": str(operation.pk), "collection": name or "", **operation.report, "passed": passed}
 
 
 def add_scan_arguments(parser: ArgumentParser) -> None:
@@ -78,8 +58,6 @@ COMMANDS = {
         "compare stored data with itself; exit status 1 on problems",
         add_check_arguments,
         run_check,
-        show_check,
-        lambda answer: not answer["findings"],
     ),
     "check findings": Subcommand(
         "look through stored chunks for prompt injection, secrets and personal data", add_scan_arguments, run_scan

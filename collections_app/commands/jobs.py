@@ -11,6 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from collections_app.api.jobs import JobItem
 from collections_app.commands.progress import LOOK_EVERY_S, Bar, StoppedError, has_worker
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from collections_app.models import IngestBatch, IngestJob
@@ -43,7 +44,7 @@ def run(options: Options) -> Answer:
     listed = rows.newest()[: max(options["limit"], 0)]
     counts = Counter(rows.order_by().values_list("state", flat=True))
     return {
-        "jobs": [describe(job) for job in listed.select_related("collection")],
+        "jobs": [JobItem.from_orm(job).model_dump(mode="json") for job in listed.select_related("collection")],
         "totals": {state: counts[state] for state in IngestJob.State.values if counts[state]},
         "watched": options["watch"],
         "left": left,
@@ -88,27 +89,6 @@ def _watch(rows: QuerySet[IngestJob], *, quiet: bool) -> int:
         raise StoppedError("Stopped watching. The jobs go on in the worker.") from None
 
 
-def describe(job: IngestJob) -> dict[str, Any]:
-    """One job as data; stages as they are stored."""
-    return {
-        "id": str(job.pk),
-        "collection": job.collection.name,
-        "doc_id": job.doc_id,
-        "kind": job.kind,
-        "state": job.state,
-        "stage": job.stage,
-        "stages": job.stages,
-        "chunks_done": job.chunks_done,
-        "chunks_total": job.chunks_total,
-        "attempts": job.attempts,
-        "batch": str(job.batch_id) if job.batch_id else None,
-        "error_type": job.error_type,
-        "error": job.error,
-        "created_at": job.created_at.isoformat(),
-        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
-    }
-
-
 def show(answer: Answer) -> str:
     lines = [_line(job) for job in answer["jobs"]] or ["no jobs"]
     totals = ", ".join(f"{count:,} {state}" for state, count in answer["totals"].items())
@@ -121,17 +101,16 @@ def show(answer: Answer) -> str:
 
 
 def _line(job: dict[str, Any]) -> str:
-    stages = " ".join(f"{entry['stage']} {_stage(entry)}" for entry in job["stages"])
+    stages = " ".join(_stage(stage) for stage in job["stages"])
     line = f"{job['id']}  {job['state']:<11} {job['collection']}: {job['doc_id'] or job['kind']}"
-    if stages:
-        line += f"\n    {stages}"
+    line += f"\n    {stages}" if stages else ""
     return f"{line}\n    {job['error'][:ERROR_SHOWN_CHARS]}" if job["error"] else line
 
 
-def _stage(entry: dict[str, Any]) -> str:
-    if entry["state"] == "running" and entry["total"]:
-        return f"{entry['done']}/{entry['total']} {entry['unit']}"
-    return f"{entry['ms']:.0f} ms" if entry["state"] == "succeeded" else str(entry["state"])
+def _stage(stage: dict[str, Any]) -> str:
+    if stage["state"] == "running" and stage["total"]:
+        return f"{stage['stage']} {stage['done']}/{stage['total']} {stage['unit']}"
+    return f"{stage['stage']} {stage['took_ms']:.0f} ms" if stage["state"] == "succeeded" else stage["stage"]
 
 
 def has_passed(answer: Answer) -> bool:

@@ -23,6 +23,7 @@ Answer = dict[str, Any]
 FAILED = 1
 MISUSED = 2
 SHOWN_ROWS = 50
+SHOWN_WORDS = 10
 
 
 class UsageError(ServiceError):
@@ -48,22 +49,38 @@ def show_plainly(answer: Mapping[str, Any], indent: str = "") -> str:
         title = f"{indent}{name.replace('_', ' ')}:"
         if isinstance(value, Mapping) and value:
             lines += [title, show_plainly(value, f"{indent}  ")]
-        elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-            lines += [title, *(f"{indent}  {_show_value(each)}" for each in value[:SHOWN_ROWS])]
-            lines += [f"{indent}  and {len(value) - SHOWN_ROWS:,} more; --json tells all"] * (len(value) > SHOWN_ROWS)
+        elif _is_table(value):
+            lines += [title, *(_show_row(each, f"{indent}  ") for each in value[:SHOWN_ROWS])]
+            lines += [f"{indent}  {_more(value, SHOWN_ROWS)}"] * (len(value) > SHOWN_ROWS)
         elif value not in (None, "", [], {}):
             lines.append(f"{title} {_show_value(value)}")
     return "\n".join(lines)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(each, Mapping) for each in value)
+
+
+def _show_row(row: Mapping[str, Any], indent: str) -> str:
+    """One line, or one for each value where it holds a table itself."""
+    if any(_is_table(value) for value in row.values()):
+        return show_plainly(row, indent)
+    return f"{indent}{_show_value(row)}"
 
 
 def _show_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_show_value(each)}" for name, each in value.items() if each not in (None, "", []))
     if isinstance(value, list):
-        return " ".join(map(_show_value, value))
+        more = [_more(value, SHOWN_WORDS)] if len(value) > SHOWN_WORDS else []
+        return " ".join([*map(_show_value, value[:SHOWN_WORDS]), *more])
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(round(value, 4)) if isinstance(value, float) else str(value)
+
+
+def _more(values: list[Any], shown: int) -> str:
+    return f"and {len(values) - shown:,} more; --json tells all"
 
 
 @dataclass(frozen=True, slots=True)

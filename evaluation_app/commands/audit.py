@@ -48,14 +48,6 @@ def run_verify(options: Options) -> Answer:
     return verify_chain(anchor).as_dict()
 
 
-def show_verdict(answer: Answer) -> str:
-    if answer["whole"]:
-        return f"the audit log is whole: {answer['checked']:,} events"
-    where = f"position {answer['position']}" if answer["position"] is not None else "outside of the chain"
-    event = f", event {answer['event']}" if answer["event"] is not None else ""
-    return f"the audit log is not whole: {answer['problem']} at {where}{event}: {answer['details']}"
-
-
 def add_anchor_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="where the anchor is written")
 
@@ -153,8 +145,7 @@ COMMANDS = {
         "check that the audit log is whole; exit status 1 where it is not",
         add_verify_arguments,
         run_verify,
-        show_verdict,
-        lambda answer: bool(answer["whole"]),
+        has_passed=lambda answer: bool(answer["whole"]),
     ),
     "check conformance": Subcommand(
         "try every rule of the specification on this database, and keep the result",

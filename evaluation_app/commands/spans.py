@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ FILE_MB_MAX = 500
 TRACES_AT_ONCE = 50
 LONGEST_TRACE = timedelta(days=1)  # a span that began so long before the time that is asked about may be a parent
 LISTED_MAX = 10_000
-SHOWN_PER_TYPE = 10
 
 
 def add_validate_arguments(parser: ArgumentParser) -> None:
@@ -136,36 +135,10 @@ def _group(violations: Sequence[Violation]) -> list[Answer]:
     return [examples[key].as_dict() | {"count": count} for key, count in ordered[:LISTED_MAX]]
 
 
-def show_validate(answer: Answer) -> str:
-    lines: list[str] = []
-    for vocabulary in answer["vocabularies"]:
-        width = max([len(each["type"]) for each in vocabulary["types"]] + [len(vocabulary["name"])])
-        lines += [f"{vocabulary['name']:{width}}  {'spans':>9}  {'conformant':>10}  {'share':>7}"]
-        for each in vocabulary["types"]:
-            lines.append(
-                f"{each['type']:{width}}  {each['spans']:>9,}  {each['conformant']:>10,}  {100 * each['share']:>6.1f}%"
-            )
-            lines += _show_violations(each["violations"])
-        seen, rows = vocabulary["rows_seen"], vocabulary["rows"]
-        lines += [f"{seen} of {rows} rows seen, {vocabulary['not_governed']:,} spans not governed by these tables", ""]
-    verdict = "all conformant" if answer["passed"] else "not all conformant"
-    return "\n".join([*lines, f"{answer['spans']:,} spans: {verdict}"])
-
-
-def _show_violations(violations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for each in violations[:SHOWN_PER_TYPE]:
-        where = f"trace {each['trace_id']} span {each['span_id']}"
-        yield f"  {each['count']:>6,} x {each['message']}"
-        yield f"           {each['span_name']}, {where}"
-    if len(violations) > SHOWN_PER_TYPE:
-        yield f"  and {len(violations) - SHOWN_PER_TYPE} other violations; --json lists them"
-
-
 COMMANDS = {
     "check spans": Subcommand(
         "check stored spans, or those of a file, against the span conventions; exit status 1 when one is wrong",
         add_validate_arguments,
         run_validate,
-        show_validate,
     )
 }
