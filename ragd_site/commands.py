@@ -39,6 +39,7 @@ def add_api_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--data", metavar="JSON|@FILE|-", help="the body; @FILE reads a file, - standard input")
     parser.add_argument("--query", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("--all", action="store_true", help="GET every page of a list and print them as one")
+    parser.add_argument("--stream", action="store_true", help="ask for server-sent events, as of an answer")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the answer into this file")
     parser.add_argument("--force", action="store_true", help="take the place of a file that is there")
 
@@ -55,7 +56,8 @@ def run_api(options: Options) -> None:
         raise UsageError(f"{output} is there already; --force writes over it")
     with as_usage():
         query = parse_qsl(target.query) + [split_pair("query", pair) for pair in options["query"]]
-    send = partial(_send, options["method"], target.path, body=_read_body(options["data"]))
+    accept = "text/event-stream" if options["stream"] else "*/*"
+    send = partial(_send, options["method"], target.path, body=_read_body(options["data"]), accept=accept)
     with _one_connection(), closing(send(query)) as response:
         if response.status_code < 400 and output is not None:
             _write(response, output)
@@ -85,7 +87,7 @@ def _read_body(data: str | None) -> bytes:
     return body
 
 
-def _send(method: str, path: str, query: Query, *, body: bytes) -> Any:
+def _send(method: str, path: str, query: Query, *, body: bytes, accept: str) -> Any:
     """Pass the middlewares and URLs that a request of the network passes, as whom the command runs as."""
     user_id = current_access().user_id
     user = None if user_id is None else User.objects.get(pk=user_id)
@@ -93,6 +95,7 @@ def _send(method: str, path: str, query: Query, *, body: bytes) -> Any:
         "REQUEST_METHOD": method,
         "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
         "QUERY_STRING": urlencode(query),
+        "HTTP_ACCEPT": accept,
         "REMOTE_ADDR": "127.0.0.1",
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "443",
@@ -121,8 +124,8 @@ def _one_connection() -> Iterator[None]:
 def _read_all(response: Any, send: Callable[[Query], Any], query: Query) -> Any:
     """The page with the items of all that follow it."""
     page = json.loads(response.content)
-    if "items" not in page:
-        raise UsageError("--all goes with a list, and this is none")
+    if not isinstance(page, dict) or "items" not in page:
+        raise UsageError("--all goes with a list that comes in pages, and this does not")
     following = page.get("next_cursor")
     while following:
         with closing(send([pair for pair in query if pair[0] != "cursor"] + [("cursor", following)])) as response:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.test import Client
 
 from collections_app.domain.permissions import Role
 from collections_app.models import ApiKey, AuditEvent, Collection
@@ -19,6 +20,7 @@ from collections_app.services.documents.documents import ingest_text
 from collections_app.services.governance import people
 from retrieval_app.models import QueryRun
 from tests.commands.conftest import run, run_json
+from tests.fakes.openai_server import OpenAIServer
 
 
 def test_json_is_laid_out_or_one_line(notes: Collection) -> None:
@@ -64,12 +66,12 @@ def test_a_list_is_paged_through_when_asked(notes: Collection) -> None:
     assert run_json("api", "GET", "/v1/collections/notes", "--all", status=2)["error"]["type"] == "usage"
 
 
-def test_an_answer_is_streamed(notes: Collection) -> None:
-    ingest_text(notes, "oak.txt", "Oaks are forty metres tall.")
-    events = run(
-        "api", "POST", "/v1/collections/notes/ask", "--data", '{"query": "How tall are oaks?", "stream": true}'
-    )
+def test_an_answer_is_streamed(committed: None, embeddings: OpenAIServer) -> None:
+    ingest_text(create_collection(name="notes"), "oak.txt", "Oaks are forty metres tall.")
+    ask = ("api", "POST", "/v1/collections/notes/ask", "--data", '{"query": "How tall are oaks?"}')
+    events = run(*ask, "--stream")
     assert events.count("event: ") > 2 and "event: final" in events and "forty metres" in events
+    assert "forty metres" in run_json(*ask)["answer"]
 
 
 def test_it_is_whose_it_says_and_leaves_no_key(notes: Collection) -> None:
@@ -104,9 +106,7 @@ def test_the_first_key_is_not_given_to_somebody_who_may_not_make_one(notes: Coll
     assert ApiKey.objects.get().created_by == "the system"
 
 
-def test_a_header_of_a_client_is_no_local_key(notes: Collection, client: object) -> None:
-    from django.test import Client
-
+def test_a_header_of_a_client_is_no_local_key(notes: Collection) -> None:
     for name in ("ragd.local_key", "HTTP_RAGD.LOCAL_KEY", "RAGD-LOCAL-KEY"):
         assert Client(headers={name: "1"}).get("/v1/collections").status_code == 401
 

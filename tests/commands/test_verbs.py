@@ -64,7 +64,7 @@ def test_a_wrong_command_line_ends_with_2(notes: Collection, line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "access list notes", "api GET /v1/collections", "audit verify", "audit erase list", "check consistency notes",
+        "access list notes", "api GET /v1/collections/notes", "audit erase list", "check consistency notes",
         "check findings notes", "check leaks", "check spans", "index rebuild notes --here", "index weights notes",
         "jobs", "search notes oak", "ask notes oak", "status --cluster", "status --models",
     ],
