@@ -134,7 +134,7 @@ def save_model(house: House) -> None:
     script = SAVE_MODEL.replace("ADDRESS", f"{house.parrot}/v1").replace("KEY", MODEL_KEY)
     environment = {"RAGD_VAR": str(house.server.var), "PATH": "/usr/bin:/bin", **MARKS}
     environment["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization={MARKS['OTEL_EXPORTER_OTLP_HEADERS']}"
-    for arguments, given in ((["shell", "--no-imports"], script), (["ragd", "models", "--test"], "")):
+    for arguments, given in ((["shell", "--no-imports"], script), (["ragd", "status", "--test"], "")):
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=REPOSITORY,
