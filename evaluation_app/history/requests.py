@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.db import transaction
@@ -17,7 +16,7 @@ from collections_app.work.delivery import enqueue
 from evaluation_app.history.bisection import bisect_item, choose_measure
 from evaluation_app.history.events import Event
 from evaluation_app.history.undoing import Undo, take_back
-from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet, StoredBisection
+from evaluation_app.models import EvaluationItem, EvaluationRun, StoredBisection
 from evaluation_app.runs.requests import find_run
 from ragd.errors import RagdError
 
@@ -86,45 +85,6 @@ def _same_question(bad: EvaluationItem) -> QuerySet[EvaluationItem]:
     if bad.question_id is not None:
         same |= Q(question_id=bad.question_id)
     return items().filter(same, run__set_name=bad.run.set_name, run__collection_name=bad.run.collection_name)
-
-
-def find_bad(golden_set: GoldenSet, run: EvaluationRun | None) -> EvaluationRun:
-    """The run, else the newest of the set that is done. ServiceError 404."""
-    if run is not None:
-        return run
-    done = EvaluationRun.objects.filter(golden_set=golden_set, state=EvaluationRun.State.SUCCEEDED)
-    newest = done.select_related("golden_set").order_by("-created_at", "-id").first()
-    if newest is None:
-        raise ServiceError(
-            f"the golden set {golden_set.name!r} has no finished run; evaluate it first",
-            type="unknown_evaluation_run",
-            status=404,
-        )
-    return newest
-
-
-def worse_items(bad: EvaluationRun, good: EvaluationRun | None) -> Iterator[tuple[EvaluationItem, EvaluationItem]]:
-    """(good, bad) of every question of the run that was better in `good`, else in an earlier run."""
-    for item in items().filter(run=bad).order_by("position"):
-        try:
-            yield find_good(item, good), item
-        except ServiceError:
-            continue
-
-
-def named_item(bad: EvaluationRun, question: str) -> EvaluationItem:
-    """By its words or its place in the run, from 1. ServiceError 404."""
-    rows = items().filter(run=bad)
-    found = rows.filter(question_text=question).first()
-    if found is None and question.isdigit():
-        found = rows.filter(position=int(question) - 1).first()
-    if found is None:
-        raise ServiceError(
-            f"run {bad.pk} did not ask {question!r}; name a question by its words or its number from 1",
-            type="unknown_item",
-            status=404,
-        )
-    return found
 
 
 def request_bisection(good: EvaluationItem, bad: EvaluationItem, actor: Actor = None) -> StoredBisection:

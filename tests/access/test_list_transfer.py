@@ -13,9 +13,9 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import update_collection
 from collections_app.services.documents.documents import delete_documents, ingest_text
 from collections_app.services.governance.document_access import OPEN, lists_of
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from tests.access.marsh import WORD, People, make_people
+from tests.exports import export_to_file
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

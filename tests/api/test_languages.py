@@ -9,10 +9,10 @@ import pytest
 
 from collections_app.models import Collection, Document, IngestJob
 from collections_app.services.collections.collections import create_collection
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
 from tests.api.conftest import Api
+from tests.exports import export_to_file
 
 # language -> (three sentences, a question, which of the sentences answers it)
 TEXTS: dict[str, tuple[tuple[str, ...], str, int]] = {

@@ -15,13 +15,13 @@ from collections_app.models import Collection, Operation
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from evaluation_app.models import EvaluationRun, RunScore, Sweep
 from evaluation_app.models.spans import Span
 from retrieval_app.models import QueryRun
 from tests.api.conftest import Api
 from tests.evaluation.made_runs import make_run
+from tests.exports import export_to_file
 from tests.fakes.openai_server import OpenAIServer
 
 SECRET = "the merger with Acme"

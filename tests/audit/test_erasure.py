@@ -36,7 +36,6 @@ from collections_app.services.documents.edits import edit_document
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.governance.audit_chain import verify_chain
 from collections_app.services.history.past_indexes import read_as_of
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.uploads.uploads import submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from evaluation_app.erasure.documents import erase_collection, erase_document
@@ -62,6 +61,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask
 from tests.commands.conftest import run_json
+from tests.exports import export_to_file
 from tests.refusals import refuses
 from tests.retrieval.corpus import make_collection
 

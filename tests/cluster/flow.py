@@ -34,11 +34,11 @@ from collections_app.services.documents.trash import restore_documents, trash_do
 from collections_app.services.generations.generations import start_generation  # noqa: E402
 from collections_app.services.governance.access import access_of_user  # noqa: E402
 from collections_app.services.governance.document_access import set_access  # noqa: E402
-from collections_app.services.transfer.export import export_to_file  # noqa: E402
 from collections_app.services.transfer.import_stage import import_collection  # noqa: E402
 from collections_app.stores import open_store  # noqa: E402
 from retrieval_app.runs.plans import build_plan  # noqa: E402
 from retrieval_app.runs.query_pipeline import search  # noqa: E402
+from tests.exports import export_to_file  # noqa: E402
 
 settings.CELERY_TASK_ALWAYS_EAGER = True
 ANIMALS = ("heron", "otter", "badger", "falcon", "salmon", "beetle", "lizard", "marten")

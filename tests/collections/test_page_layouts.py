@@ -14,8 +14,8 @@ from collections_app.services.documents.documents import delete_documents, draft
 from collections_app.services.indexing.ingestion import Draft, ingest
 from collections_app.services.indexing.page_layouts import find_pages
 from collections_app.services.indexing.stored_documents import find_stored, hash_text
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
+from tests.exports import export_to_file
 
 
 def store(collection: Collection, draft: Draft) -> Document:

@@ -25,7 +25,7 @@ from collections_app.services.documents.documents import ingest_text, set_docume
 from collections_app.services.generations.swap import ensure_serving
 from collections_app.services.transfer import export as exporting
 from collections_app.services.transfer import import_stage
-from collections_app.services.transfer.export import export_to_file, open_export
+from collections_app.services.transfer.export import open_export
 from collections_app.services.transfer.export_reader import read_manifest
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.uploads.uploads import submit_uploads
@@ -36,6 +36,7 @@ from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs.plans import save_plan
+from tests.exports import export_to_file
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
 

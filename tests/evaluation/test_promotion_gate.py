@@ -18,7 +18,6 @@ from collections_app.services.generations.generations import (
     list_generations,
     start_generation,
 )
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
@@ -28,6 +27,7 @@ from evaluation_app.transfer_parts import GATES
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
 from tests.collections.conftest import committed, embeddings, notes, openai_server
+from tests.exports import export_to_file
 
 __all__ = ["committed", "embeddings", "notes", "openai_server"]
 

@@ -25,11 +25,11 @@ from collections_app.services.collections.deletion import count_rows, purge_coll
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.transfer import import_stage
-from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection, request_import
 from collections_app.work import delivery
 from collections_app.work.delivery import RESEND_AFTER
 from collections_app.work.leases import lease_length
+from tests.exports import export_to_file
 
 IMPORT = """
 import sys, time, django

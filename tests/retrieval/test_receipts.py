@@ -18,7 +18,6 @@ from django.test import Client
 
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.transfer.export import export_to_file
 from ragd.errors import InvalidInput
 from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan, canonical_json
@@ -29,6 +28,7 @@ from retrieval_app.receipts.verification import Verification, check_form, verify
 from retrieval_app.runs import query_pipeline
 from tests.collections.test_travelling import pack, row_with, sealed
 from tests.commands.conftest import run_json
+from tests.exports import export_to_file
 from tests.retrieval.corpus import bearer, get, kept, make_collection
 
 QUESTION = "How much water does the main pump move?"

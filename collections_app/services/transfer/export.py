@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import zipfile
 from collections.abc import Generator, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -334,37 +332,3 @@ def open_export(collection: Collection, *, actor: audit.Actor = None, on_progres
     429 when three exports run already. A collection that is deleted meanwhile ends the stream with UnknownCollection.
     """
     return Export(collection, actor=actor, on_progress=on_progress)
-
-
-def export_to_file(
-    collection: Collection,
-    path: str | os.PathLike[str],
-    *,
-    actor: audit.Actor = None,
-    on_progress: OnProgress | None = None,
-) -> dict[str, Any]:
-    """Write the export to a file, which appears when it is complete and takes the place of one of that name.
-
-    Returns {"collection", "file", "bytes", "documents", "chunks", "seconds", "counts"}.
-    """
-    requested = Path(path)
-    partial = requested.with_name(f"{requested.name}.part")
-    export = open_export(collection, actor=actor, on_progress=on_progress)
-    try:
-        with partial.open("wb") as file:
-            for part in export:
-                file.write(part)
-        partial.replace(requested)
-    except BaseException:
-        export.close()
-        partial.unlink(missing_ok=True)
-        raise
-    return {
-        "collection": collection.name,
-        "file": str(requested),
-        "bytes": export.bytes,
-        "documents": export.counts["documents"],
-        "chunks": export.counts["chunks"],
-        "seconds": export.running.operation.took_s,
-        "counts": export.counts,
-    }
