@@ -29,7 +29,7 @@ EXAMPLES = re.findall(r"^python manage\.py ragd (.+)$", PAGE, re.MULTILINE)
 
 
 def test_every_verb_is_told_of() -> None:
-    named = {shlex.split(example.removeprefix("--as ada "))[0] for example in EXAMPLES}
+    named = {shlex.split(example.removeprefix("--as grace "))[0] for example in EXAMPLES}
     told = {"backup", "restore", "rotate-secret-key"}  # their pages show them
     assert named | told == {name.split()[0] for name in find_subcommands()}
     assert all(f"`{name}" in PAGE for name in told)
@@ -49,6 +49,7 @@ def test_every_example_runs(
     settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
     s3_server.put("docs", "reports/one.txt", b"a report")
     User.objects.create_user("ada")
+    User.objects.create_user("grace")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "one.txt").write_text("The largest pump moves 400 litres.")
