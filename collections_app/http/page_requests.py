@@ -1,4 +1,5 @@
-"""What every page does the same way: the request's type, the page or its named part, the pages of a list."""
+"""What every page does the same way: the request's type, the page or its named part, the pages of a list,
+display names of collections."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django_htmx.middleware import HtmxDetails
 
 from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection
+from collections_app.models.library import collection_choices
 from ragd.errors import RagdError
 
 Row = TypeVar("Row", bound=Model)
@@ -141,3 +144,12 @@ def next_address(request: HttpRequest, otherwise: str) -> str:
     ):
         return requested
     return resolve_url(otherwise)
+
+
+def collection_titles(request: HttpRequest) -> dict[str, str]:
+    """name -> display name of the live collections that who asks may see, by name; one query a request."""
+    kept: Any = request
+    if not hasattr(kept, "kept_titles"):
+        kept.kept_titles = dict(collection_choices(Collection.objects.live().by_name().only("name", "title")))
+    titles: dict[str, str] = kept.kept_titles
+    return titles

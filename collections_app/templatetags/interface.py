@@ -20,7 +20,7 @@ from django.utils.translation import get_language, gettext, gettext_noop
 
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
-from collections_app.http.collection_titles import collection_titles
+from collections_app.http.page_requests import collection_titles
 from collections_app.models import AuditEvent
 from collections_app.stages import StageRow
 from collections_app.templatetags import pictures

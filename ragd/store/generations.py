@@ -118,12 +118,9 @@ class GenerationSpec:
         """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights.
 
         "analysis" is there where there is a lexical index: the version of what makes lexemes of texts.
-        "vector_type" is there where it is not the default, so that earlier hashes stay.
         """
-        later: dict[str, Any] = {"analysis": ANALYSIS_VERSION} if self.hybrid_enabled else {}
-        if self.vector_type != "vector":
-            later["vector_type"] = self.vector_type
-        return later | {
+        lexical = {"analysis": ANALYSIS_VERSION} if self.hybrid_enabled else {}
+        return lexical | {
             "spec_version": SPEC_VERSION,
             "unicode": UNICODE_VERSION,
             "embed_model": self.embed_model,
@@ -131,6 +128,7 @@ class GenerationSpec:
             "hybrid_enabled": self.hybrid_enabled,
             "language": self.language,
             "policy": self.policy.as_dict(),
+            "vector_type": self.vector_type,
         }
 
     @property
@@ -239,7 +237,6 @@ def swap_generation(
     )
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
-    values["vector_type"] = spec.vector_type
     execute(connection, SERVE, params | values | {"chunk_policy": canonical_json(spec.policy.as_dict())})
     return old
 

@@ -15,9 +15,15 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
-from collections_app.http.collection_titles import collection_titles
 from collections_app.http.list_views import read_views
-from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    collection_titles,
+    field_of,
+    page_of,
+    render_page,
+)
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.pages.forms import ALL, RunFilterForm

@@ -11,7 +11,7 @@ from django.test import Client, RequestFactory
 
 from collections_app.access_context import using_access
 from collections_app.domain.permissions import Role
-from collections_app.http.collection_titles import collection_titles
+from collections_app.http.page_requests import collection_titles
 from collections_app.models import Chunk, Collection, Document, RoleGrant
 from collections_app.models.library import collection_choices
 from collections_app.parsing.types import COPYING_RESTRICTED

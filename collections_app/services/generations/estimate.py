@@ -84,7 +84,7 @@ def differences(serving: Generation, target: Target) -> list[str]:
         "policy": serving.policy,
         "vector_type": serving.vector_type,
     }
-    requested = {"vector_type": target.spec.vector_type} | target.spec.as_dict()
+    requested = target.spec.as_dict()
     return [name for name, value in now.items() if requested[name] != value]
 
 

@@ -15,9 +15,8 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
-from collections_app.http.collection_titles import collection_titles
 from collections_app.http.list_views import read_views
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from evaluation_app.models import Span
 from evaluation_app.pages.explorer.histograms import draw_histograms
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address

@@ -14,8 +14,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.formats import dollars, duration, round_duration
-from collections_app.http.collection_titles import collection_titles
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.models import ApiKey
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
 from evaluation_app.pages.explorer.pages import ENVIRONMENT_CHOICES

@@ -16,8 +16,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.access_context import current_access
 from collections_app.domain.permissions import Permission
-from collections_app.http.collection_titles import collection_titles
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.http.places import Page, Reader, administers, all_pages, evaluates, somewhere
 from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenSet

@@ -14,8 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.domain.identity import can_be_stored
-from collections_app.http.collection_titles import collection_titles
-from collections_app.http.page_requests import PageRequest, page_of, render_page
+from collections_app.http.page_requests import PageRequest, collection_titles, page_of, render_page
 from evaluation_app.models import Review, ReviewTask
 from retrieval_app.models import ChatThread, QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet

@@ -16,8 +16,7 @@ from collections_app.api.access import ERRORS
 from collections_app.api.fields import Moment
 from collections_app.errors import describe
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.collection_titles import collection_titles
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from evaluation_app.spans.evidence.kept import USUAL, kept_report
 from evaluation_app.spans.evidence.report import LOOKED_AT, EvidenceReport, build_report
 from evaluation_app.spans.evidence.schemas import EvidenceOut
