@@ -283,7 +283,7 @@ class ServerSettings(BaseSettings):
         description="Folder or `s3://BUCKET/PREFIX` of backups, apart from this machine's disk; unset: none is named",
     )
     RAGD_BACKUP_KEY: SecretStr = Field(
-        SecretStr(""), description="Key that backups are encrypted with, 16 characters or more"
+        SecretStr(""), description="Key of age that backups are encrypted with; `ragd backup key` makes one"
     )
     RAGD_BACKUP_KEEP: Natural = Field(7, description="Newest backups of the server that stay; 0 keeps all")
     RAGD_BACKUP_WAL_S: Natural = Field(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
@@ -21,7 +21,6 @@ from collections_app.fetching.errors import FetchError, too_large
 from ragd.errors import InvalidInput
 
 READ_AT_ONCE = 262_144
-PART_BYTES = 32 << 20  # of an upload of unknown length, held in memory; S3 takes 10,000 parts
 OBJECTS_MAX = 20_000
 LIST_MAX_S = 120.0
 LIST_MAX_BYTES = 16_000_000  # of one answer; one names at most 1,000 objects
@@ -185,39 +184,6 @@ class Bucket:
             raise _no_answer(at, error) from None
         except ValueError as error:  # a name that no bucket can have
             raise InvalidInput(f"bucket: {error}", field="bucket") from None
-
-
-class StorageBucket(Bucket):
-    """A bucket that the server itself keeps files in: written and removed too, of any size and in any time."""
-
-    pool_class = PinnedPool
-
-    def names(self, prefix: str) -> Iterator[tuple[str, int]]:
-        """(key, bytes) of what lies under a prefix, by key. Raises FetchError."""
-        with self._told():
-            for row in self._client.list_objects(self.name, prefix=prefix, recursive=True):
-                yield str(row.object_name), int(row.size or 0)
-
-    def stream(self, key: str) -> Iterator[bytes]:
-        """The content of an object, piece by piece. Raises FetchError, of the type "not_found" where there is none."""
-        with self._told(key):
-            response = self._client.get_object(self.name, key)
-            try:
-                yield from response.stream(READ_AT_ONCE)
-            finally:
-                response.close()
-                response.release_conn()
-
-    def write(self, key: str, content: BinaryIO) -> int:
-        """Store an object, which is there when all of it has come; its bytes. Raises FetchError."""
-        with self._told(key):
-            self._client.put_object(self.name, key, content, -1, part_size=PART_BYTES, num_parallel_uploads=1)
-            return int(self._client.stat_object(self.name, key).size or 0)
-
-    def remove(self, key: str) -> None:
-        """Nothing where there is none. Raises FetchError."""
-        with self._told(key):
-            self._client.remove_object(self.name, key)
 
 
 def _no_answer(at: str, error: Exception) -> FetchError:

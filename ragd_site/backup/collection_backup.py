@@ -1,4 +1,4 @@
-"""Exports of single collections in the repository: encrypted, and made again as the files that an import takes."""
+"""Exports of single collections in the repository, and files made of backups again."""
 
 from __future__ import annotations
 
@@ -9,57 +9,46 @@ from collections_app.models import Collection
 from collections_app.services.collections.operations import OnProgress
 from collections_app.services.transfer.export import open_export
 from collections_app.services.transfer.export_reader import Archive
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import COLLECTIONS, Backup, Repository, drafted
-from ragd_site.backup.storage.streams import new_file, write_pieces
-
-EXPORT = "export"
+from ragd_site.backup.errors import BackupError
+from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
+from ragd_site.backup.streams import new_file, write_pieces
 
 
 def back_up_collection(
     repository: Repository, collection: Collection, *, on_progress: OnProgress | None = None
 ) -> Backup:
     """One moment of a collection, as `open_export` gives it. Raises what that raises, and leaves no part then."""
-    with drafted(repository, COLLECTIONS) as draft:
-        moment = datetime.now(UTC)
-        export = open_export(collection, on_progress=on_progress)
-        try:
-            draft.put(EXPORT, export)
-        finally:
-            export.close()
-        return draft.finish(moment, {"kind": "collection", "collection": collection.name, "counts": export.counts})
+    moment = datetime.now(UTC)
+    export = open_export(collection, on_progress=on_progress)
+    try:
+        values = {"moment": moment.isoformat(), "collection": collection.name, "counts": export.counts}
+        return repository.write(COLLECTION, export, values)
+    finally:
+        export.close()
 
 
-def backups_of(repository: Repository, collection: str) -> list[Backup]:
-    """Those of a collection, by the name that it had, the newest first; without damaged ones."""
-    return [each for each in repository.backups(COLLECTIONS, []) if each.manifest["collection"] == collection]
+def restore_file(
+    repository: Repository, file: Path, *, collection: str | None = None, backup_id: str | None = None
+) -> Backup:
+    """Write the newest export of a collection, or the newest dump, or that of a backup, into a new file.
 
-
-def restore_export(repository: Repository, file: Path, collection: str, backup_id: str | None = None) -> Backup:
-    """Write the export of the newest backup of a collection, or of the one that is named, into a new file.
-
-    Every byte is proven, and every member is compared with the hash in the export's own manifest, before the file
-    appears. Raises BackupError for a file that is there, and for a collection without a backup.
+    Every byte is proven, and every member of an export compared with the hash in its own manifest, before the file
+    appears. Raises BackupError for a file that is there, and where there is no such backup.
     """
-    known = backups_of(repository, collection)
-    chosen = [backup for backup in known if backup_id in (None, backup.id)]
-    if not chosen:
-        have = ", ".join(backup.id for backup in known[:5]) or "none"
+    kind = COLLECTION if collection else DATABASE
+    known = [each for each in repository.backups(collection=collection, damaged=[]) if each.kind == kind]
+    backup = next((each for each in known if backup_id in (None, each.id)), None)
+    if backup is None:
+        what = f"the collection {collection!r}" if collection else "a PostgreSQL of your own"
+        have = ", ".join(each.id for each in known[:5]) or "none"
         raise BackupError(
-            f"there is no such backup of the collection {collection!r} in {repository.store.place}; it has: {have}",
+            f"there is no such backup of {what} in {repository.store.place}; it has: {have}",
             type="backup_missing",
             status=404,
         )
     with new_file(file) as draft:
-        write_pieces(draft, repository.get(chosen[0].folder + EXPORT))
-        with Archive(draft) as archive:
-            archive.check()
-    return chosen[0]
-
-
-def keep_newest_of(repository: Repository, collection: str, keep: int) -> list[Backup]:
-    """Remove all but the newest backups of a collection; what was removed. keep: 0 for all."""
-    old = backups_of(repository, collection)[keep:] if keep else []
-    for backup in reversed(old):
-        repository.remove(backup.folder)
-    return old
+        write_pieces(draft, repository.read(backup))
+        if collection:
+            with Archive(draft) as archive:
+                archive.check()
+    return backup

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from argparse import ArgumentParser
@@ -26,20 +25,20 @@ from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance.audit import record_event
 from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
 from ragd_site import embedded
-from ragd_site.backup.collection_backup import back_up_collection, keep_newest_of, restore_export
-from ragd_site.backup.database_backup import back_up_database, restore_dump
+from ragd_site.backup.collection_backup import back_up_collection, restore_file
+from ragd_site.backup.database_backup import back_up_database
 from ragd_site.backup.drill import run_drill
+from ragd_site.backup.encryption import Key
+from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.places import open_repository
+from ragd_site.backup.repository import COLLECTION, SERVER, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import LATEST, restore_server
-from ragd_site.backup.storage.errors import BackupError, DamagedError
-from ragd_site.backup.storage.repository import COLLECTIONS, SERVERS, Backup, Repository
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 
-KEY_BYTES = 32
-SERVER, COLLECTION, KEY = "server", "collection", "key"
+KEY = "key"
 KEPT_BY_THE_OPERATOR = (
     "RAGD_SECRET_KEY comes from the environment and is not in the backup: keep it yourself, the stored keys of models "
     "cannot be read without it"
@@ -52,7 +51,7 @@ def add_place_arguments(parser: ArgumentParser) -> None:
 
 
 def add_backup_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", default=SERVER, choices=sorted({*ACTIONS} - {COLLECTION}))
+    parser.add_argument("action", nargs="?", default=SERVER, choices=sorted(ACTIONS))
     parser.add_argument("name", nargs="?", default=None, help="key: the file to make; verify: a backup")
     parser.add_argument("--keep", type=int, default=None, help="backups that stay, else RAGD_BACKUP_KEEP; 0: all")
     parser.add_argument(
@@ -67,13 +66,11 @@ def add_backup_arguments(parser: ArgumentParser) -> None:
 
 def run_backup(options: Options) -> Answer:
     action = options["action"]
-    if options["collection"]:
-        if action != SERVER:
-            raise UsageError(f"--collection makes a backup of one collection, and does not go with {action}")
-        action = COLLECTION
+    if options["collection"] and action != SERVER:
+        raise UsageError(f"--collection makes a backup of one collection, and does not go with {action}")
     if (options["keep"] or 0) < 0:
         raise UsageError(f"--keep must be 0 or more, not {options['keep']}")
-    if action not in (COLLECTION, KEY):
+    if not options["collection"] and action != KEY:
         require(Permission.ADMINISTER)
     with told_as_backup_error():
         return {"action": action} | ACTIONS[action][0](options)
@@ -98,88 +95,61 @@ def show_backup(answer: Answer) -> str:
 
 
 def _back_up(options: Options) -> Answer:
+    collection = get_collection(options["collection"]) if options["collection"] else None
     repository = open_repository(options, create=True)
     began = time.monotonic()
     keeps = settings.RAGD_KEEPS_SECRET_KEY
-    if _is_embedded():
+    if collection is not None:
+        with Bar(collection.name, "rows", quiet=options["as_json"]) as bar:
+            backup = back_up_collection(
+                repository, collection, on_progress=lambda stage, done, total: bar.show(done, total, stage)
+            )
+    elif _is_embedded():
         backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=keeps)
     else:
         backup = back_up_database(settings.DATABASE_URL, settings.RAGD_VAR, repository, keeps_secret_key=keeps)
-    removed = keep_newest(repository, _number_to_keep(options))
+    keep = settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"]
+    removed = keep_newest(repository, keep, collection.name if collection else None)
     answer = describe(backup) | {
         "seconds": round(time.monotonic() - began, 1),
         "place": repository.store.place,
         "removed": [old.id for old in removed],
     }
-    record_backup(answer)
-    _note("backup.create", f"backed up {answer['rows']} rows", answer)
+    if collection is None:
+        record_backup(answer)
+        _note("backup.create", f"backed up {answer['rows']} rows", answer)
     return answer
 
 
-def _number_to_keep(options: Options) -> int:
-    return int(settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"])
-
-
-def _back_up_collection(options: Options) -> Answer:
-    collection = get_collection(options["collection"])
-    repository = open_repository(options, create=True)
-    with Bar(collection.name, "rows", quiet=options["as_json"]) as bar:
-        backup = back_up_collection(
-            repository, collection, on_progress=lambda stage, done, total: bar.show(done, total, stage)
-        )
-    removed = keep_newest_of(repository, collection.name, _number_to_keep(options))
-    return describe_collection(backup) | {
-        "place": repository.store.place,
-        "removed": [old.id for old in removed],
-    }
-
-
-def _show_back_up_collection(answer: Answer) -> str:
-    text = (
-        f"backup {answer['backup']} of {answer['collection']}: {answer['documents']:,} documents, "
-        f"{answer['chunks']:,} chunks, {answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}"
-    )
-    return text + (f"\nremoved: {', '.join(answer['removed'])}" if answer["removed"] else "")
-
-
-def describe_collection(backup: Backup) -> dict[str, Any]:
-    """A backup of a collection in plain data."""
-    return {
-        "backup": backup.id,
-        "collection": backup.manifest["collection"],
-        "moment": backup.moment.isoformat(),
-        "documents": backup.manifest["counts"]["documents"],
-        "chunks": backup.manifest["counts"]["chunks"],
-        "bytes": backup.stored_bytes,
-    }
-
-
 def _show_back_up(answer: Answer) -> str:
-    lines = [
-        f"backup {answer['backup']}: {answer['tables']} tables with {answer['rows']:,} rows as of {answer['moment']}, "
-        f"{answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}, {answer['seconds']:g} s"
-    ]
+    if "collection" in answer:
+        what = f" of {answer['collection']}: {answer['documents']:,} documents, {answer['chunks']:,} chunks"
+    else:
+        what = f": {answer['tables']} tables with {answer['rows']:,} rows as of {answer['moment']}"
+    stored = f"{answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}, {answer['seconds']:g} s"
+    lines = [f"backup {answer['backup']}{what}, {stored}"]
     if answer["removed"]:
         lines.append(f"removed: {', '.join(answer['removed'])}")
-    if not answer["keeps_secret_key"]:
+    if not answer.get("keeps_secret_key", True):
         lines.append(KEPT_BY_THE_OPERATOR)
     return "\n".join(lines)
 
 
 def describe(backup: Backup) -> dict[str, Any]:
     """A backup in plain data."""
-    tables = backup.manifest["tables"].values()
-    return {
-        "backup": backup.id,
-        "moment": backup.moment.isoformat(),
-        "tables": len(tables),
-        "rows": sum(table["rows"] for table in tables),
-        "bytes": backup.stored_bytes,
-        "ragd": backup.manifest["ragd"],
-        "kind": backup.manifest["kind"],
-        "server_version": backup.manifest["server_version"],
-        "keeps_secret_key": backup.manifest["keeps_secret_key"],
-        "files": backup.manifest["files"],
+    manifest = backup.manifest
+    values = {"backup": backup.id, "moment": backup.moment.isoformat(), "bytes": manifest["stored"]}
+    if backup.kind == COLLECTION:
+        counts = {name: manifest["counts"][name] for name in ("documents", "chunks")}
+        return values | {"collection": manifest["collection"]} | counts
+    return values | {
+        "tables": len(manifest["tables"]),
+        "rows": sum(table["rows"] for table in manifest["tables"].values()),
+        "ragd": manifest["ragd"],
+        "kind": backup.kind,
+        "server_version": manifest["server_version"],
+        "keeps_secret_key": manifest["keeps_secret_key"],
+        "files": [*manifest["files"]],
     }
 
 
@@ -233,12 +203,12 @@ def _show_ship(answer: Answer) -> str:
 def _list(options: Options) -> Answer:
     repository = open_repository(options)
     damaged: list[DamagedError] = []
-    backups = repository.backups(SERVERS, damaged)
-    collections = repository.backups(COLLECTIONS, damaged)
+    backups = repository.backups(damaged=damaged, every=True)
+    servers = [backup for backup in backups if backup.kind != COLLECTION]
     return {
         "place": repository.store.place,
-        "backups": [describe(backup) | {"until": _until(repository, backup)} for backup in backups],
-        "collections": [describe_collection(backup) for backup in collections],
+        "backups": [describe(backup) | {"until": _until(repository, backup)} for backup in servers],
+        "collections": [describe(backup) for backup in backups if backup.kind == COLLECTION],
         "damaged": [str(error) for error in damaged],
         "passed": not damaged,
     }
@@ -269,9 +239,7 @@ def _show_list(answer: Answer) -> str:
 
 def _verify(options: Options) -> Answer:
     repository = open_repository(options)
-    backups = repository.backups() + repository.backups(COLLECTIONS)
-    if options["name"]:
-        backups = [each for each in backups if each.id == options["name"]] or [repository.find(options["name"])]
+    backups = [repository.find(options["name"])] if options["name"] else repository.backups(every=True)
     return {"backups": [{"backup": backup.id, "bytes": repository.verify(backup)} for backup in backups]}
 
 
@@ -305,7 +273,7 @@ def _make_key(options: Options) -> Answer:
     path = Path(options["name"]).absolute()
     if path.exists():
         raise UsageError(f"{path} is there already; a key is never written over")
-    embedded.write_private(path, secrets.token_urlsafe(KEY_BYTES) + "\n", keep=True)
+    embedded.write_private(path, Key.generate(), keep=True)
     return {"file": str(path)}
 
 
@@ -318,7 +286,6 @@ def _show_key(answer: Answer) -> str:
 
 ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] = {
     SERVER: (_back_up, _show_back_up),
-    COLLECTION: (_back_up_collection, _show_back_up_collection),
     "wal": (_ship, _show_ship),
     "list": (_list, _show_list),
     "verify": (_verify, _show_verify),
@@ -367,10 +334,8 @@ def _restore_file(options: Options, repository: Repository) -> Answer:
     file = options["folder"].expanduser().absolute()
     if not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent}; make it first")
-    if options["dump"]:
-        return describe(restore_dump(repository, file, options["backup"])) | {"file": str(file)}
-    backup = restore_export(repository, file, options["collection"], options["backup"])
-    return describe_collection(backup) | {"file": str(file)}
+    backup = restore_file(repository, file, collection=options["collection"], backup_id=options["backup"])
+    return describe(backup) | {"file": str(file)}
 
 
 def parse_time(text: str) -> datetime:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.kept_files import FILES, pack_files
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.programs import feed_program, read_program, split_password
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import SERVERS, Backup, Repository, drafted
-from ragd_site.backup.storage.streams import new_file, write_pieces
+from ragd_site.backup.repository import DATABASE, Backup, Repository
+from ragd_site.backup.server_backup import read_kept_files
 from ragd_site.backup.table_facts import read_facts
 from ragd_site.postgresql.row_security import MAKE_ROLE
 from ragd_site.runtime.programs import find_wheel_binaries
 
-DATABASE = "database"  # the kind
-DUMP = "dump"
 # owners and grants are of the server that it is of; `migrate` gives them again
 OPTIONS = ("--no-owner", "--no-privileges")
 ABOUT = """
@@ -31,51 +29,33 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
 
 def back_up_database(url: str, var: Path, repository: Repository, *, keeps_secret_key: bool = True) -> Backup:
     """Dump the database while others write to it. Raises BackupError, and leaves no part then."""
-    with drafted(repository, SERVERS) as draft, psycopg.connect(url, autocommit=True) as reader:
+    values = {"ragd": product_version(), "files": read_kept_files(var), "keeps_secret_key": keeps_secret_key}
+    values["archive"] = None
+    return repository.write(DATABASE, _read_database(url, values), values)
+
+
+def _read_database(url: str, values: dict[str, Any]) -> Iterator[bytes]:
+    """The dump. values: takes what is learned of it meanwhile."""
+    with psycopg.connect(url, autocommit=True) as reader:
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         ((server, major, snapshot, moment, vector, is_cluster),) = reader.execute(ABOUT).fetchall()
         if is_cluster:
             raise BackupError("a database that is spread over nodes must be backed up with the tools of its cluster")
         if major > int(embedded.MAJOR_VERSION):
             raise BackupError(f"expected PostgreSQL {embedded.MAJOR_VERSION} or older, and the server is {server}")
-        draft.put(DUMP, _read_dump(url, snapshot))
-        files, content = pack_files(var)
-        draft.put(FILES, [content])
-        return draft.finish(
-            moment,
-            {
-                "kind": DATABASE,
-                "ragd": product_version(),
-                "server_version": server,
-                "pgvector": vector,
-                "archive": None,
-                "files": files,
-                "keeps_secret_key": keeps_secret_key,
-                "tables": read_facts(reader),
-            },
-        )
+        yield from _read_dump(url, snapshot)
+        values |= {
+            "moment": moment.isoformat(),
+            "server_version": server,
+            "pgvector": vector,
+            "tables": read_facts(reader),
+        }
 
 
 def _read_dump(url: str, snapshot: str) -> Iterator[bytes]:
     target, secret = split_password(url)
-    command = [str(find_wheel_binaries() / "pg_dump"), "--format=custom", "--compress=none", "--extension=vector"]
+    command = [str(find_wheel_binaries() / "pg_dump"), "--format=custom", "--compress=gzip:1", "--extension=vector"]
     return read_program([*command, *OPTIONS, f"--snapshot={snapshot}", f"--dbname={target}"], secret, {})
-
-
-def restore_dump(repository: Repository, file: Path, backup_id: str | None) -> Backup:
-    """Write the newest dump, or that of a backup, into a new file, every byte proven. Raises BackupError."""
-    known = [repository.find(backup_id)] if backup_id else repository.backups()
-    dumps = [backup for backup in known if backup.manifest["kind"] == DATABASE]
-    if not dumps:
-        raise BackupError(
-            f"there is no dump in {repository.store.place}: dumps are of a PostgreSQL of your own, and of the embedded "
-            "one there are whole servers, which `ragd restore FOLDER` makes",
-            type="backup_missing",
-            status=404,
-        )
-    with new_file(file) as draft:
-        write_pieces(draft, repository.get(dumps[0].folder + DUMP))
-    return dumps[0]
 
 
 def load_dump(cluster: embedded.Cluster, dump: Iterator[bytes]) -> None:

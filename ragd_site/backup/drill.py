@@ -8,10 +8,10 @@ from typing import Any
 
 from collections_app.services.worker.backup_records import record_drill
 from ragd_site import embedded
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.locks import only_one
+from ragd_site.backup.repository import Repository
 from ragd_site.backup.server_restore import remove_server, restore_server
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import Repository
 from ragd_site.runtime.programs import EmbeddedError
 
 FOLDER = "drill"  # in RAGD_VAR

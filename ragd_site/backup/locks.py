@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.errors import BackupError
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.commands.subcommand import UsageError
-from collections_app.fetching.buckets import BucketKeys, StorageBucket
+from collections_app.fetching.buckets import BucketKeys
 from collections_app.services.sources.bucket_client import AMAZON
-from ragd_site.backup.storage.repository import Repository
-from ragd_site.backup.storage.stores import BucketStore, FolderStore, Store
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import BucketStore, FolderStore, Store
 
 S3 = "s3://"
 
@@ -32,15 +32,14 @@ def open_store(place: str) -> Store:
     if place.startswith(S3):
         name, _, prefix = place.removeprefix(S3).partition("/")
         keys = BucketKeys(settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY, settings.AWS_SESSION_TOKEN)
-        bucket = StorageBucket(
+        return BucketStore(
             (settings.RAGD_S3_ENDPOINT or AMAZON).rstrip("/"),
             name,
-            guard=None,
+            prefix.rstrip("/") + "/" if prefix.strip("/") else "",
             keys=keys,
             region=settings.AWS_REGION,
             timeout_s=settings.RAGD_FETCH_TIMEOUT_S,
         )
-        return BucketStore(bucket, prefix.rstrip("/") + "/" if prefix.strip("/") else "")
     folder = Path(place).expanduser().absolute()
     if folder.resolve().is_relative_to(Path(settings.RAGD_VAR).resolve()):
         raise UsageError(f"backups must lie outside of RAGD_VAR, with which they would be lost, and {folder} is in it")
@@ -48,7 +47,7 @@ def open_store(place: str) -> Store:
 
 
 def read_key(file: Path | None) -> str:
-    """What the key file holds, without white space around it. Raises UsageError."""
+    """The text of the key file. Raises UsageError."""
     if file is None:
         if not settings.RAGD_BACKUP_KEY:
             raise UsageError(
@@ -57,6 +56,6 @@ def read_key(file: Path | None) -> str:
             )
         return str(settings.RAGD_BACKUP_KEY)
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the key file {file} cannot be read: {error}") from None

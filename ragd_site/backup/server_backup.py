@@ -5,6 +5,7 @@ What the tables hold at that moment is counted and hashed into the manifest, so 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,17 @@ import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.kept_files import FILES, pack_files
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.programs import read_program
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import SERVERS, Backup, Draft, Repository, drafted
+from ragd_site.backup.repository import SERVER, Backup, Repository
+from ragd_site.backup.streams import TAR_END, compress, open_tar, tar_member
 from ragd_site.backup.table_facts import moment_with_facts, read_facts
-from ragd_site.backup.wal_archive import find_archive
+from ragd_site.backup.wal_archive import find_archive, running_cluster
 from ragd_site.backup.wal_segments import SEGMENT_BYTES, fetch_value, read_segment, segments
 from ragd_site.runtime.programs import find_binaries, identity_of, server_account
 
-SERVER = "server"  # the kind
-BASE, WAL = "base", "wal/"
+LOGIN_FILE = "postgres.json"
+KEPT_FILES = (LOGIN_FILE, "secret_key", "secret_key_earlier", "receipt_key", "admin_password", "erasures.jsonl")
 
 RESERVE_WAL = "SELECT pg_create_physical_replication_slot(%s, true, true)"
 FIRST_SEGMENT = "SELECT pg_walfile_name(restart_lsn) FROM pg_replication_slots WHERE slot_name = %s"
@@ -35,65 +36,53 @@ SELECT current_setting('server_version'), pg_size_bytes(current_setting('wal_seg
 """
 
 
+def read_kept_files(var: Path) -> dict[str, str]:
+    """What RAGD_VAR holds beside the database and cannot be made again: the texts of the files that there are."""
+    return {name: (var / name).read_text(encoding="utf-8") for name in KEPT_FILES if (var / name).exists()}
+
+
 def back_up_server(var: Path, repository: Repository, *, keeps_secret_key: bool = True) -> Backup:
     """Back up the running embedded PostgreSQL of `var`, while it serves. Raises BackupError, and leaves no part then.
 
     keeps_secret_key: whether the server's secret key is the file in `var`.
     """
-    cluster = embedded.read_cluster(var)
-    if cluster is None or not embedded.answers(cluster):
-        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
-    with (
-        drafted(repository, SERVERS) as draft,
-        embedded.connect(cluster) as admin,
-        psycopg.connect(cluster.url, autocommit=True) as reader,
-    ):
-        return _write(draft, var, cluster, admin, reader, keeps_secret_key)
+    cluster = running_cluster(var)
+    values = {"ragd": product_version(), "files": read_kept_files(var), "keeps_secret_key": keeps_secret_key}
+    with embedded.connect(cluster) as admin, psycopg.connect(cluster.url, autocommit=True) as reader:
+        values["archive"] = find_archive(admin, repository)
+        return repository.write(SERVER, compress(_read_server(cluster, admin, reader, values)), values)
 
 
-def _write(
-    draft: Draft,
-    var: Path,
-    cluster: embedded.Cluster,
-    admin: psycopg.Connection[Any],
-    reader: psycopg.Connection[Any],
-    keeps_secret_key: bool,
-) -> Backup:
+def _read_server(
+    cluster: embedded.Cluster, admin: psycopg.Connection[Any], reader: psycopg.Connection[Any], values: dict[str, Any]
+) -> Iterator[bytes]:
+    """The data folder as tar, with the log that belongs to it. values: takes what is learned of it meanwhile."""
     about = reader.execute(ABOUT).fetchone()
     if about is None or about[1] != SEGMENT_BYTES:
         raise BackupError(
             f"expected write-ahead log in segments of 16 MB, and the server has {about and about[1]} bytes"
         )
     admin.execute("CHECKPOINT")  # the log that belongs to the copy begins at the last one
-    slot = f"ragd_backup_{draft.id[-6:]}"
+    name = secrets.token_hex(4)
+    slot = f"ragd_backup_{name}"
     admin.execute(RESERVE_WAL, [slot])  # temporary: it ends with this connection, whatever happens
     first = fetch_value(admin, FIRST_SEGMENT, slot)
-    archive = find_archive(admin, draft.repository)
-    draft.put(BASE, _read_base(cluster))
-    kept, content = pack_files(var)
-    draft.put(FILES, [content])
-    with moment_with_facts(reader, admin, f"ragd-{draft.id}") as (moment, point):
+    yield from open_tar(_read_base(cluster))
+    with moment_with_facts(reader, admin, f"ragd-{name}") as (moment, point):
         last = fetch_value(admin, LAST_SEGMENT)
         for segment in segments(first, last):
-            draft.put(WAL + segment, read_segment(admin, segment))
-        tables = read_facts(reader)
-    return draft.finish(
-        moment,
-        {
-            "kind": SERVER,
-            "ragd": product_version(),
+            yield from tar_member(f"pg_wal/{segment}", read_segment(admin, segment))
+        values |= {
+            "moment": moment.isoformat(),
             "server_version": about[0],
             "system_identifier": about[2],
             "pgvector": about[3],
             "point": point,
             "first_segment": first,
             "last_segment": last,
-            "archive": archive,
-            "files": kept,
-            "keeps_secret_key": keeps_secret_key,
-            "tables": tables,
-        },
-    )
+            "tables": read_facts(reader),
+        }
+    yield TAR_END
 
 
 def _read_base(cluster: embedded.Cluster) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -18,15 +19,14 @@ from typing import Any, BinaryIO, cast
 import psycopg
 
 from ragd_site import embedded
-from ragd_site.backup.database_backup import DATABASE, DUMP, load_dump
-from ragd_site.backup.kept_files import FILES, unpack_files
-from ragd_site.backup.server_backup import BASE, WAL
-from ragd_site.backup.storage.errors import BackupError, DamagedError
-from ragd_site.backup.storage.repository import Backup, Repository
-from ragd_site.backup.storage.streams import PieceReader
+from ragd_site.backup.database_backup import load_dump
+from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
+from ragd_site.backup.server_backup import KEPT_FILES, LOGIN_FILE
+from ragd_site.backup.streams import PieceReader, decompress
 from ragd_site.backup.table_facts import differences, read_facts
-from ragd_site.backup.wal_archive import PARTIAL, Reach, find_reach
-from ragd_site.backup.wal_segments import SEGMENT_BYTES
+from ragd_site.backup.wal_archive import Reach, find_reach
+from ragd_site.backup.wal_segments import write_segment
 from ragd_site.environment import REPOSITORY
 from ragd_site.runtime.accounts import hand_over
 from ragd_site.runtime.programs import EmbeddedError, server_account
@@ -123,6 +123,7 @@ def choose_backup(
         known = [repository.find(backup_id)] if backup_id else repository.backups()
     except DamagedError as error:
         raise DamagedError(f"{error}. --backup ID restores another; `ragd backup list` shows them") from None
+    known = [backup for backup in known if backup.kind != COLLECTION]
     if not known:
         raise BackupError(
             f"there is no complete backup of a server in {repository.store.place}", type="backup_missing", status=404
@@ -166,12 +167,12 @@ def _restore(
 
     say(f"reading the backup {backup.id}")
     home = embedded.choose_home(folder)
-    login = unpack_files(repository.get(f"{backup.folder}{FILES}"), folder)
+    login = _write_kept_files(backup, folder)
     cluster = embedded.Cluster(home / "data", embedded.free_port(), login.get("password") or secrets.token_urlsafe(24))
     try:
-        if backup.manifest["kind"] == DATABASE:
+        if backup.kind == DATABASE:
             embedded.start_new(cluster)
-            load_dump(cluster, repository.get(f"{backup.folder}{DUMP}"))
+            load_dump(cluster, repository.read(backup))
             timed("load")
         else:
             _extract(repository, backup, reach, cluster.data)
@@ -195,12 +196,21 @@ def _restore(
         embedded.write_cluster(folder, cluster)
 
 
+def _write_kept_files(backup: Backup, folder: Path) -> dict[str, Any]:
+    """For their owner alone, but the login file, whose values are returned: {} without one."""
+    texts = {name: text for name, text in backup.manifest["files"].items() if name in KEPT_FILES}
+    login = json.loads(texts.pop(LOGIN_FILE, "{}"))
+    for name, text in texts.items():
+        embedded.write_private(folder / name, text)
+    return dict(login)
+
+
 def _extract(repository: Repository, backup: Backup, reach: Reach | None, data: Path) -> None:
     """The data folder as it was copied, with the write-ahead log that follows."""
-    extract(repository.get(f"{backup.folder}{BASE}"), data)
-    names = [f"{backup.folder}{name}" for name in backup.manifest["members"] if name.startswith(WAL)]
-    for name in (*names, *(reach.names if reach else ())):
-        write_segment(repository, name, data / "pg_wal")
+    extract(decompress(repository.read(backup)), data)
+    for name in reach.names if reach else ():
+        content = decompress(repository.get(name))
+        write_segment(name, content, data / "pg_wal", backup.manifest["system_identifier"])
     hand_over([data], server_account(data.parent))
 
 
@@ -226,15 +236,6 @@ def extract(tar: Iterator[bytes], data: Path) -> None:
     except (tarfile.TarError, EOFError) as error:
         raise DamagedError(f"the base backup is no tar that can be read: {error}; take another backup") from None
     reader.exhaust()
-    (data / "pg_wal").mkdir(mode=0o700, exist_ok=True)
-
-
-def write_segment(repository: Repository, name: str, folder: Path) -> None:
-    """A segment of the write-ahead log, filled up with zeros where only its beginning was carried away."""
-    with (folder / name.rpartition("/")[2].removesuffix(PARTIAL)).open("wb") as file:
-        for piece in repository.get(name):
-            file.write(piece)
-        file.truncate(SEGMENT_BYTES)
 
 
 def _compare(cluster: embedded.Cluster, restored: Restored, *, is_own_moment: bool) -> None:

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.wal_segments import fetch_value
 
 Facts = dict[str, dict[str, Any]]

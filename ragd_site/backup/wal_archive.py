@@ -9,28 +9,29 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from ragd_site import embedded
+from ragd_site.backup.errors import BackupError
 from ragd_site.backup.locks import only_one
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import Backup, Repository
+from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.streams import compress
 from ragd_site.backup.wal_segments import (
-    SEGMENT,
     SEGMENT_BYTES,
     fetch_value,
-    next_segment,
     read_segment,
     segment_number,
+    segment_of,
     segments,
 )
 
 ARCHIVES = "wal/"
-END = "end"
-PARTIAL = ".partial"
+END = "end.json"
+COMPLETE, PARTIAL = ".gz", ".partial.gz"
 LOCK_FILE = "wal.lock"
 
 FIND_SLOT = "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, %s) ORDER BY slot_name LIMIT 1"
@@ -74,15 +75,21 @@ def find_archive(connection: psycopg.Connection[Any], repository: Repository) ->
     return fetch_value(connection, FIND_SLOT, slot_prefix(repository))  # type: ignore[no-any-return]
 
 
+def running_cluster(var: Path) -> embedded.Cluster:
+    """Raises BackupError where no embedded PostgreSQL runs."""
+    cluster = embedded.read_cluster(var)
+    if cluster is None or not embedded.answers(cluster):
+        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
+    return cluster
+
+
 def ship_wal(var: Path, repository: Repository) -> Shipped:
     """Store what was written since the last time. Raises BackupError.
 
     The first time, and after the server threw away what nobody fetched in time, an archive begins: restores to a
     moment need a backup that was taken after that.
     """
-    cluster = embedded.read_cluster(var)
-    if cluster is None or not embedded.answers(cluster):
-        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
+    cluster = running_cluster(var)
     try:
         with only_one(var, LOCK_FILE), embedded.connect(cluster) as admin:
             return _ship(admin, repository)
@@ -100,16 +107,18 @@ def _ship(admin: psycopg.Connection[Any], repository: Repository) -> Shipped:
     folder = f"{ARCHIVES}{archive}/"
     known = repository.names(folder)
     complete = [
-        name for name in segments(first, current) if (is_full or name != current) and folder + name not in known
+        segment
+        for segment in segments(first, current)
+        if (is_full or segment != current) and folder + segment + COMPLETE not in known
     ]
     for segment in complete:
-        repository.put(folder + segment, read_segment(admin, segment))
+        repository.put(folder + segment + COMPLETE, compress([read_segment(admin, segment)]))
     if not is_full:
-        repository.put(folder + current + PARTIAL, read_segment(admin, current, length))
+        repository.put(folder + current + PARTIAL, compress([read_segment(admin, current, length)]))
     repository.put_json(folder + END, {"until": until.isoformat(), "lsn": lsn, "segment": current})
     for name in known:
         if name.endswith(PARTIAL) and (is_full or name != folder + current + PARTIAL):
-            repository.store.remove(name)
+            repository.remove(name)
     admin.execute(ADVANCE_SLOT, [archive, lsn])
     return Shipped(archive, until, len(complete), has_begun)
 
@@ -129,10 +138,7 @@ def _open_archive(admin: psycopg.Connection[Any], repository: Repository) -> tup
 
 def end_archive(var: Path, repository: Repository) -> bool:
     """Give up the slot, so that the server keeps no log for it; False where there was none."""
-    cluster = embedded.read_cluster(var)
-    if cluster is None or not embedded.answers(cluster):
-        raise BackupError(f"no embedded PostgreSQL runs in {var}; start ragd, or set RAGD_VAR to the folder of one")
-    with embedded.connect(cluster) as admin:
+    with embedded.connect(running_cluster(var)) as admin:
         archive = find_archive(admin, repository)
         if archive is not None:
             admin.execute(DROP_SLOT, [archive])
@@ -149,10 +155,10 @@ def find_reach(repository: Repository, backup: Backup) -> Reach | None:
     if folder + END not in stored:
         return None
     end = repository.get_json(folder + END)
-    names, wanted = [], next_segment(backup.manifest["last_segment"])
-    while segment_number(wanted) <= segment_number(end["segment"]):
-        name = folder + wanted
-        found = name if name in stored else name + PARTIAL
+    names = []
+    for segment in islice(segments(backup.manifest["last_segment"], end["segment"]), 1, None):
+        name = folder + segment
+        found = name + (COMPLETE if name + COMPLETE in stored else PARTIAL)
         if found not in stored:
             raise BackupError(
                 f"the write-ahead log in {repository.store.place} has a gap: {name} is missing, so no later moment "
@@ -160,7 +166,6 @@ def find_reach(repository: Repository, backup: Backup) -> Reach | None:
                 type="backup_missing",
             )
         names.append(found)
-        wanted = next_segment(wanted)
     until = datetime.fromisoformat(end["until"])
     return Reach(names, until) if until > backup.moment else None
 
@@ -187,8 +192,7 @@ def remove_before(repository: Repository, kept: list[Backup]) -> int:
     old = [
         name
         for name, archive, file in names
-        if archive in over or (SEGMENT.fullmatch(file) and segment_number(file) < first.get(archive, 0))
+        if archive in over or (file != END and segment_number(segment_of(file)) < first.get(archive, 0))
     ]
-    for name in old:
-        repository.store.remove(name)
+    repository.remove(*old)
     return len(old)

@@ -24,9 +24,10 @@ from collections_app.services.collections.collections import create_collection, 
 from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
 from ragd_site.backup import commands
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.repository import Repository
-from ragd_site.backup.storage.stores import FolderStore
+from ragd_site.backup.encryption import Key
+from ragd_site.backup.errors import BackupError
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.wal_archive import Shipped
 from ragd_site.environment import read_environment
 from ragd_site.run import StartError, check_archiving, make_children
@@ -34,7 +35,7 @@ from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECRET = "a secret that is long enough"
+SECRET = Key.generate()
 REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
 EVENTS = "SELECT action, subject_name, channel FROM audit_events WHERE action LIKE 'backup.%' ORDER BY id"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
@@ -98,17 +99,20 @@ def test_place_and_key_must_be_said(settings: Any, tmp_path: Path) -> None:
     call_command("ragd", "backup", "key", str(key))
     assert key.stat().st_mode & 0o777 == 0o600
     made = key.read_text()
-    assert len(made.strip()) >= 40
+    Key(made)
     assert str(key) in refused("backup", "key", key)
     assert key.read_text() == made, "a second one would lose the first"
     inside = Path(settings.RAGD_VAR) / "backups"
     assert "RAGD_VAR" in refused("backup", "--at", inside, "--key-file", key)
     assert not inside.exists()
     assert "gone" in refused("backup", "list", "--at", tmp_path, "--key-file", tmp_path / "gone")
+    key.write_text("sixteen characters and more")
+    with pytest.raises(CommandError, match="AGE-SECRET-KEY"):
+        call_command("ragd", "backup", "list", "--at", str(tmp_path), "--key-file", str(key))
 
 
 def test_the_log_of_a_server_of_ones_own_is_not_archived(settings: Any, tmp_path: Path) -> None:
-    settings.RAGD_BACKUP_KEY = "a secret that is long enough"
+    settings.RAGD_BACKUP_KEY = SECRET
     settings.DATABASE_URL = "postgresql://somebody@db.example.org/ragd"
     assert "DATABASE_URL" in refused("backup", "wal", "--at", tmp_path / "place")
     assert not (tmp_path / "place").exists()
@@ -126,7 +130,7 @@ def test_a_moment_has_its_offset(settings: Any, tmp_path: Path, wrong: str) -> N
 def test_a_collection_is_kept_encrypted_and_imported_again(
     committed: None, embeddings: OpenAIServer, settings: Any, tmp_path: Path
 ) -> None:
-    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = SECRET, str(tmp_path / "place")
     notes = create_collection(name="notes")
     for number, text in enumerate(("Whales eat krill.", "Redwoods are tall.")):
         ingest_text(notes, f"{number}.md", text)
@@ -155,7 +159,7 @@ def test_a_collection_is_kept_encrypted_and_imported_again(
     again = get_collection("again")
     assert [row.text for row in again.documents.order_by("doc_id")] == ["Whales eat krill.", "Redwoods are tall."]
 
-    stored = tmp_path / "place" / "collections" / made[1]["backup"] / "export"
+    stored = tmp_path / "place" / "backups" / f"{made[1]['backup']}.zip.age"
     damaged = bytearray(stored.read_bytes())
     damaged[-30] ^= 1
     stored.write_bytes(damaged)
@@ -167,7 +171,7 @@ def test_a_collection_is_kept_encrypted_and_imported_again(
 def test_a_bucket_is_named_as_an_address(
     committed: None, embeddings: OpenAIServer, s3_server: S3Server, settings: Any
 ) -> None:
-    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", "s3://vault/ragd/"
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = SECRET, "s3://vault/ragd/"
     settings.RAGD_S3_ENDPOINT, settings.AWS_REGION = s3_server.url, "us-east-1"
     settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
     s3_server.client().make_bucket("vault")
@@ -185,7 +189,7 @@ def test_a_bucket_is_named_as_an_address(
 
 def test_only_administrators_of_the_server_back_it_up(committed: None, settings: Any, tmp_path: Path) -> None:
     """The whole content leaves with it, whatever roles say of single collections."""
-    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = SECRET, str(tmp_path / "place")
     User.objects.create_user("ada")
     for action in ("server", "wal", "list", "verify", "drill"):
         with pytest.raises(CommandError, match="administer"):
@@ -196,7 +200,7 @@ def test_only_administrators_of_the_server_back_it_up(committed: None, settings:
 def test_the_log_goes_on_after_a_failure(
     committed: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = "a secret that is long enough", str(tmp_path / "place")
+    settings.RAGD_BACKUP_KEY, settings.RAGD_BACKUP_TO = SECRET, str(tmp_path / "place")
     until, waits = datetime(2026, 1, 1, tzinfo=UTC), []
     outcomes: list[Any] = [BackupError("the bucket is away"), Shipped("archive", until, 3, False)]
 
@@ -232,7 +236,7 @@ def told(*arguments: object) -> Any:
 @pytest.fixture(scope="module")
 def made(server: Server) -> Any:
     """The first backup of the server, with an archive that began before it."""
-    server.key.write_text(f"{SECRET}\n")
+    server.key.write_text(SECRET)
     server.variables |= {"RAGD_BACKUP_TO": str(server.place), "RAGD_BACKUP_KEY_FILE": str(server.key)}
     assert server.ragd("backup", "wal")["has_begun"] is True
     return server.ragd("backup", "--keep", 1)
@@ -277,8 +281,8 @@ def test_what_there_is_and_whether_it_is_as_written(server: Server, made: Any, d
     assert listed["backup"] == made["backup"]
     assert listed["until"] > listed["moment"] == made["moment"]
     (verified,) = told("backup", "verify", made["backup"])["backups"]
-    assert verified["bytes"] > made["bytes"]
-    manifest = server.place / "servers" / made["backup"] / "manifest"
+    assert 0 < verified["bytes"] < made["bytes"], "without what encryption adds"
+    manifest = server.place / "backups" / f"{made['backup']}.json.age"
     content = manifest.read_bytes()
     manifest.write_bytes(b"something else")
     try:
@@ -300,7 +304,7 @@ def test_make_run_carries_the_log_away_where_that_is_set(monkeypatch: pytest.Mon
     with pytest.raises(StartError, match="RAGD_BACKUP_KEY"):
         check_archiving(read_environment())
     monkeypatch.setenv("RAGD_BACKUP_TO", "/mnt/backups")
-    monkeypatch.setenv("RAGD_BACKUP_KEY", "a secret that is long enough")
+    monkeypatch.setenv("RAGD_BACKUP_KEY", SECRET)
     check_archiving(read_environment())
     archive = make_children(read_environment(), {"RAGD_VAR": "/srv/ragd"})[2]
     assert archive.command[2:] == ["ragd", "backup", "wal", "--every", "30", "--json"]

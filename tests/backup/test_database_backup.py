@@ -15,17 +15,19 @@ import pytest
 
 from ragd_site import embedded
 from ragd_site.backup import server_restore
-from ragd_site.backup.database_backup import back_up_database, restore_dump
+from ragd_site.backup.collection_backup import restore_file
+from ragd_site.backup.database_backup import back_up_database
+from ragd_site.backup.encryption import Key
+from ragd_site.backup.errors import BackupError, DamagedError
 from ragd_site.backup.programs import feed_program, read_program, split_password
+from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_restore import restore_server
-from ragd_site.backup.storage.errors import BackupError, DamagedError
-from ragd_site.backup.storage.repository import Backup, Repository
-from ragd_site.backup.storage.stores import FolderStore
+from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.runtime.programs import find_wheel_binaries
 
-SECRET = "a secret that is long enough"
+SECRET = Key.generate()
 TABLES = """
 CREATE TYPE passing AS ENUM ('so that the object identifiers are others than in a new server');
 CREATE EXTENSION vector;
@@ -145,26 +147,26 @@ def test_a_dump_beside_writers_is_of_one_moment(top: Path, url: str, repository:
     restored = restore_server(repository, top / "beside", backup_id=made.id)
     server_restore.remove_server(top / "beside")
     assert (restored.is_compared, restored.differences) == (True, [])
-    repository.remove(made.folder)
+    repository.remove(made.manifest_name, made.content)
 
 
 def test_the_dump_as_a_file_is_what_pg_restore_reads(top: Path, repository: Repository, backup: Backup) -> None:
     file = top / "ragd.dump"
-    assert restore_dump(repository, file, None).id == backup.id
+    assert restore_file(repository, file).id == backup.id
     program = str(find_wheel_binaries() / "pg_restore")
     listed = subprocess.run([program, "--list", file], capture_output=True, text=True, check=True).stdout
     assert "TABLE DATA public chunks_1" in listed
     assert "ACL" not in listed
     with pytest.raises(BackupError) as caught:
-        restore_dump(repository, file, None)
+        restore_file(repository, file)
     assert caught.value.type == "file_exists"
-    stored = top / "backups" / backup.folder / "dump"
+    stored = top / "backups" / f"{backup.content}.age"
     content = bytearray(stored.read_bytes())
     content[len(content) // 2] ^= 1
     stored.write_bytes(content)
     try:
         with pytest.raises(DamagedError):
-            restore_dump(repository, top / "other.dump", None)
+            restore_file(repository, top / "other.dump")
         with pytest.raises(DamagedError):
             restore_server(repository, top / "damaged")
         assert not (top / "damaged" / "postgres.json").exists()

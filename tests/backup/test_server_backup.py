@@ -16,28 +16,31 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyrage import decrypt_file, x25519
 
 from ragd_site import embedded
 from ragd_site.backup import drill, locks, server_restore, table_facts, wal_archive
+from ragd_site.backup.encryption import Key
+from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.repository import AGE, BACKUPS, Backup, Repository
 from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import Restored, restore_server
-from ragd_site.backup.storage.errors import BackupError, DamagedError
-from ragd_site.backup.storage.repository import SERVERS, Backup, Repository
-from ragd_site.backup.storage.stores import FolderStore
+from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
+from ragd_site.backup.wal_segments import segment_of
 from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECRET = "a secret that is long enough"
+SECRET = Key.generate()
 TEXTS = "INSERT INTO texts SELECT n, repeat(md5(n::text), 20) FROM generate_series(%s::int, %s::int) n"
 KILLED_DRILL = """
 import os, pathlib, signal, sys
 import django
 django.setup()
 from ragd_site.backup import drill, server_restore
-from ragd_site.backup.storage.repository import Repository
-from ragd_site.backup.storage.stores import FolderStore
+from ragd_site.backup.repository import Repository
+from ragd_site.backup.stores import FolderStore
 server_restore._compare = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 repository = Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3])
 drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
@@ -45,9 +48,9 @@ drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
 VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v FROM generate_series(1, 9) n"
 KILLED = """
 import os, pathlib, signal, sys
-from ragd_site.backup.storage.repository import Repository
+from ragd_site.backup.repository import Repository
 from ragd_site.backup.server_backup import back_up_server
-from ragd_site.backup.storage.stores import FolderStore
+from ragd_site.backup.stores import FolderStore
 Repository.put_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 back_up_server(pathlib.Path(sys.argv[1]), Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3]))
 """
@@ -140,6 +143,7 @@ def names_of_slots(connection: psycopg.Connection[Any]) -> list[str]:
 
 
 def damage(repository: Repository, name: str, change: Callable[[bytearray], object]) -> None:
+    name += AGE
     store = repository.store
     assert isinstance(store, FolderStore)
     content = bytearray((store.folder / name).read_bytes())
@@ -164,7 +168,7 @@ def test_restored_server_is_equal_to_the_manifest_and_has_the_files(
     assert ask(place, "SELECT v::text FROM vectors WHERE n = 7") == "[7,7,7]"
     assert (place / "secret_key").read_text() == "the server's secret key"
     assert (place / "secret_key").stat().st_mode & 0o777 == 0o600
-    assert backup.manifest["files"] == ["postgres.json", "secret_key", "erasures.jsonl"]
+    assert [*backup.manifest["files"]] == ["postgres.json", "secret_key", "erasures.jsonl"]
     with psycopg.connect(embedded.ensure_running(place).url) as connection:
         assert names_of_slots(connection) == []
         connection.execute(TEXTS, [5000, 5001])
@@ -213,8 +217,8 @@ def test_complete_files_of_the_log_are_stored_once(
     assert ship_wal(top / "var", repository).segments == 0
     reach = find_reach(repository, backup)
     assert reach is not None
-    assert [name.endswith(".partial") for name in reach.names] == [False] * (len(reach.names) - 1) + [True]
-    assert sum(name.endswith(".partial") for name in repository.names("wal/")) == 1
+    assert [name.endswith(".partial.gz") for name in reach.names] == [False] * (len(reach.names) - 1) + [True]
+    assert sum(name.endswith(".partial.gz") for name in repository.names("wal/")) == 1
     restore_server(repository, place, until="latest")
     assert ask(place, "SELECT count(*) FROM texts WHERE n BETWEEN 9000 AND 9002") == 3
 
@@ -281,10 +285,10 @@ def test_moments_outside_of_what_is_kept_are_refused(
         assert caught.value.type == "moment_not_there"
     reach = find_reach(copy, backup)
     assert reach is not None
-    copy.store.remove(reach.names[0])
+    copy.remove(reach.names[0])
     with pytest.raises(BackupError) as caught:
         restore_server(copy, place, until="latest")
-    assert reach.names[0].removesuffix(".partial") in str(caught.value)
+    assert reach.names[0].partition(".")[0] in str(caught.value)
     assert not place.exists()
 
 
@@ -300,37 +304,65 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(repository: Repository, b
 
 
 @pytest.mark.parametrize("change", [flip_a_bit, lambda content: content.pop(), lambda content: content.append(0)])
-@pytest.mark.parametrize("member", ["base", "files", "wal"])
 def test_an_altered_byte_is_found(
-    copy: Repository, backup: Backup, place: Path, member: str, change: Callable[[bytearray], object]
+    copy: Repository, backup: Backup, place: Path, change: Callable[[bytearray], object]
 ) -> None:
-    name = next(name for name in backup.manifest["members"] if name.startswith(member))
-    assert copy.verify(backup) == sum(each["bytes"] for each in backup.manifest["members"].values())
-    damage(copy, backup.folder + name, change)
+    assert copy.verify(backup) == backup.manifest["bytes"]
+    damage(copy, backup.content, change)
     with pytest.raises(DamagedError) as caught:
         copy.verify(backup)
-    assert name in str(caught.value)
+    assert backup.content in str(caught.value)
     with pytest.raises(DamagedError):
         restore_server(copy, place)
     assert [*place.iterdir()] == [], "another try is not refused"
 
 
-def test_missing_and_exchanged_files_are_found(copy: Repository, backup: Backup) -> None:
-    first, second = sorted(name for name in backup.manifest["members"] if name.startswith("wal/"))[:2]
-    content = b"".join(copy.store.get(backup.folder + first))
-    copy.store.put(backup.folder + second, [content])
-    with pytest.raises(DamagedError):
+def test_missing_and_exchanged_files_are_found(
+    top: Path, copy: Repository, backup: Backup, connection: psycopg.Connection[Any], place: Path
+) -> None:
+    """Each is a good file under the right key."""
+    newer = back_up_server(top / "var", copy)
+    connection.execute("SELECT pg_switch_wal()")
+    connection.execute("SELECT pg_switch_wal()")
+    ship_wal(top / "var", copy)
+    reach = find_reach(copy, newer)
+    assert reach is not None
+    first, second = reach.names[:2]
+    exchange(copy, first, second)
+    with pytest.raises(DamagedError, match="another part"):
+        restore_server(copy, place, until="latest")
+    exchange(copy, newer.content, backup.content)
+    with pytest.raises(DamagedError, match=newer.id):
+        copy.verify(newer)
+    exchange(copy, newer.manifest_name, backup.manifest_name)
+    with pytest.raises(DamagedError, match=backup.id):
+        copy.find(newer.id)
+    copy.remove(backup.content)
+    with pytest.raises(DamagedError, match="missing"):
         copy.verify(backup)
-    copy.store.remove(backup.folder + second)
-    with pytest.raises(DamagedError):
-        copy.verify(backup)
+
+
+def exchange(repository: Repository, first: str, second: str) -> None:
+    contents = [b"".join(repository.store.get(name + AGE)) for name in (first, second)]
+    repository.store.put(first + AGE, [contents[1]])
+    repository.store.put(second + AGE, [contents[0]])
+
+
+def test_plain_tools_read_it(top: Path, repository: Repository, backup: Backup, tmp_path: Path) -> None:
+    """An age file of a tar, in which PostgreSQL's data folder lies whole with the log that it needs."""
+    identity = x25519.Identity.from_str(SECRET.splitlines()[-1])
+    tar = tmp_path / "base.tar.gz"
+    decrypt_file(str(top / "backups" / f"{backup.content}.age"), str(tar), [identity])
+    subprocess.run(["tar", "xzf", tar, "-C", tmp_path], check=True)
+    assert (tmp_path / "PG_VERSION").read_text().strip() == embedded.MAJOR_VERSION
+    assert (tmp_path / "pg_wal" / backup.manifest["last_segment"]).stat().st_size == 16 << 20
 
 
 def test_an_altered_manifest_is_found_and_stands_in_no_others_way(
     top: Path, copy: Repository, backup: Backup, place: Path
 ) -> None:
     newer = back_up_server(top / "var", copy)
-    damage(copy, newer.folder + "manifest", flip_a_bit)
+    damage(copy, newer.manifest_name, flip_a_bit)
     with pytest.raises(DamagedError):
         copy.backups()
     found: list[DamagedError] = []
@@ -341,7 +373,7 @@ def test_an_altered_manifest_is_found_and_stands_in_no_others_way(
     assert newer.id in str(caught.value), "an older one is no answer to a wish for the newest"
     assert "--backup" in str(caught.value)
     assert keep_newest(copy, 1) == []
-    assert f"{newer.folder}base" in copy.names(SERVERS)
+    assert newer.content in copy.names(BACKUPS)
     assert restore_server(copy, place, backup_id=backup.id).has_passed
 
 
@@ -352,7 +384,7 @@ def test_tables_that_are_not_equal_are_named_and_the_server_does_not_start(
     tables["public.texts"]["rows"] += 1
     tables["public.vectors"]["hash"] = "1"
     tables["public.gone"] = {"rows": 0, "hash": "0"}
-    copy.put_json(backup.folder + "manifest", backup.manifest | {"tables": tables})
+    copy.put_json(backup.manifest_name, backup.manifest | {"tables": tables})
     restored = restore_server(copy, place)
     assert [each.split()[0] for each in restored.differences] == ["public.gone", "public.texts", "public.vectors"]
     assert not restored.has_passed
@@ -363,10 +395,10 @@ def test_tables_that_are_not_equal_are_named_and_the_server_does_not_start(
 
 def test_a_wrong_key_is_refused(top: Path, repository: Repository, backup: Backup) -> None:
     with pytest.raises(BackupError) as caught:
-        Repository.open(FolderStore(top / "backups"), SECRET + "?")
+        Repository.open(FolderStore(top / "backups"), Key.generate())
     assert caught.value.type == "wrong_backup_key"
     with pytest.raises(BackupError) as caught:
-        Repository.open(FolderStore(top / "backups"), SECRET + "?", create=True)
+        Repository.open(FolderStore(top / "backups"), Key.generate(), create=True)
     assert caught.value.type == "wrong_backup_key"
     with pytest.raises(BackupError) as caught:
         Repository.open(FolderStore(top / "elsewhere"), SECRET)
@@ -378,18 +410,18 @@ def test_a_backup_that_is_killed_looks_like_none(
     top: Path, copy: Repository, backup: Backup, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, slots = [each.id for each in copy.backups()], names_of_slots(connection)
+    names = {*copy.names(BACKUPS)}
     script = [sys.executable, "-c", KILLED, str(top / "var"), copy.store.place, SECRET]
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
     done = subprocess.run(script, cwd=REPOSITORY, env=variables, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    (left,) = {name.split("/")[1] for name in copy.names(SERVERS)} - set(before)
-    assert f"{SERVERS}{left}/base" in copy.names(SERVERS)
+    (left,) = {*copy.names(BACKUPS)} - names
     assert [each.id for each in copy.backups()] == before
     with pytest.raises(BackupError):
-        copy.find(left)
+        copy.find(left.removeprefix(BACKUPS).partition(".")[0])
     wait_for(lambda: names_of_slots(connection) == slots)
     keep_newest(copy, 0)
-    assert left in {name.split("/")[1] for name in copy.names(SERVERS)}, "another process may still be at it"
+    assert left in copy.names(BACKUPS), "another process may still be at it"
     assert isinstance(copy.store, FolderStore)
     half = copy.store.folder / ".drafts" / "half"
     half.write_bytes(b"of a killed process")
@@ -398,7 +430,7 @@ def test_a_backup_that_is_killed_looks_like_none(
     monkeypatch.setattr("ragd_site.backup.retention.ABANDONED_AFTER", timedelta(seconds=-5))
     keep_newest(copy, 0)
     assert not half.exists()
-    assert {name.split("/")[1] for name in copy.names(SERVERS)} == set(before)
+    assert {*copy.names(BACKUPS)} == names
 
 
 def test_a_killed_drill_stands_in_no_later_ones_way(
@@ -437,7 +469,7 @@ def test_a_backup_that_fails_leaves_nothing(
     put = FolderStore.put
 
     def full(store: FolderStore, name: str, content: Iterable[bytes]) -> int:
-        if "/wal/" in name:
+        if ".json" in name:
             raise BackupError("the disk is full")
         return put(store, name, content)
 
@@ -500,7 +532,7 @@ def test_only_the_newest_stay_with_the_log_that_they_need(
     removed = keep_newest(copy, 1)
     assert sorted(each.id for each in removed) == sorted(others)
     assert [each.id for each in copy.backups()] == [newer.id]
-    kept = sorted(name.rpartition("/")[2] for name in copy.names("wal/") if not name.endswith("end"))
+    kept = sorted(segment_of(name) for name in copy.names("wal/") if "end" not in name)
     assert kept[0] == newer.manifest["first_segment"]
     restored = restore_server(copy, place, until="latest")
     assert restored.backup.id == newer.id
@@ -555,7 +587,7 @@ def test_a_bucket_serves_as_well_as_a_folder(
     restored: Restored = restore_server(repository, place)
     assert (restored.backup.id, restored.differences) == (backup.id, [])
     stored = {each.object_name for each in s3_server.client().list_objects("backups", recursive=True)}
-    assert f"{prefix}{backup.folder}manifest" in stored
+    assert f"{prefix}{backup.manifest_name}.age" in stored
     assert all(name and name.startswith(prefix) for name in stored)
 
     def broken() -> Iterator[bytes]:
@@ -563,17 +595,16 @@ def test_a_bucket_serves_as_well_as_a_folder(
         raise BackupError("pg_basebackup ended")
 
     with pytest.raises(BackupError, match="pg_basebackup ended"):
-        repository.put(f"{SERVERS}half/base", broken())
-    assert repository.names(f"{SERVERS}half/") == {}
-    repository.remove(backup.folder)
+        repository.put(f"{BACKUPS}half", broken())
+    assert repository.names(f"{BACKUPS}half") == []
+    repository.remove(backup.manifest_name)
     assert repository.backups() == []
     end_archive(top / "var", repository)
 
 
 def bucket_store(server: S3Server, prefix: str) -> Any:
-    from collections_app.fetching.buckets import BucketKeys, StorageBucket
-    from ragd_site.backup.storage.stores import BucketStore
+    from collections_app.fetching.buckets import BucketKeys
+    from ragd_site.backup.stores import BucketStore
 
     keys = BucketKeys(server.access_key, server.secret_key)
-    bucket = StorageBucket(server.url, "backups", guard=None, keys=keys, region="us-east-1", timeout_s=20)
-    return BucketStore(bucket, prefix)
+    return BucketStore(server.url, "backups", prefix, keys=keys, region="us-east-1", timeout_s=20)

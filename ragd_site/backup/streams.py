@@ -1,16 +1,22 @@
-"""Iterators of bytes: as something to read from, and written into new files."""
+"""Iterators of bytes: compressed, as tar, as something to read from, and written into new files."""
 
 from __future__ import annotations
 
 import io
 import os
+import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ragd_site.backup.storage.errors import BackupError
+from ragd_site.backup.errors import BackupError
+
+PIECE_BYTES = 1 << 20
+GZIP = 31  # zlib's name of the format
+TAR_END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 class PieceReader(io.RawIOBase):
@@ -40,6 +46,43 @@ class PieceReader(io.RawIOBase):
 def as_file(pieces: Iterable[bytes]) -> BinaryIO:
     """The same for what asks for a file."""
     return cast(BinaryIO, PieceReader(pieces))
+
+
+def compress(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """As gzip."""
+    compressor = zlib.compressobj(1, wbits=GZIP)
+    yield from map(compressor.compress, pieces)
+    yield compressor.flush()
+
+
+def decompress(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Of gzip, in pieces of 1 MB at most: one of zeros becomes a thousand times as long."""
+    decompressor = zlib.decompressobj(wbits=GZIP)
+    for piece in pieces:
+        while piece:
+            yield decompressor.decompress(piece, PIECE_BYTES)
+            piece = decompressor.unconsumed_tail
+    yield decompressor.flush()
+
+
+def open_tar(tar: Iterable[bytes]) -> Iterator[bytes]:
+    """A tar without its end, so that `tar_member` and TAR_END can follow."""
+    end = b""
+    for piece in tar:
+        end += piece
+        yield end[: -len(TAR_END)]
+        end = end[-len(TAR_END) :]
+    if end != TAR_END:
+        yield end
+
+
+def tar_member(name: str, content: bytes) -> Iterator[bytes]:
+    """A file for its owner alone, as part of a tar."""
+    header = tarfile.TarInfo(name)
+    header.size, header.mode = len(content), 0o600
+    yield header.tobuf()
+    yield content
+    yield bytes(-len(content) % tarfile.BLOCKSIZE)
 
 
 @contextmanager

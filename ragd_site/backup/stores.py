@@ -8,23 +8,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from collections_app.fetching.buckets import StorageBucket
+from collections_app.fetching.buckets import Bucket
+from collections_app.fetching.client import PinnedPool
 from collections_app.fetching.errors import FetchError
 from ragd.errors import InvalidInput
-from ragd_site.backup.storage.errors import BackupError
-from ragd_site.backup.storage.streams import as_file
+from ragd_site.backup.errors import BackupError, MissingError
+from ragd_site.backup.streams import as_file
 
 READ_BYTES = 1 << 20
+PART_BYTES = 32 << 20  # of an upload of unknown length, held in memory; S3 takes 10,000 parts
 DRAFTS = ".drafts"
-
-
-class MissingError(BackupError):
-    """There is no file of that name."""
-
-    def __init__(self, name: str, place: str) -> None:
-        super().__init__(f"{name} is not in {place}", type="backup_missing", status=404)
 
 
 class Store(Protocol):
@@ -40,8 +35,8 @@ class Store(Protocol):
         """Its content, piece by piece. Raises MissingError."""
         ...
 
-    def list(self, prefix: str) -> dict[str, int]:
-        """Name -> bytes of every file whose name begins so, by name."""
+    def list(self, prefix: str) -> list[str]:
+        """The names that begin so, in order."""
         ...
 
     def remove(self, name: str) -> None:
@@ -60,24 +55,23 @@ class FolderStore:
         self.folder, self.place = folder, str(folder)
 
     def put(self, name: str, content: Iterable[bytes]) -> int:
+        path, drafts = self.folder / name, self.folder / DRAFTS
         with self._told():
-            path, drafts = self.folder / name, self.folder / DRAFTS
             for folder in (self.folder, drafts, path.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, draft = tempfile.mkstemp(dir=drafts)
         try:
-            size = 0
             with os.fdopen(descriptor, "wb") as file:
                 for piece in content:
                     with self._told():
-                        size += file.write(piece)
+                        file.write(piece)
                 with self._told():
                     file.flush()
-                    os.fsync(file.fileno())
+                    os.fsync(descriptor)
             with self._told():
                 os.replace(draft, path)
                 sync_folder(path.parent)
-            return size
+                return path.stat().st_size
         except BaseException:
             with suppress(OSError):  # what went wrong first is told
                 Path(draft).unlink()
@@ -89,23 +83,15 @@ class FolderStore:
                 file = (self.folder / name).open("rb")
             except FileNotFoundError:
                 raise MissingError(name, self.place) from None
-        with file:
-            while True:
-                with self._told():
-                    piece = file.read(READ_BYTES)
-                if not piece:
-                    return
-                yield piece
+            with file:
+                while piece := file.read(READ_BYTES):
+                    yield piece
 
-    def list(self, prefix: str) -> dict[str, int]:
+    def list(self, prefix: str) -> list[str]:
         with self._told():
-            top, found = self.folder / prefix.rpartition("/")[0], {}
-            for path in top.rglob("*"):
-                name = path.relative_to(self.folder).as_posix()
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    if name.startswith(prefix) and not name.startswith(DRAFTS) and path.is_file():
-                        found[name] = path.stat().st_size
-            return dict(sorted(found.items()))
+            paths = (self.folder / prefix.rpartition("/")[0]).rglob("*")
+            names = (path.relative_to(self.folder).as_posix() for path in paths if path.is_file())
+            return sorted(name for name in names if name.startswith(prefix) and not name.startswith(DRAFTS))
 
     def remove(self, name: str) -> None:
         with self._told():
@@ -132,36 +118,47 @@ class FolderStore:
             ) from None
 
 
-class BucketStore:
+class BucketStore(Bucket):
     """Objects under a prefix of a bucket. An upload that stops leaves no object."""
 
-    def __init__(self, bucket: StorageBucket, prefix: str) -> None:
-        self.bucket, self.prefix = bucket, prefix
-        self.place = f"s3://{bucket.name}/{prefix} at {bucket.endpoint}"
+    pool_class = PinnedPool  # of any size and in any time
+
+    def __init__(self, endpoint: str, name: str, prefix: str, **values: Any) -> None:
+        super().__init__(endpoint, name, guard=None, **values)
+        self.prefix, self.place = prefix, f"s3://{name}/{prefix} at {endpoint}"
 
     def put(self, name: str, content: Iterable[bytes]) -> int:
-        with self._told(name):
-            return self.bucket.write(self.prefix + name, as_file(content))
+        with self._refusals(name) as key:
+            self._client.put_object(self.name, key, as_file(content), -1, part_size=PART_BYTES, num_parallel_uploads=1)
+            return int(self._client.stat_object(self.name, key).size or 0)
 
     def get(self, name: str) -> Iterator[bytes]:
-        with self._told(name):
-            yield from self.bucket.stream(self.prefix + name)
+        with self._refusals(name) as key:
+            response = self._client.get_object(self.name, key)
+            try:
+                yield from response.stream(READ_BYTES)
+            finally:
+                response.close()
+                response.release_conn()
 
-    def list(self, prefix: str) -> dict[str, int]:
-        with self._told(prefix):
-            return {name.removeprefix(self.prefix): size for name, size in self.bucket.names(self.prefix + prefix)}
+    def list(self, prefix: str) -> list[str]:
+        with self._refusals(prefix) as key:
+            rows = self._client.list_objects(self.name, prefix=key, recursive=True)
+            return [str(row.object_name).removeprefix(self.prefix) for row in rows]
 
     def remove(self, name: str) -> None:
-        with self._told(name):
-            self.bucket.remove(self.prefix + name)
+        with self._refusals(name) as key:
+            self._client.remove_object(self.name, key)
 
     def tidy(self, before: datetime) -> None:
         """Unfinished uploads cannot be seen as objects; a lifecycle rule of the bucket removes them."""
 
     @contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _refusals(self, name: str) -> Iterator[str]:
+        """The key of an object. Tells what the server or the bucket's name is refused for as BackupError."""
         try:
-            yield
+            with self._told(self.prefix + name):
+                yield self.prefix + name
         except FetchError as error:
             if error.kind == "not_found" and name:
                 raise MissingError(name, f"{self.place} ({error})") from None

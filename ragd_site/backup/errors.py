@@ -17,3 +17,10 @@ class DamagedError(BackupError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, type="backup_damaged")
+
+
+class MissingError(BackupError):
+    """There is no file of that name."""
+
+    def __init__(self, name: str, place: str) -> None:
+        super().__init__(f"{name} is not in {place}", type="backup_missing", status=404)

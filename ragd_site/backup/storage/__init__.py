@@ -1,1 +1,0 @@
-"""Where backups lie and in what form: stores, encryption, the repository with its manifests."""
