@@ -111,7 +111,7 @@ def test_place_and_key_must_be_said(settings: Any, tmp_path: Path) -> None:
         call_command("ragd", "backup", "list", "--at", str(tmp_path), "--key-file", str(key))
 
 
-def test_the_log_of_a_server_of_ones_own_is_not_archived(settings: Any, tmp_path: Path) -> None:
+def test_the_log_of_a_server_of_ones_own_is_not_archived(db: None, settings: Any, tmp_path: Path) -> None:
     settings.RAGD_BACKUP_KEY = SECRET
     settings.DATABASE_URL = "postgresql://somebody@db.example.org/ragd"
     assert "DATABASE_URL" in refused("backup", "wal", "--at", tmp_path / "place")
