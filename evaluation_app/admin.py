@@ -6,11 +6,12 @@ from django.db.models import Model
 from django.urls import reverse
 
 from collections_app.admin.base import ERASE, Listing, register, row_action
-from evaluation_app.analysis.sweeps.lifecycle import cancel_sweep
+from evaluation_app.experiments.lifecycle import cancel_experiment
 from evaluation_app.models import (
     ConformanceResult,
     EvaluationItem,
     EvaluationRun,
+    Experiment,
     GoldenQuestion,
     GoldenSet,
     GoldenSetVersion,
@@ -21,7 +22,6 @@ from evaluation_app.models import (
     Sampling,
     Span,
     SpanWriter,
-    Sweep,
 )
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import clear_stored
@@ -84,13 +84,13 @@ TABLE: dict[type[Model], Listing] = {
         order=("-created_at", "-id"),
         page=lambda row: reverse("evaluation:evaluation-item", args=[row.run_id, row.position]),
     ),
-    Sweep: Listing(
-        columns=("__str__", "set_name", "collection_name", "measure", "created_by", "created_at"),
-        filters=("measure", "collection_name"),
+    Experiment: Listing(
+        columns=("__str__", "kind", "set_name", "collection_name", "created_by", "created_at"),
+        filters=("kind", "collection_name"),
         search=("name", "set_name", "collection_name"),
         order=("-created_at", "-id"),
-        page=Sweep.get_absolute_url,
-        actions=(row_action("Cancel the selected sweeps", cancel_sweep, "cancelled", name="cancel"),),
+        page=Experiment.get_absolute_url,
+        actions=(row_action("Cancel the selected experiments", cancel_experiment, "cancelled", name="cancel"),),
     ),
     ReviewTask: Listing(
         columns=("question_text", "set_name", "collection_name", "state", "wanted", "created_by", "created_at"),

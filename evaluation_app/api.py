@@ -12,9 +12,8 @@ from collections_app.api.access import ERRORS
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth
 from evaluation_app.analysis.comparison.api import router as comparison_router
-from evaluation_app.analysis.sweeps.api import router as sweeps_router
-from evaluation_app.bake_offs.api import router as bake_offs_router
 from evaluation_app.curation.api import router as curation_router
+from evaluation_app.experiments.api import router as experiments_router
 from evaluation_app.golden.api.sets import router as golden_router
 from evaluation_app.history.api import router as history_router
 from evaluation_app.reviews.api import router as reviews_router
@@ -31,12 +30,11 @@ for part in (
     golden_router,
     evaluation_runs_router,
     comparison_router,
-    sweeps_router,
+    experiments_router,
     curation_router,
     scoring_router,
     reviews_router,
     history_router,
-    bake_offs_router,
 ):
     router.add_router("", part)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from celery import shared_task
 
 from evaluation_app.alerts.webhooks import DELIVER, deliver_due
-from evaluation_app.bake_offs.lifecycle import RUN_BAKE_OFF, process_bake_off
 from evaluation_app.conformance import RUN_CONFORMANCE, complete_run
 from evaluation_app.history.requests import BISECT, complete_bisection
 from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
@@ -25,11 +24,6 @@ def run_evaluation(run_id: str) -> None:
 @shared_task(name=BISECT, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def bisect_question(bisection_id: str) -> None:
     complete_bisection(int(bisection_id))
-
-
-@shared_task(name=RUN_BAKE_OFF, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def run_bake_off(bake_off_id: str) -> None:
-    process_bake_off(bake_off_id)
 
 
 @shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

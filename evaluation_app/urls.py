@@ -6,10 +6,9 @@ from django.views.generic.base import RedirectView
 from evaluation_app.alerts import pages as alerts
 from evaluation_app.analysis.comparison import pages as comparison
 from evaluation_app.analysis.diagnosis import pages as diagnosis
-from evaluation_app.analysis.sweeps import pages as sweeps
-from evaluation_app.bake_offs import pages as bake_offs
 from evaluation_app.curation import impact_page
 from evaluation_app.curation import pages as curation
+from evaluation_app.experiments import pages as experiments
 from evaluation_app.gaps import pages as gaps
 from evaluation_app.golden.pages import questions as golden_questions
 from evaluation_app.golden.pages import questions as golden_runs
@@ -36,7 +35,7 @@ from evaluation_app.spans.exports import downloads
 
 RUN = "evaluation/runs/<uuid:pk>"
 SET = "evaluation/sets/<int:pk>"
-SWEEP = "evaluation/sweeps/<int:pk>"
+EXPERIMENT = "evaluation/experiments/<uuid:pk>"
 COLLECTION = "collections/<str:name>"
 
 app_name = "evaluation"
@@ -60,11 +59,6 @@ urlpatterns = [
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
     path("go/", palette.palette, name="palette"),
-    path("models/bake-offs/", bake_offs.bake_offs, name="bake-offs"),
-    path("models/bake-offs/measured/<str:name>/", bake_offs.measured, name="bake-off-measured"),
-    path("models/bake-offs/<uuid:pk>/", bake_offs.show_bake_off, name="bake-off"),
-    path("models/bake-offs/<uuid:pk>/cancel/", bake_offs.cancel, name="bake-off-cancel"),
-    path("models/bake-offs/<uuid:pk>/build/", bake_offs.build, name="bake-off-build"),
     path("settings/retention/", retention_page.retention, name="retention"),
     path("settings/retention/<slug:period>/", retention_page.change_period, name="retention-period"),
     path("settings/connections/collector/", collector_page.collector, name="collector"),
@@ -133,20 +127,21 @@ urlpatterns = [
     path("runs/<uuid:run_id>/judge/", run_scores.judge, name="judge-run"),
     path("evaluation/live/", live_traffic.live, name="live"),
     path("evaluation/live/<str:name>/", live_traffic.live_collection, name="live-collection"),
-    # sweeps
-    path("evaluation/sweeps/", sweeps.sweeps, name="sweeps"),
-    path("evaluation/sweeps/new/", sweeps.new_sweep, name="new-sweep"),
-    path(f"{SWEEP}/", sweeps.sweep, name="sweep"),
-    path(f"{SWEEP}/cancel/", sweeps.cancel, name="sweep-cancel"),
-    path(f"{SWEEP}/delete/", sweeps.delete, name="sweep-delete"),
-    path(f"{SWEEP}/save/", sweeps.save, name="sweep-save"),
+    # experiments
+    path("evaluation/experiments/", experiments.list_experiments, name="experiments"),
+    path("evaluation/experiments/new/plans/", experiments.new_plans, name="new-plans-experiment"),
+    path("evaluation/experiments/new/models/", experiments.new_models, name="new-models-experiment"),
+    path("evaluation/experiments/measured/<str:name>/", experiments.measured, name="measured"),
+    path(f"{EXPERIMENT}/", experiments.show_experiment, name="experiment"),
+    path(f"{EXPERIMENT}/cancel/", experiments.cancel, name="cancel-experiment"),
+    path(f"{EXPERIMENT}/delete/", experiments.delete, name="delete-experiment"),
+    path(f"{EXPERIMENT}/save/", experiments.save, name="save-experiment"),
+    path(f"{EXPERIMENT}/build/", experiments.build, name="build-experiment"),
     # failure analysis
     path("evaluation/board/", diagnosis.board, name="board"),
     path("evaluation/board/modes/", diagnosis.modes, name="failure-modes"),
     path("evaluation/board/sets/<int:pk>/cards/", diagnosis.decide_card, name="board-decide"),
-    path("evaluation/board/runs/<uuid:pk>/fix/", diagnosis.start_fix, name="board-fix"),
-    path("evaluation/board/fixes/<uuid:pk>/", diagnosis.tried_fix, name="tried-fix"),
-    path("evaluation/board/fixes/<uuid:pk>/keep/", diagnosis.keep_fix, name="keep-fix"),
+    path("evaluation/board/runs/<uuid:pk>/fix/", experiments.start_fix, name="board-fix"),
     # human review
     path("evaluation/review/", reviews.queue, name="review"),
     path("evaluation/review/next/", reviews.go_on, name="review-next"),

@@ -43,7 +43,6 @@ from collections_app.services.worker.maintenance import sweep
 from collections_app.work.leases import LeasedWork, forgive_host, release_dead
 from evaluation_app.alerts.evaluation import evaluate_alerts
 from evaluation_app.alerts.webhooks import deliver_soon
-from evaluation_app.bake_offs.lifecycle import sweep_bake_offs
 from evaluation_app.conformance import sweep_conformance
 from evaluation_app.models import ConformanceResult
 from evaluation_app.pages.overview import rollups
@@ -201,11 +200,10 @@ def release_the_dead() -> None:
 
 
 def sweep_jobs() -> None:
-    """Send jobs that were lost, evaluations, bake-offs and conformance runs that wait, and live traffic to score."""
+    """Send jobs that were lost, evaluations and conformance runs that wait, and live traffic to score."""
     sweep()
     send_waiting()
     sweep_conformance()
-    sweep_bake_offs()
     send_samples()
     deliver_soon()
 

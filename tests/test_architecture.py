@@ -42,12 +42,12 @@ ORDER: dict[str, str] = {
         " api commands templatetags pages urls apps admin"
     ),
     "evaluation_app": (
-        "measures models charts spans judges rubrics golden scoring bake_offs runs metrics sample analysis"
-        " conformance pages alerts reviews gaps curation history leak_probe transfer_parts erasure commands"
+        "measures models charts spans judges rubrics golden scoring model_trials runs metrics sample analysis"
+        " experiments conformance pages alerts reviews gaps curation history leak_probe transfer_parts erasure commands"
         " templatetags tasks api mcp_tools admin urls apps"
     ),
     "evaluation_app.spans": "store search evidence exports",
-    "evaluation_app.analysis": "figures fitted_bands comparison diagnosis sweeps",
+    "evaluation_app.analysis": "figures fitted_bands comparison diagnosis",
     "evaluation_app.pages": "explorer traces dashboard live overview",
 }
 MODULES_MAX = 18  # in one folder

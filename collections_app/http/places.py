@@ -152,7 +152,10 @@ PLACES = (
                 "golden questions expected dataset",
             ),
             Page("evaluation:compare", gettext_noop("Compare"), "evaluation", reads, "regressed improved difference"),
-            Page("evaluation:sweeps", gettext_noop("Sweeps"), "evaluation", reads, "grid of settings tune"),
+            Page(
+                "evaluation:experiments", gettext_noop("Experiments"), "evaluation", reads,
+                "sweep grid of settings tune compare embedding models bake-off",
+            ),
             Page(
                 "evaluation:board", gettext_noop("Failure analysis"), "evaluation", reads,
                 "failure modes failed questions fix",
@@ -200,11 +203,6 @@ PLACES = (
                 words="embedding chat rerank judge endpoint provider key ollama openai",
                 group=gettext_noop("Models"),
                 about=gettext_noop("Connect language models, embedding models and rerankers, and test them."),
-            ),
-            Page(
-                "evaluation:bake-offs", gettext_noop("Bake-offs"), "models", reads, "compare embedding models",
-                group=gettext_noop("Models"),
-                about=gettext_noop("Compare embedding models on the same questions before you switch."),
             ),
             Page(
                 "evaluation:prices", gettext_noop("Model pricing"), "admin", words="cost spent dollars tokens",

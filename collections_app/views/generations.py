@@ -38,7 +38,7 @@ WORDS = {
     "policy": gettext_lazy("chunking policy"),
     "vector_type": gettext_lazy("vector index precision"),
 }
-VECTOR_FIELDS = frozenset({"embed_model", "embed_dims", "vector_type"})  # what a bake-off compares
+VECTOR_FIELDS = frozenset({"embed_model", "embed_dims", "vector_type"})  # what an experiment with models compares
 
 
 @require_http_methods(["GET", "POST"])

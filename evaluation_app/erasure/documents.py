@@ -48,7 +48,7 @@ from evaluation_app.erasure.fingerprints import Fingerprint
 from evaluation_app.erasure.ledger import Erasing, erasing, own_events
 from evaluation_app.erasure.sweep import sweep
 from evaluation_app.erasure.traces import blank_items, drop_runs, forget_answers, forget_expectations
-from evaluation_app.models import BakeOff, EvaluationItem, EvaluationRun, GoldenSet, ReviewTask, RunScore, Span, Sweep
+from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenSet, ReviewTask, RunScore, Span
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 from ragd.store.generations import open_generation
@@ -251,7 +251,7 @@ def erase_collection(collection: Collection, *, actor: Actor = None, dry_run: bo
 
 def _drop_evaluations(name: str) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for model in (ReviewTask, RunScore, EvaluationRun, Sweep, BakeOff, GoldenSet):
+    for model in (ReviewTask, RunScore, EvaluationRun, Experiment, GoldenSet):
         rows = model._default_manager.filter(collection_name=name)
         counts[model._meta.db_table] = rows.delete()[0]
     counts["evaluation_items"] = EvaluationItem.objects.filter(run__collection_name=name).delete()[0]

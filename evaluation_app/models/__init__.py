@@ -1,25 +1,25 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
 from evaluation_app.models.alerts import Alert, AlertRule, Webhook, WebhookDelivery
-from evaluation_app.models.bake_offs import BakeOff
 from evaluation_app.models.bisections import StoredBisection
-from evaluation_app.models.comparisons import RunComparison, TriedFix
+from evaluation_app.models.comparisons import RunComparison
 from evaluation_app.models.conformance import ConformanceResult
+from evaluation_app.models.experiments import Experiment
 from evaluation_app.models.gaps import GapDismissal
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
-from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
+from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling
 from evaluation_app.models.spans import CollectorSetting, Span, SpanRollup, SpanSender, SpanWriter
 
 __all__ = [
     "Alert",
     "AlertRule",
-    "BakeOff",
     "BoardCard",
     "CollectorSetting",
     "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
+    "Experiment",
     "GapDismissal",
     "GoldenQuestion",
     "GoldenSet",
@@ -36,8 +36,6 @@ __all__ = [
     "SpanSender",
     "SpanWriter",
     "StoredBisection",
-    "Sweep",
-    "TriedFix",
     "Webhook",
     "WebhookDelivery",
 ]

@@ -1,4 +1,4 @@
-"""Evaluation runs, what they found of each question, sweeps over plans, and judgements that are kept."""
+"""Evaluation runs, what they found of each question, and judgements that are kept."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from evaluation_app.measures.modes import failures
 class EvaluationRun(LeasedWork):
     """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
 
-    settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. calibration: by
-    which the corrective step worked, "" where it was off. purpose: why it was made. summary: what
-    `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least mean that passes; passed:
-    None without thresholds, False whenever an item failed. took_ms: time at work, over all attempts. cost_usd: of
-    answers, and judge_cost_usd of the judge; None: a price is not known. attempts_forgiven: those before the last one
-    that stored an item. retries: how often its failed questions were asked again.
+    settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. calibration:
+    by which the corrective step worked, "" where it was off. purpose: why it was made. summary: what
+    `runs.summaries.summarize` gives, written anew as items come; of a run that tries an embedding model {"embedded":
+    [done, total]} of its chunks, then {"trial": `Trial.as_dict()`}. place: among the experiment's variants.
+    thresholds: measure -> least mean that passes; passed: None without thresholds, False whenever an item failed.
+    took_ms: time at work, over all attempts. cost_usd: of answers, and judge_cost_usd of the judge; None: a price is
+    not known. attempts_forgiven: those before the last one that stored an item. retries: how often its failed
+    questions were asked again.
     """
 
     class State(models.TextChoices):
@@ -39,7 +41,7 @@ class EvaluationRun(LeasedWork):
         MANUAL = "manual", gettext_lazy("Manual")
         API = "api", gettext_lazy("API")
         CLI = "cli", gettext_lazy("CLI")
-        SWEEP = "sweep", gettext_lazy("Sweep")
+        EXPERIMENT = "experiment", gettext_lazy("Experiment")
         FIX = "fix", gettext_lazy("Fix")
         GATE = "gate", gettext_lazy("Quality gate")
 
@@ -53,11 +55,10 @@ class EvaluationRun(LeasedWork):
     collection_name = models.TextField(db_collation="C")
     name = models.TextField(default="", blank=True)
     purpose = models.CharField(max_length=10, choices=Purpose, default=Purpose.MANUAL)
-    sweep = models.ForeignKey(
-        "evaluation_app.Sweep", null=True, blank=True, on_delete=models.CASCADE, related_name="runs"
+    experiment = models.ForeignKey(
+        "evaluation_app.Experiment", null=True, blank=True, on_delete=models.CASCADE, related_name="runs"
     )
-    sweep_place = models.IntegerField(null=True, blank=True)
-    base_run = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="tried_fixes")
+    place = models.IntegerField(null=True, blank=True)
 
     plan = models.JSONField(default=dict)
     plan_hash = models.CharField(max_length=64)
@@ -118,6 +119,16 @@ class EvaluationRun(LeasedWork):
     @property
     def is_active(self) -> bool:
         return self.state in (self.State.QUEUED, self.State.RUNNING)
+
+    @property
+    def base_run(self) -> EvaluationRun | None:
+        """The run that this one tries to better."""
+        return self.experiment.base if self.experiment else None
+
+    @property
+    def tries_model(self) -> bool:
+        """Whether it tries an embedding model, so that it has no items of its own."""
+        return self.experiment is not None and self.experiment.kind == "models"
 
 
 class EvaluationItem(models.Model):
@@ -189,42 +200,6 @@ class EvaluationItem(models.Model):
     def is_failing(self) -> bool:
         """Whether it failed with an error or shows a mode that is a failure, and not diagnostics alone."""
         return self.outcome == self.Outcome.ERROR or bool(failures(self.modes))
-
-
-class Sweep(models.Model):
-    """One golden set asked by many plans. grid: field of the plan -> values, as given; plans: [plan], in grid order.
-
-    measure: by whose mean the plans are ranked. settings: `RunSettings.as_dict()`, the same for all its runs, which
-    have `sweep_place` as the place in plans. saved_as: the saved plan that its best one became, "" for none.
-    """
-
-    id = models.BigAutoField(primary_key=True)
-    golden_set = models.ForeignKey(
-        "evaluation_app.GoldenSet", null=True, blank=True, on_delete=models.SET_NULL, related_name="sweeps"
-    )
-    set_name = models.CharField(max_length=200)
-    set_version = models.IntegerField()
-    set_digest = models.CharField(max_length=64)
-    collection_name = models.TextField(db_collation="C")
-    name = models.TextField(default="", blank=True)
-    grid = models.JSONField(default=dict)
-    plans = models.JSONField(default=list)
-    measure = models.CharField(max_length=60)
-    settings = models.JSONField(default=dict)
-    saved_as = models.TextField(default="", blank=True)
-    cancel_requested = models.BooleanField(default=False)
-    created_by = models.TextField(default="", blank=True)
-    created_at = models.DateTimeField(default=timezone.now, editable=False)
-
-    class Meta:
-        db_table = "evaluation_sweeps"
-        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
-
-    def __str__(self) -> str:
-        return self.name or f"sweep {self.pk} of {self.set_name}"
-
-    def get_absolute_url(self) -> str:
-        return reverse("evaluation:sweep", args=[self.pk])
 
 
 class KeptJudgement(models.Model):

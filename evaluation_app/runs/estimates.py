@@ -39,7 +39,7 @@ class Estimate:
         return self.plans * self.questions
 
 
-def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], settings: RunSettings) -> Estimate:
+def estimate_plans(golden_set: GoldenSet, plans: Sequence[RetrievePlan], settings: RunSettings) -> Estimate:
     """From the last runs of the collection with the same kind of settings, else from its last queries of that kind.
 
     A plan is estimated from runs with the same reranker, which takes most of the time, where there are any.
@@ -114,7 +114,7 @@ def _per_question(amounts: Sequence[float], runs: Sequence[_FinishedRun]) -> flo
 
 
 def _query_times(collection_name: str, settings: RunSettings) -> list[float]:
-    """Milliseconds of the newest queries of the kind that the sweep would make."""
+    """Milliseconds of the newest queries of the kind that the experiment would make."""
     kind = QueryRun.Kind.ASK if settings.answers else QueryRun.Kind.SEARCH
     took_ms = Cast(KeyTextTransform("total", "timings_ms"), FloatField())
     queries = QueryRun.objects.filter(collection_name=collection_name, kind=kind).order_by("-created_at")

@@ -25,7 +25,7 @@ from collections_app.stores import open_rerankers
 from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
 from collections_app.work.leases import Lease, LeaseLostError, database_now, worker_name
 from evaluation_app.golden.versions import keep_version
-from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration, read_index
@@ -55,15 +55,15 @@ def start_run(
     purpose: str = "manual",
     thresholds: Mapping[str, float] | None = None,
     base_run: EvaluationRun | None = None,
-    sweep: Sweep | None = None,
-    sweep_place: int | None = None,
+    experiment: Experiment | None = None,
+    place: int | None = None,
     actor: audit.Actor = None,
     send: bool = True,
 ) -> EvaluationRun:
     """A new run of the set's present version, with its header complete; a worker begins when the transaction ends.
 
     settings: None for the defaults. thresholds: measure -> the least mean that passes. base_run: the one that this
-    tries to better. send: False for a caller that works the run off itself, by `run_now`.
+    tries to better, which makes an experiment of it. send: False for a caller that works it off itself, by `run_now`.
     Raises UnknownCollection, LexicalDisabled, InvalidInput for a plan, a name or thresholds that this run cannot have,
     ServiceError: 409 "empty_set" for a set without accepted questions, 422 for a model that is not set up.
     """
@@ -92,9 +92,8 @@ def start_run(
             collection_name=collection.name,
             name=_check_name(name),
             purpose=purpose,
-            sweep=sweep,
-            sweep_place=sweep_place,
-            base_run=base_run,
+            experiment=experiment or (_against(base_run, golden_set, plan, actor) if base_run else None),
+            place=place,
             plan=plan.as_dict(),
             plan_hash=plan.hash,
             plan_name=plan_name,
@@ -193,7 +192,8 @@ def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
                 status=409,
             )
         locked.cancel_requested = True
-        if locked.lease_until is None or locked.lease_until < timezone.now():
+        is_free = locked.lease_until is None or locked.lease_until < timezone.now()
+        if is_free or locked.tries_model:  # which asks no question for minutes; losing its lease interrupts it
             locked.state, locked.finished_at = State.CANCELLED, timezone.now()
             locked.worker, locked.lease_until = "", None
         locked.save(update_fields=["cancel_requested", "state", "finished_at", "worker", "lease_until"])
@@ -246,7 +246,8 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
 
 
 def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
-    """With its items. The stored runs of its questions stay, under their own retention. 409 while it is under way."""
+    """With its items, and its experiment where it is the only run. Stored runs of its questions stay, under their own
+    retention. 409 while it is under way."""
     require_in(Permission.EVALUATE, run.collection_name)
     with transaction.atomic():
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
@@ -256,6 +257,7 @@ def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
             )
         audit.record(actor, [locked], audit.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
         locked.delete()
+        Experiment.objects.filter(pk=locked.experiment_id, runs=None).delete()
 
 
 def send_waiting() -> int:
@@ -267,13 +269,13 @@ def send_waiting() -> int:
 
 
 def send_next() -> int:
-    """Send the run that waits longest, those of sweeps behind all others. Returns 0 or 1."""
+    """Send the run that waits longest, those of experiments behind all others. Returns 0 or 1."""
     return _send_first(EvaluationRun.objects.filter(state=State.QUEUED))
 
 
 def _send_first(runs: QuerySet[EvaluationRun]) -> int:
     waiting = runs.order_by("created_at", "id")
-    first = waiting.exclude(purpose=EvaluationRun.Purpose.SWEEP).first() or waiting.first()
+    first = waiting.exclude(purpose=EvaluationRun.Purpose.EXPERIMENT).first() or waiting.first()
     if first is None:
         return 0
     EvaluationRun.objects.filter(pk=first.pk).update(sent_at=timezone.now())
@@ -282,7 +284,7 @@ def _send_first(runs: QuerySet[EvaluationRun]) -> int:
 
 
 def delete_old_evaluations(days: int | None = None) -> int:
-    """Delete runs that ended longer ago than they are kept, in batches; returns how many went.
+    """Delete runs that ended longer ago than they are kept, and experiments that have none left; how many runs went.
 
     0 days keeps all. A set's baseline and its newest run that went through always stay.
     """
@@ -291,6 +293,8 @@ def delete_old_evaluations(days: int | None = None) -> int:
     while batch := list(rows.values_list("pk", flat=True)[:DELETE_BATCH]):
         EvaluationRun.objects.filter(pk__in=batch).delete()
         deleted += len(batch)
+    if deleted:
+        Experiment.objects.filter(runs=None).delete()
     return deleted
 
 
@@ -303,6 +307,20 @@ def expired_evaluations(days: int) -> QuerySet[EvaluationRun]:
     newest = EvaluationRun.objects.filter(state=State.SUCCEEDED).order_by("golden_set_id", "-created_at", "-id")
     stored |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
     return ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=stored)
+
+
+def _against(base: EvaluationRun, golden_set: GoldenSet, plan: RetrievePlan, actor: audit.Actor) -> Experiment:
+    """The experiment of one run that is held against another one."""
+    return Experiment.objects.create(
+        kind=Experiment.Kind.FIX,
+        golden_set=golden_set,
+        set_name=golden_set.name,
+        set_version=golden_set.version,
+        collection_name=golden_set.collection_name,
+        base=base,
+        variants=[plan.as_dict()],
+        created_by=name_actor(actor),
+    )
 
 
 def _find_collection(golden_set: GoldenSet) -> Collection:

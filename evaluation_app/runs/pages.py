@@ -22,7 +22,7 @@ from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
-from evaluation_app.runs.estimates import count_model_calls, estimate_sweep
+from evaluation_app.runs.estimates import count_model_calls, estimate_plans
 from evaluation_app.runs.forms import BaseRunForm, SettingsForm, ThresholdsForm, settings_values, threshold_values
 from evaluation_app.runs.lifecycle import start_run
 from evaluation_app.runs.requests import find_run
@@ -121,7 +121,7 @@ def _estimate(
         answerer, _ = read_answerer(collection, settings)
     except (ServiceError, RagdError):
         return {}
-    estimate = estimate_sweep(golden_set, [plan], settings)
+    estimate = estimate_plans(golden_set, [plan], settings)
     asks_model = answerer not in ("", ExtractiveAnswerer.model)
     calls = count_model_calls(golden_set, plan, settings, asks_model=asks_model)
     return {"estimate": estimate, "model_calls": calls, "is_answering": settings.answers}

@@ -34,7 +34,7 @@ def read_settings(explicit: Mapping[str, Any]) -> RunSettings:
 
 def listed_runs(scope: CollectionScope = EVERYTHING) -> QuerySet[EvaluationRun]:
     """Newest first, with their sets. scope: what a key may see."""
-    rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
+    rows = EvaluationRun.objects.select_related("golden_set", "experiment").order_by("-created_at", "-id")
     return rows.filter(scope.by_name("collection_name", "created_at"))
 
 
@@ -56,9 +56,9 @@ def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> Evaluat
 
 def under_way() -> list[EvaluationRun]:
     """Runs that are worked at, then those that wait, as they will be taken; at most LISTED."""
-    sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
+    experiments_last = Case(When(purpose=EvaluationRun.Purpose.EXPERIMENT, then=1), default=0)
     active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
-    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:LISTED])
+    return list(active.order_by("-state", experiments_last, "created_at", "id").defer("summary")[:LISTED])
 
 
 @transaction.atomic

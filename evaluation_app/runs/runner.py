@@ -10,19 +10,24 @@ from typing import Any
 from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
-from collections_app.errors import describe
+from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, IngestJob
+from collections_app.services.collections.collections import get_collection
 from collections_app.work.leases import Lease, LeaseLostError, Progress
 from evaluation_app.golden.questions import Golden
+from evaluation_app.model_trials.candidates import Candidate
+from evaluation_app.model_trials.trial import Trial, try_candidate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.claims import release_run
-from evaluation_app.runs.item_execution import GenerationMovedError, ItemExecutor, Pending, has_failed
+from evaluation_app.runs.item_execution import WORKER_LOST, GenerationMovedError, ItemExecutor, Pending, has_failed
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.summaries import Line, run_verdict, summarize
 from evaluation_app.scoring.judge_selection import StoredJudgements
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd import telemetry
+from ragd.errors import RagdError
+from retrieval_app.runs.plans import default_plans
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +68,10 @@ class RunExecutor:
         Raises LeaseLostError when another attempt took the run, and what the database raises; the run then waits.
         """
         try:
+            if self.run.tries_model:
+                with self.lease.hold(interrupts=True):
+                    trial = self._try_model().as_dict()
+                return self._end(State.SUCCEEDED, summary={"trial": trial}, done=self.run.total)
             with telemetry.environment(telemetry.EVALUATION), self.lease.hold() as lost:
                 asker = self._open()
                 for pending in self._pending():
@@ -77,6 +86,34 @@ class RunExecutor:
             return self._end(State.SUCCEEDED)
         except StopError as stop:
             return self._end(State.FAILED, error=stop.message, error_type=stop.kind)
+
+    def _try_model(self) -> Trial:
+        """The figures of an experiment's embedding model. Raises StopError where it cannot be tried."""
+        run = self.run
+        if run.tries > LOSSES_MAX:
+            raise StopError(WORKER_LOST, f"its worker ended {run.tries - 1} times; look at its log")
+        assert run.experiment is not None
+
+        def advance(done: int, total: int) -> None:
+            if self.progress.is_due:
+                self.progress.write(summary={"embedded": [done, total]}, took_ms=self._took_ms())
+
+        try:
+            collection = get_collection(run.collection_name)
+            chosen = default_plans([collection])[collection.name]
+            return try_candidate(
+                collection,
+                Candidate(**run.experiment.variants[run.place or 0]),
+                run.experiment.doc_ids,
+                [Golden.from_dict(values) for values in run.experiment.questions],
+                mode=run.experiment.settings["mode"],
+                k=run.experiment.settings["k"],
+                advance=advance,
+                stated=chosen.plan if chosen.name else None,
+            )
+        except (ServiceError, RagdError) as error:
+            details = describe(error)[1]["error"]
+            raise StopError(details["type"], details["message"]) from error
 
     def _open(self) -> ItemExecutor:
         """Everything that the questions share. Raises StopError when it is no longer what the header says."""
@@ -165,8 +202,9 @@ class RunExecutor:
                 "failed",
             )
 
-    def _end(self, state: str, *, error: str = "", error_type: str = "") -> bool:
-        summary = self._summarize(intervals=True)
+    def _end(self, state: str, *, summary: dict[str, Any] | None = None, error: str = "", **values: Any) -> bool:
+        if summary is None:
+            summary = {} if self.run.tries_model else self._summarize(intervals=True)
         passed = run_verdict(summary, self.run.thresholds, self.run.failed)
         if state != State.SUCCEEDED:
             passed = False if state == State.FAILED else None
@@ -175,10 +213,10 @@ class RunExecutor:
             summary=summary,
             passed=passed,
             error=error,
-            error_type=error_type,
             took_ms=self._took_ms(),
             finished_at=timezone.now(),
             lease_until=None,
+            **{"error_type": "", **values},
         )
         return True
 

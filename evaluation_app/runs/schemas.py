@@ -114,8 +114,8 @@ class EvaluationRunOut(Schema):
     attempts: int
     retries: int
     created_by: str
-    base_run: UUID | None = Field(validation_alias="base_run_id")
-    sweep: int | None = Field(validation_alias="sweep_id")
+    base_run: UUID | None = Field(None, validation_alias="experiment.base_id")
+    experiment: UUID | None = Field(validation_alias="experiment_id")
     misses: list[Miss] = Field(description="The thresholds of the run that its means do not reach")
     error: Fault | None
     created_at: IsoTime

@@ -1,7 +1,7 @@
 """Which evaluation runs are of what serves: the default plan of a collection on its active generation.
 
-All others (fixes, sweeps, gates, other plans and generations, other models or prompts, retrieval only) are experiments:
-they say nothing of what a caller gets who states nothing.
+All others (experiments, gates, other plans and generations, other models or prompts, retrieval only)
+say nothing of what a caller gets who states nothing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_noop
 
 from collections_app.models import Connector, ConnectorRun, Document, IngestBatch, IngestJob, ModelSetting, Operation
-from evaluation_app.models import AlertRule, BakeOff, EvaluationRun, GoldenSet, ReviewTask, Span, Sweep, Webhook
+from evaluation_app.models import AlertRule, EvaluationRun, Experiment, GoldenSet, ReviewTask, Span, Webhook
 from ragd_site.access.page_rules import find_collection_id
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 
@@ -36,9 +36,8 @@ ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("evaluation/board/runs/", "pk", EvaluationRun, EVALUATION_RUN),
     ("evaluation/board/sets/", "pk", GoldenSet, gettext_noop("Test set")),
     ("evaluation/sets/", "pk", GoldenSet, gettext_noop("Test set")),
-    ("evaluation/sweeps/", "pk", Sweep, gettext_noop("Sweep")),
+    ("evaluation/experiments/", "pk", Experiment, gettext_noop("Experiment")),
     ("evaluation/review/", "pk", ReviewTask, gettext_noop("Review")),
-    ("models/bake-offs/", "pk", BakeOff, gettext_noop("Bake-off")),
     ("models/<int:pk>/", "pk", ModelSetting, gettext_noop("Model")),
     ("people/groups/", "pk", Group, gettext_noop("Group")),
     ("people/<int:pk>/", "pk", User, gettext_noop("Person")),

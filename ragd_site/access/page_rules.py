@@ -13,7 +13,7 @@ from django.db.models import Model
 
 from collections_app.domain.permissions import Permission
 from collections_app.models import Collection, Operation
-from evaluation_app.models import BakeOff, EvaluationRun, GoldenSet, ReviewTask, Sweep
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet, ReviewTask
 from retrieval_app.models import QueryRun
 
 READ, ASK, WRITE = Permission.READ, Permission.ASK, Permission.WRITE
@@ -103,6 +103,7 @@ RULES: dict[str, Rule] = {
             "evaluation:bring-back-golden",
             "evaluation:calibrate",
             "evaluation:delete-evaluation-run",
+            "evaluation:delete-experiment",
             "evaluation:delete-golden-set",
             "evaluation:gate",
             "evaluation:golden-from-run",
@@ -114,11 +115,11 @@ RULES: dict[str, Rule] = {
             "evaluation:new-evaluation-run",
             "evaluation:new-golden-question",
             "evaluation:new-golden-set",
-            "evaluation:new-sweep",
+            "evaluation:new-models-experiment",
+            "evaluation:new-plans-experiment",
             "evaluation:review-next",
             "evaluation:review-task",
             "evaluation:run-without",
-            "evaluation:sweep-delete",
         ),
         Rule(EVALUATE, EVALUATE),
     ),
@@ -224,11 +225,9 @@ RULES: dict[str, Rule] = {
 TARGETS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("evaluation/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
     ("evaluation/board/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
-    ("evaluation/board/fixes/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
     ("evaluation/board/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
     ("evaluation/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
-    ("evaluation/sweeps/<int:pk>", "pk", Sweep, "collection_name"),
-    ("models/bake-offs/<uuid:pk>", "pk", BakeOff, "collection_name"),
+    ("evaluation/experiments/<uuid:pk>", "pk", Experiment, "collection_name"),
     ("evaluation/review/<int:pk>", "pk", ReviewTask, "collection_name"),
     ("runs/<uuid:run_id>", "run_id", QueryRun, "collection_name"),
     ("collections/operation/<uuid:operation_id>", "operation_id", Operation, "subject"),

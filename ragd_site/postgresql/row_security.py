@@ -163,11 +163,11 @@ POLICIES: dict[str, Policy] = {
     "span_rollups": Policy(f"{named('runs', 'collection', 'hour + make_interval(hours => hours)')}"),
     # evaluation
     **dict.fromkeys(
-        ("evaluation_samplings", "evaluation_sweeps", "promotion_gates", "golden_sets"),
+        ("evaluation_samplings", "promotion_gates", "golden_sets"),
         EVALUATED,
     ),
     "evaluation_runs": Policy(named("read", moment="evaluation_runs.created_at"), named("evaluate")),
-    "bake_offs": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
+    "experiments": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
     "golden_questions": Policy(
         within("golden_sets", "golden_set_id", shows_named(EXPECTED, "p.collection_name")), "true"
     ),
@@ -182,7 +182,6 @@ POLICIES: dict[str, Policy] = {
     "evaluation_comparisons": Policy(
         f"{parent('evaluation_runs', 'id', 'base_id')} AND {parent('evaluation_runs', 'id', 'other_id')}", "true"
     ),
-    "evaluation_tried_fixes": Policy(parent("evaluation_runs", "id", "run_id"), "true"),
     "evaluation_bisections": Policy(
         f"{parent('evaluation_items', 'id', 'bad_id')} AND {parent('evaluation_items', 'id', 'good_id')}", "true"
     ),

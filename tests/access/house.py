@@ -26,7 +26,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.governance.document_access import set_access
 from evaluation_app.golden.versions import keep_version
-from evaluation_app.models import BakeOff, EvaluationRun, GoldenQuestion, GoldenSet, ReviewTask, Span, Sweep
+from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.spans.store.columns import span_columns
 from ragd.types import RetrievePlan
@@ -47,8 +47,7 @@ class Place:
     golden_set: GoldenSet
     question: GoldenQuestion
     runs: list[EvaluationRun]
-    sweep: Sweep
-    bake_off: BakeOff
+    experiment: Experiment
     batch: IngestBatch
     job: IngestJob
     operation: Operation
@@ -92,12 +91,10 @@ class Place:
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
             "evaluation/board/runs/": self.runs[0].pk,
-            "evaluation/board/fixes/": self.runs[1].pk,
             "evaluation/board/sets/": self.golden_set.pk,
             "evaluation/sets/": self.golden_set.pk,
-            "evaluation/sweeps/": self.sweep.pk,
+            "evaluation/experiments/": self.experiment.pk,
             "evaluation/review/": self.task.pk,
-            "models/bake-offs/": self.bake_off.pk,
             "people/groups/": self.group.pk,
             "people/roles/": self.grant.pk,
             "collections/<str:name>/sources/": self.source.pk,
@@ -160,18 +157,15 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         )
         for n in range(2)
     ]  # fmt: skip
-    runs[1].base_run = runs[0]
+    runs[1].experiment = Experiment.objects.create(kind="fix", collection_name=name, base=runs[0])
     runs[1].purpose = EvaluationRun.Purpose.FIX
     runs[1].save()
-    sweep = Sweep.objects.create(
+    experiment = Experiment.objects.create(kind="plans",
         golden_set=golden_set, set_name=golden_set.name, set_version=1, set_digest="d" * 64, collection_name=name,
-        name=f"{word} sweep", measure="mrr", plans=[RetrievePlan().as_dict()],
+        name=f"{word} experiment", measure="mrr", doc_ids=[f"{word}.md"],
+        questions=[{"question": f"Where is the {word}?"}], variants=[RetrievePlan().as_dict()],
     )  # fmt: skip
-    EvaluationRun.objects.filter(pk=runs[0].pk).update(sweep=sweep, sweep_place=0)
-    bake_off = BakeOff.objects.create(
-        collection_name=name, set_name=golden_set.name, mode="vector", doc_ids=[f"{word}.md"], state="failed",
-        error=f"no {word}", questions=[{"question": f"Where is the {word}?"}],
-    )  # fmt: skip
+    EvaluationRun.objects.filter(pk=runs[0].pk).update(experiment=experiment, place=0)
     queue_run(runs[0], "all")
     client = Client()
     client.force_login(asked_by)
@@ -207,8 +201,7 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         golden_set,
         question,
         runs,
-        sweep,
-        bake_off,
+        experiment,
         batch,
         job,
         operation,

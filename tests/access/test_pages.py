@@ -30,7 +30,7 @@ NOTHING_TO_SHOW = {
     "collections:original",
     "collections:page-image",
     "collections:rollback",
-    "evaluation:bake-off-measured",
+    "evaluation:measured",
     "evaluation:run-without",
     "retrieval:public-assistant",  # switched off
 }

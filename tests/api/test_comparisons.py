@@ -1,4 +1,4 @@
-"""Comparisons and sweeps over HTTP: what a key may see, refusals, pages, the plan that is saved."""
+"""Comparisons and experiments over HTTP: what a key may see, refusals, pages, the plan that is saved."""
 
 from __future__ import annotations
 
@@ -61,41 +61,41 @@ def test_other_questions_are_a_conflict_and_unknown_runs_are_not_found(api: Api,
 def test_a_limited_key_sees_nothing_of_other_collections(
     make_api: Callable[..., Api], notes: Collection, runs: tuple[Any, Any]
 ) -> None:
-    from evaluation_app.models import Sweep
+    from evaluation_app.models import Experiment
 
-    sweep = Sweep.objects.create(
-        set_name="birds", set_version=1, set_digest="d" * 64, collection_name="notes", measure="mrr@10"
+    experiment = Experiment.objects.create(
+        kind="plans", set_name="birds", set_version=1, set_digest="d" * 64, collection_name="notes", measure="mrr@10"
     )
     stranger, reader = make_api(collections=["elsewhere"]), make_api(collections=["notes"], scope="read")
     assert stranger.get(f"/comparisons{query(*runs)}").status_code == 404
-    assert stranger.get(f"/sweeps/{sweep.pk}").status_code == 404
-    assert stranger.get("/sweeps").json()["items"] == []
-    assert stranger.get("/sweeps?collection=notes").status_code == 403
+    assert stranger.get(f"/experiments/{experiment.pk}").status_code == 404
+    assert stranger.get("/experiments").json()["items"] == []
+    assert stranger.get("/experiments?collection=notes").status_code == 403
     assert reader.get(f"/comparisons{query(*runs)}").status_code == 200
-    assert [item["id"] for item in reader.get("/sweeps?collection=notes").json()["items"]] == [sweep.pk]
-    assert reader.post(f"/sweeps/{sweep.pk}/cancel", {}).status_code == 403
+    assert [item["id"] for item in reader.get("/experiments?collection=notes").json()["items"]] == [str(experiment.pk)]
+    assert reader.post(f"/experiments/{experiment.pk}/cancel", {}).status_code == 403
 
 
-def test_a_sweep_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, notes: Collection) -> None:
+def test_an_experiment_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, notes: Collection) -> None:
     from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
     from retrieval_app.models import SavedPlan
 
     golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
     GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
     wanted = {"golden_set": "birds", "grid": {"k": [2, 4], "rrf_k": [10, 60]}, "measure": "recall@10", "mode": "hybrid"}
-    estimate = api.post("/sweeps/estimate", wanted).json()
+    estimate = api.post("/experiments/plans/estimate", wanted).json()
     assert (estimate["plans"], estimate["asked"], estimate["took_s"]) == (4, 4, None)
-    first = api.post("/sweeps", wanted, **{"Idempotency-Key": "once"})
-    again = api.post("/sweeps", wanted, **{"Idempotency-Key": "once"})
+    first = api.post("/experiments/plans", wanted, **{"Idempotency-Key": "once"})
+    again = api.post("/experiments/plans", wanted, **{"Idempotency-Key": "once"})
     assert first.status_code == 202 and again.json() == first.json()
     made = first.json()
-    assert (made["state"], made["plans"], made["total"]) == ("queued", 4, 4)
-    assert EvaluationRun.objects.filter(sweep=made["id"], state="queued").count() == 4
-    assert api.post(f"/sweeps/{made['id']}/save", {"name": "best"}).json()["error"]["type"] == "nothing_ranked"
-    assert api.delete(f"/sweeps/{made['id']}").status_code == 409
-    assert api.post(f"/sweeps/{made['id']}/cancel", {}).json()["state"] == "cancelled"
-    assert api.post(f"/sweeps/{made['id']}/cancel", {}).status_code == 409
-    ranking = api.get(f"/sweeps/{made['id']}?by=mrr@10").json()
+    assert (made["state"], made["variants"], made["total"]) == ("queued", 4, 4)
+    assert EvaluationRun.objects.filter(experiment=made["id"], state="queued").count() == 4
+    assert api.post(f"/experiments/{made['id']}/save", {"name": "best"}).json()["error"]["type"] == "nothing_ranked"
+    assert api.delete(f"/experiments/{made['id']}").status_code == 409
+    assert api.post(f"/experiments/{made['id']}/cancel", {}).json()["state"] == "cancelled"
+    assert api.post(f"/experiments/{made['id']}/cancel", {}).status_code == 409
+    ranking = api.get(f"/experiments/{made['id']}?by=mrr@10").json()
     assert ranking["ranked_by"] == "mrr@10" and [row["standing"] for row in ranking["ranking"]] == ["unscored"] * 4
     assert [(row["plan"]["k"], row["plan"]["rrf_k"]) for row in ranking["ranking"]] == [
         (2, 10),
@@ -104,11 +104,11 @@ def test_a_sweep_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, 
         (4, 60),
     ]
     run_id = ranking["ranking"][2]["run_id"]
-    saved = api.post(f"/sweeps/{made['id']}/save", {"name": "best", "run_id": run_id, "is_default": True})
+    saved = api.post(f"/experiments/{made['id']}/save", {"name": "best", "run_id": run_id, "is_default": True})
     assert saved.status_code == 200 and saved.json()["plan"]["k"] == 4
     assert SavedPlan.objects.get(name="best").is_default
-    assert api.delete(f"/sweeps/{made['id']}").json() == {"deleted": 1}
-    assert api.get(f"/sweeps/{made['id']}").status_code == 404 and not EvaluationRun.objects.exists()
+    assert api.delete(f"/experiments/{made['id']}").json() == {"deleted": 1}
+    assert api.get(f"/experiments/{made['id']}").status_code == 404 and not EvaluationRun.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_a_sweep_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, 
         ({"settings": {"judge": "oracle"}}, 422, "settings.judge"),
     ],
 )
-def test_a_sweep_that_cannot_be_names_what_is_wrong(
+def test_an_experiment_that_cannot_be_names_what_is_wrong(
     api: Api, notes: Collection, change: dict[str, Any], status: int, field: str
 ) -> None:
-    from evaluation_app.models import GoldenQuestion, GoldenSet, Sweep
+    from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet
 
     golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
     GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
-    refused = api.post("/sweeps", {"golden_set": "birds", "grid": {"k": [2, 4]}} | change)
+    refused = api.post("/experiments/plans", {"golden_set": "birds", "grid": {"k": [2, 4]}} | change)
     assert (refused.status_code, refused.json()["error"]["field"]) == (status, field)
-    assert not Sweep.objects.exists()
+    assert not Experiment.objects.exists()

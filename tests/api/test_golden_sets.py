@@ -298,8 +298,8 @@ def test_what_nothing_stored_can_hold_is_not_found(trees: Any) -> None:
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "judge_model")
     sampling = {"enabled": False, "judge_model": "a\x00b"}
     assert trees.put("/collections/notes/sampling", sampling).json()["judge_model"] == "a b"
-    sweep = {"golden_set": "trees", "grid": {"k": [1, 3]}, "name": "\ud800wide"}
-    made = trees.post("/sweeps", sweep).json()
+    experiment = {"golden_set": "trees", "grid": {"k": [1, 3]}, "name": "\ud800wide"}
+    made = trees.post("/experiments/plans", experiment).json()
     assert made["name"] == "wide"
     for wanted in ("%00", "9999999999999999"):
-        assert trees.get(f"/sweeps/{made['id']}?by={wanted}").status_code == 422
+        assert trees.get(f"/experiments/{made['id']}?by={wanted}").status_code == 422

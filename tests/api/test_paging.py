@@ -34,7 +34,7 @@ def test_a_cursor_that_this_list_did_not_give_is_422(api: Any, notes: Collection
     assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
 
 
-LISTS = ["runs", "jobs", "batches", "operations", "api-keys", "evaluation-runs", "sweeps"]
+LISTS = ["runs", "jobs", "batches", "operations", "api-keys", "evaluation-runs", "experiments"]
 AT = {"at": "2026-01-01T00:00:00+00:00"}
 ID = {"id": "0" * 32}
 

@@ -16,7 +16,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.transfer.import_stage import import_collection
-from evaluation_app.models import EvaluationRun, RunScore, Sweep
+from evaluation_app.models import EvaluationRun, Experiment, RunScore
 from evaluation_app.models.spans import Span
 from retrieval_app.models import QueryRun
 from tests.api.conftest import Api
@@ -45,7 +45,7 @@ def old(committed: None, embeddings: OpenAIServer, make_api: Callable[..., Api])
     )
     evaluation = make_run([{"recall@10": 1.0}], name=SECRET)
     EvaluationRun.objects.filter(pk=evaluation.pk).update(collection_name="reuse")
-    Sweep.objects.create(collection_name="reuse", name=SECRET, set_name=SECRET, set_version=1)
+    Experiment.objects.create(kind="plans", collection_name="reuse", name=SECRET, set_name=SECRET, set_version=1)
     assert SECRET in found(key), "there is something to leak"
     delete_collection(collection)
     yield key
@@ -57,11 +57,11 @@ def addresses() -> list[str]:
     return [
         "/collections", "/runs", "/runs?collection=reuse", "/runs/export", "/run-scores", "/spans",
         "/spans?collection=reuse", "/spans/export?format=otlp&content=stored", f"/traces/{TRACE}", "/evaluation-runs",
-        "/sweeps", "/operations", "/jobs", "/batches", "/golden-sets",
+        "/experiments", "/operations", "/jobs", "/batches", "/golden-sets",
         *(f"/runs/{pk}{part}" for pk in runs for part in ("", "/spans", "/spans/export", "/scores")),
         *(f"/run-scores?collection={name}" for name in ("reuse",)),
         *(f"/evaluation-runs/{pk}" for pk in EvaluationRun.objects.values_list("pk", flat=True)),
-        *(f"/sweeps/{pk}" for pk in Sweep.objects.values_list("pk", flat=True)),
+        *(f"/experiments/{pk}" for pk in Experiment.objects.values_list("pk", flat=True)),
     ]  # fmt: skip
 
 

@@ -44,8 +44,8 @@ from evaluation_app.erasure.ledger import ledger_path
 from evaluation_app.erasure.persons import erase_person
 from evaluation_app.golden.edits import add_question
 from evaluation_app.models import (
-    BakeOff,
     EvaluationItem,
+    Experiment,
     GoldenQuestion,
     GoldenSet,
     KeptJudgement,
@@ -149,10 +149,7 @@ def fill(house: Collection, ada: User) -> QueryRun:
         item=item, collection_name=house.name, question_text=QUESTION, answer=item.answer, context=item.context
     )
     Review.objects.create(task=task, reviewer=ada, reviewer_name="ada", note=SENTENCE)
-    BakeOff.objects.create(
-        collection_name=house.name, mode="vector", questions=[{"question": SENTENCE}], state="succeeded",
-        finished_at=timezone.now(),
-    )  # fmt: skip
+    Experiment.objects.create(kind="models", collection_name=house.name, questions=[{"question": SENTENCE}])
     KeptJudgement.objects.create(key="k" * 64, model="m", value={"statement": f"It says: {SENTENCE}"})
     IdempotencyRecord.objects.create(owner="o", key="k", request_hash="h", status=200, response={"answer": SENTENCE})
     for trace, run_id, text in ((run.trace_id or "a" * 32, run.pk, SENTENCE), ("b" * 32, None, f"so: {EDITED} (end)")):
@@ -176,7 +173,7 @@ def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User
     before = find_marker()
     wanted = {
         "documents", "document_revisions", "chunk_overlays", "uploads", "state_changes", "retrieval_app_queryrun",
-        "evaluation_items", "review_tasks", "reviews", "golden_questions", "golden_set_versions", "bake_offs",
+        "evaluation_items", "review_tasks", "reviews", "golden_questions", "golden_set_versions", "experiments",
         "kept_judgements", "idempotency_records", "operations", "operation_files", "run_scores", "ingest_jobs",
         "audit_events",
     }  # fmt: skip

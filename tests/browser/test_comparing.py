@@ -26,13 +26,13 @@ def look_at(visit: Visit) -> list[str]:
     return found
 
 
-def test_from_a_sweep_to_its_comparison_to_one_question(visit: Visit) -> None:
-    from evaluation_app.models import Sweep
+def test_from_an_experiment_to_its_comparison_to_one_question(visit: Visit) -> None:
+    from evaluation_app.models import Experiment
 
     plans = [RetrievePlan(k=k, rrf_k=rrf_k) for k in (5, 10) for rrf_k in (10, 60)]
-    sweep = Sweep.objects.create(
+    experiment = Experiment.objects.create(kind="plans",
         name="k and fusion", set_name="birds", set_version=1, set_digest="d" * 64, collection_name="nature",
-        measure="recall@10", plans=[plan.as_dict() for plan in plans],
+        measure="recall@10", variants=[plan.as_dict() for plan in plans],
     )  # fmt: skip
     for place, plan in enumerate(plans):
         scores: list[dict[str, float | None]] = [
@@ -40,9 +40,9 @@ def test_from_a_sweep_to_its_comparison_to_one_question(visit: Visit) -> None:
         ]
         words = {0: {"answer": f"Plan {place} says so.", "retrieved_ids": [f"{place}.md#0", "a.md#1"]}}
         own: dict[str, Any] = {"items": words, "name": f"plan {place}", "took_ms": 1200.0 * (place + 1)}
-        make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep", **own)
+        make_run(scores, plan=plan, experiment=experiment, place=place, purpose="experiment", **own)
 
-    page = visit.go(f"/evaluation/sweeps/{sweep.pk}/")
+    page = visit.go(f"/evaluation/experiments/{experiment.pk}/")
     assert look_at(visit) == []
     expect(page.locator("#map td.peak")).to_have_text(re.compile("1.000"))
     scatter = page.locator("#trade-off .explored")

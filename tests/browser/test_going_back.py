@@ -22,7 +22,7 @@ SCREENSHOTS = os.environ.get("RAGD_SCREENSHOTS")  # a folder that pictures of th
 @pytest.fixture
 def lists(nature: Collection) -> list[str]:
     """The address of every page whose filter pushes addresses."""
-    from evaluation_app.models import GoldenSet, Sweep
+    from evaluation_app.models import Experiment, GoldenSet
     from ragd.types import RetrievePlan
     from tests.evaluation.made_runs import make_run
     from tests.web.test_evaluation_pages import scores_of, summed
@@ -30,13 +30,13 @@ def lists(nature: Collection) -> list[str]:
     golden_set = GoldenSet.objects.create(name="birds", collection_name="nature", digest="d" * 64)
     runs = [summed(make_run(scores_of(base), golden_set=golden_set)) for base in (0.4, 0.6)]
     plans = [RetrievePlan(k=k) for k in (5, 10)]
-    sweep = Sweep.objects.create(
+    experiment = Experiment.objects.create(kind="plans",
         name="k", set_name="birds", set_version=1, set_digest="d" * 64, collection_name="nature",
-        measure="recall@10", plans=[plan.as_dict() for plan in plans],
+        measure="recall@10", variants=[plan.as_dict() for plan in plans],
     )  # fmt: skip
     for place, plan in enumerate(plans):
         scores: list[dict[str, float | None]] = [{"recall@10": 0.5, "mrr@10": 0.5} for _ in range(4)]
-        summed(make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep"))
+        summed(make_run(scores, plan=plan, experiment=experiment, place=place, purpose="experiment"))
     return [
         "/collections/nature/",
         "/collections/nature/preview/",
@@ -48,7 +48,7 @@ def lists(nature: Collection) -> list[str]:
         "/evaluation/runs/",
         f"/evaluation/runs/{runs[0].pk}/",
         f"/evaluation/compare/?base={runs[0].pk}&other={runs[1].pk}",
-        f"/evaluation/sweeps/{sweep.pk}/",
+        f"/evaluation/experiments/{experiment.pk}/",
     ]
 
 

@@ -18,10 +18,15 @@ def make_run(
     *,
     plan: RetrievePlan | None = None,
     items: Mapping[int, Mapping[str, Any]] | None = None,
+    base_run: EvaluationRun | None = None,
+    fix: Mapping[str, str] | None = None,
     **values: Any,
 ) -> EvaluationRun:
-    """A finished run. scores: per question measure -> value, None for unscorable. items: position -> fields of it."""
-    from evaluation_app.models import EvaluationItem, EvaluationRun
+    """A finished run. scores: per question measure -> value, None for unscorable. items: position -> fields of it.
+
+    base_run: it is the run of a fix that is to better that one; fix: {"mode", "fix"}.
+    """
+    from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
     from evaluation_app.runs.summaries import summarize
     from evaluation_app.scoring.run_settings import RunSettings
 
@@ -30,6 +35,10 @@ def make_run(
         "set_name": "birds", "set_version": 1, "set_digest": "d" * 64, "collection_name": "nature", "judge": "embedded",
         "judge_version": "1", "settings": SETTINGS, "state": "succeeded",
     }  # fmt: skip
+    if base_run is not None:
+        values["experiment"] = Experiment.objects.create(
+            kind="fix", base=base_run, grid=fix or {}, collection_name=base_run.collection_name
+        )
     run = EvaluationRun.objects.create(
         **{**defaults, "plan": chosen.as_dict(), "plan_hash": chosen.hash, "total": len(scores), "done": len(scores)}
         | values

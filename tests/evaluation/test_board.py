@@ -16,8 +16,9 @@ from collections_app.models import AuditEvent, Collection
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.analysis.diagnosis.board import Filters, read_board
 from evaluation_app.analysis.diagnosis.cards import decide
-from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, refresh_modes, try_fix
+from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, refresh_modes
 from evaluation_app.analysis.diagnosis.outcomes import read_outcome
+from evaluation_app.experiments.starting import try_fix
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.measures.catalogue import DOCUMENT_BANDS
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
@@ -225,7 +226,7 @@ def test_every_fix_makes_a_valid_plan(make: Make, collection: Collection) -> Non
 
 def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, golden_set: GoldenSet) -> None:
     base = make({0: [], 1: [], 2: []}, thresholds={"completeness": 0.5})
-    tried = try_fix(base, "retrieval_miss", "double_k", send=False)
+    tried = try_fix(base, "retrieval_miss", "double_k", send=False).runs.get()
     assert (tried.purpose, tried.base_run, tried.golden_set) == ("fix", base, golden_set)
     assert tried.name == "Retrieval miss: 2x results (k)"
     assert tried.thresholds == {"completeness": 0.5}
@@ -352,23 +353,24 @@ def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make
     assert f"/evaluation/board/runs/{base.pk}/fix/" in page
     answer = visitor.post(f"/evaluation/board/runs/{base.pk}/fix/", {"mode": "retrieval_miss", "fix": "double_k"})
     tried = EvaluationRun.objects.get(purpose="fix")
-    assert answer["Location"] == f"/evaluation/board/fixes/{tried.pk}/"
+    assert answer["Location"] == tried.experiment.get_absolute_url()
     shown = visitor.get(answer["Location"]).content.decode()
     assert f"/evaluation/compare/?base={base.pk}&amp;other={tried.pk}" in shown
     assert 'hx-trigger="every 2s"' in shown
-    assert visitor.get(f"/evaluation/board/fixes/{base.pk}/").status_code == 404
+    assert visitor.get(f"/evaluation/experiments/{base.pk}/").status_code == 404
 
 
 def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Make, collection: Collection) -> None:
     base = make()
     tried = make({}, base_run=base, plan=RetrievePlan(k=33))
-    page = visitor.get(f"/evaluation/board/fixes/{tried.pk}/").content.decode()
-    assert 'name="default"' in page
-    visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "wider", "default": "1"})
+    address = tried.experiment.get_absolute_url()
+    page = visitor.get(address).content.decode()
+    assert 'name="is_default"' in page
+    visitor.post(f"{address}save/", {"name": "wider", "is_default": "1"})
     kept = default_plan(collection)
     assert kept is not None
     assert (kept.name, kept.retrieve_plan) == ("wider", RetrievePlan(k=33))
-    visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "a/b"})
+    visitor.post(f"{address}save/", {"name": "a/b"})
     assert SavedPlan.objects.count() == 1
 
 

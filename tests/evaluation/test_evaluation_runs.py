@@ -178,8 +178,8 @@ def test_a_run_whose_worker_stops_in_order_waits_for_the_next(golden_set):
     assert EvaluationRun.objects.get(pk=run.work.pk).state == State.QUEUED
 
 
-def test_one_run_at_a_time_and_by_hand_before_sweeps(golden_set, settings):
-    swept = start(golden_set, purpose="sweep")
+def test_one_run_at_a_time_and_by_hand_before_experiments(golden_set, settings):
+    swept = start(golden_set, purpose="experiment")
     first, second = start(golden_set), start(golden_set)
     assert claim_run(first.pk, "a:1", most=settings.RAGD_EVALUATION_PROCESSES) is not None
     assert claim_run(second.pk, "b:1", most=settings.RAGD_EVALUATION_PROCESSES) is None
@@ -395,11 +395,11 @@ def test_a_run_is_deleted_only_when_it_has_ended(golden_set):
 
 
 def test_operations_show_what_is_under_way(golden_set, admin_client):
-    start(golden_set, name="a sweep's", purpose="sweep")
+    start(golden_set, name="an experiment's", purpose="experiment")
     start(golden_set, name="waiting")
     claim_run(start(golden_set, name="at work").pk, "here:1", most=None)
     lifecycle.run_now(start(golden_set, name="ended"))
-    assert [str(run) for run in under_way()] == ["at work", "waiting", "a sweep's"]
+    assert [str(run) for run in under_way()] == ["at work", "waiting", "an experiment's"]
     page = admin_client.get("/operations/").content.decode()
     assert "at work" in page and "0 of 4 questions" in page and "ended" not in page.partition('id="evaluations"')[2]
 

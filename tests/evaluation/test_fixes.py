@@ -16,12 +16,13 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.analysis.diagnosis.board import Filters, newest_run
 from evaluation_app.analysis.diagnosis.cards import decide
-from evaluation_app.analysis.diagnosis.fixes import context_change, propose_fixes, try_fix
+from evaluation_app.analysis.diagnosis.fixes import context_change, propose_fixes
 from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.analysis.diagnosis.question_table import read_table
 from evaluation_app.analysis.diagnosis.suggestions import suggest_fixes
+from evaluation_app.experiments.starting import try_fix
 from evaluation_app.golden.versions import keep_version
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, TriedFix
+from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet
 from evaluation_app.scoring.modes.catalogue import find_mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
@@ -126,9 +127,14 @@ def test_a_change_that_several_modes_suggest_stands_once(make: Make) -> None:
 
 def tried(make: Make, base: EvaluationRun, right: int, mode: str, fix: str) -> EvaluationRun:
     proposal = next(each for each in propose_fixes(find_mode(mode), base) if each.fix.key == fix)
-    run = make(right, plan=proposal.plan, settings=proposal.settings.as_dict(), base_run=base, purpose="fix")
-    TriedFix.objects.create(run=run, mode=mode, fix=fix)
-    return run
+    return make(
+        right,
+        plan=proposal.plan,
+        settings=proposal.settings.as_dict(),
+        base_run=base,
+        fix={"mode": mode, "fix": fix},
+        purpose="fix",
+    )
 
 
 def test_tried_fixes_stand_first_by_what_they_did_to_the_primary_measure(make: Make) -> None:
@@ -159,9 +165,10 @@ def test_a_fix_that_goes_on_has_no_figures_yet(make: Make) -> None:
 
 
 def test_trying_keeps_what_was_tried(make: Make) -> None:
-    run = try_fix(make(), "wrong_answer", "rerank", send=False)
-    kept = TriedFix.objects.get(run=run)
-    assert (kept.mode, kept.fix, kept.outcome, kept.decided_at) == ("wrong_answer", "rerank", "open", None)
+    base = make()
+    kept = try_fix(base, "wrong_answer", "rerank", send=False)
+    assert (kept.grid, kept.outcome, kept.decided_at) == ({"mode": "wrong_answer", "fix": "rerank"}, "open", None)
+    assert kept.base == base and kept.runs.get().base_run == base
 
 
 def test_a_fix_that_cannot_be_kept_starts_no_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +177,7 @@ def test_a_fix_that_cannot_be_kept_starts_no_run(make: Make, monkeypatch: pytest
     def refuse(**_: Any) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(TriedFix.objects, "create", refuse)
+    monkeypatch.setattr(Experiment.objects, "create", refuse)
     with pytest.raises(OperationalError):
         try_fix(base, "wrong_answer", "double_k", send=False)
     assert list(EvaluationRun.objects.all()) == [base]
@@ -219,7 +226,7 @@ def test_discard_is_suggested_where_a_fix_is_not_better(
     visitor: Client, make: Make, right: int, is_better: bool
 ) -> None:
     run = tried(make, make(5), right, "wrong_answer", "rerank")
-    response = visitor.get(f"/evaluation/board/fixes/{run.pk}/")
+    response = visitor.get(run.experiment.get_absolute_url())
     html = response.content.decode()
     assert response.context["is_better"] is is_better
     discard, keep = html.index('value="discard"'), html.index('value="save"')
@@ -228,11 +235,11 @@ def test_discard_is_suggested_where_a_fix_is_not_better(
 
 def test_who_kept_or_discarded_a_fix_is_kept(visitor: Client, make: Make, collection: Collection) -> None:
     run = tried(make, make(5), 18, "wrong_answer", "rerank")
-    address = f"/evaluation/board/fixes/{run.pk}/keep/"
+    address = f"{run.experiment.get_absolute_url()}save/"
     visitor.post(address, {"decision": "discard"})
-    found = TriedFix.objects.get(run=run)
-    assert (found.outcome, found.decided_by, found.saved_as, found.fix) == ("discarded", "ada", "", "rerank")
-    visitor.post(address, {"decision": "save", "name": "reranked", "default": "1"})
+    found = Experiment.objects.get(runs=run)
+    assert (found.outcome, found.decided_by, found.saved_as, found.grid["fix"]) == ("discarded", "ada", "", "rerank")
+    visitor.post(address, {"decision": "save", "name": "reranked", "is_default": "1"})
     found.refresh_from_db()
     assert (found.outcome, found.saved_as, found.is_default) == ("kept", "reranked", True)
     assert found.decided_at is not None

@@ -77,9 +77,9 @@ PERMISSIONS: dict[str, str | None] = {
          "golden-questions-create", "golden-questions-update", "golden-questions-delete", "golden-suggestions-create",
          "golden-suggestions-accept", "golden-suggestions-discard", "golden-sets-import", "evaluation-runs-create",
          "evaluation-runs-cancel", "evaluation-runs-resume", "evaluation-runs-retry", "evaluation-runs-delete",
-         "sweeps-estimate", "sweeps-create", "sweeps-cancel", "sweeps-save", "sweeps-delete", "promotion-gate-put",
-         "promotion-gate-delete", "runs-judge", "collections-sampling-put", "bisections-create", "bake-offs-create",
-         "bake-offs-cancel"),
+         "experiments-estimate", "experiments-plans-create", "experiments-models-create", "experiments-fixes-create",
+         "experiments-cancel", "experiments-save", "experiments-delete", "promotion-gate-put",
+         "promotion-gate-delete", "runs-judge", "collections-sampling-put", "bisections-create"),
         "evaluate",
     ),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs beside each other on a page, one question beside itself, and the pages of sweeps."""
+"""Runs beside each other on a page, one question beside itself, and the pages of experiments."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
 
 def test_without_runs_the_page_says_what_to_do(visitor: Client) -> None:
     assert is_empty(visitor.get("/evaluation/compare/"))
-    assert is_empty(visitor.get("/evaluation/sweeps/"))
-    assert is_empty(visitor.get("/evaluation/sweeps/new/"))
+    assert is_empty(visitor.get("/evaluation/experiments/"))
+    assert is_empty(visitor.get("/evaluation/experiments/new/plans/"))
 
 
-def test_runs_of_sweeps_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:
-    make_run([{"recall@10": 1.0}] * 8, name="k 7", purpose="sweep")
+def test_runs_of_experiments_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:
+    make_run([{"recall@10": 1.0}] * 8, name="k 7", purpose="experiment")
     shown = visitor.get("/evaluation/compare/")
-    assert "1 run of sweeps" in text_of(shown) and "k 7" not in text_of(shown)
-    assert "k 7" in text_of(visitor.get("/evaluation/compare/?sweeps=on"))
+    assert "1 run of experiments" in text_of(shown) and "k 7" not in text_of(shown)
+    assert "k 7" in text_of(visitor.get("/evaluation/compare/?experiments=on"))

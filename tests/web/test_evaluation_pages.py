@@ -493,7 +493,7 @@ def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, ru
 
 
 def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: list[EvaluationRun]) -> None:
-    swept = make_run([{"recall@10": 1.0}], purpose="sweep", name="one of many")
+    swept = make_run([{"recall@10": 1.0}], purpose="experiment", name="one of many")
     html = text(visitor.get("/evaluation/runs/"))
     assert [name for name in ("try 0", "try 1", "try 2", "one of many") if f">{name}</a>" in html] == [
         "try 0", "try 1", "try 2",
@@ -546,7 +546,7 @@ def test_a_harmful_document_is_disabled_and_the_set_run_again(
     made = EvaluationRun.objects.get(name="without trees.md")
     assert answer["Location"] == made.get_absolute_url()
     assert not collection.documents.get(doc_id="trees.md").enabled
-    assert (made.base_run_id, made.purpose, made.plan) == (runs[2].pk, "fix", runs[2].plan)
+    assert (made.base_run, made.purpose, made.plan) == (runs[2], "fix", runs[2].plan)
 
 
 def test_deleting_a_run_asks_first(visitor: Client, runs: list[EvaluationRun]) -> None:
@@ -572,7 +572,7 @@ def test_pages_ask_as_much_for_many_questions_as_for_few(visitor: Client, golden
             f"/evaluation/compare/?base={base.pk}&other={tried.pk}",
             f"/evaluation/compare/questions/0/?base={base.pk}&other={tried.pk}",
             f"/evaluation/board/?run={base.pk}",
-            f"/evaluation/board/fixes/{tried.pk}/",
+            tried.experiment.get_absolute_url(),
             f"/evaluation/runs/{base.pk}/",
         ]
         pages = [count_queries(lambda address=address: text(visitor.get(address))) for address in addresses]

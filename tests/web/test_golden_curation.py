@@ -156,7 +156,7 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     golden.baseline = run(0.9)
     golden.save()
     run(0.75)
-    run(0.1, purpose="sweep")
+    run(0.1, purpose="experiment")
     [reading] = texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li")
     assert reading == "Hit@10 (documents) 0.75 -0.150 2 of 3"
     run(0.8, digest="other")

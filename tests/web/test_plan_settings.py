@@ -10,8 +10,8 @@ from django.utils.translation import override
 
 from collections_app.models import Generation
 from collections_app.models.personal import PersonalSetting
-from evaluation_app.analysis.sweeps.forms import SweepForm
-from evaluation_app.analysis.sweeps.plan_grid import TITLES
+from evaluation_app.experiments.forms import PlansForm
+from evaluation_app.experiments.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
 from retrieval_app.pages.forms import AskForm
 from retrieval_app.pages.plan_forms import PlaygroundForm
@@ -35,7 +35,7 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
         PlaygroundForm(
             {}, collection=collection, saved=[], rerankers=[], versions=[Generation(number=2, embed_model="m")]
         ),
-        SweepForm(golden_set=golden_set),
+        PlansForm(golden_set=golden_set),
     ]
     for form in forms:
         shown = [name for name in form.fields if name in BY_NAME]

@@ -267,7 +267,7 @@ class GenerationForm(IndexFields):
         label=gettext_lazy("Vector index precision"),
         choices=[("vector", gettext_lazy("32 bits (vector)")), ("halfvec", gettext_lazy("16 bits (halfvec)"))],
         required=False,
-        help_text=gettext_lazy("16 bits halve the vector index. A bake-off measures the loss."),
+        help_text=gettext_lazy("16 bits halve the vector index. An experiment measures the loss."),
     )
     activate = forms.ChoiceField(
         label=gettext_lazy("Activation"),

@@ -127,7 +127,7 @@ def _find_runs(query: QueryDict) -> tuple[EvaluationRun | None, list[EvaluationR
 
 def _find_run(value: str) -> EvaluationRun:
     try:
-        record = EvaluationRun.objects.select_related("sweep", "golden_set").filter(pk=UUID(value)).first()
+        record = EvaluationRun.objects.select_related("experiment__base", "golden_set").filter(pk=UUID(value)).first()
     except ValueError:
         record = None
     if record is None:
@@ -148,11 +148,13 @@ def _choose(
     set_name = requested if requested in names else newest.set_name if newest else ""
     unknown = requested if requested not in names else ""
     baseline = GoldenSet.objects.filter(name=set_name).values_list("baseline", flat=True).first()
-    runs = EvaluationRun.objects.filter(set_name=set_name).select_related("sweep")
-    swept = runs.filter(purpose=EvaluationRun.Purpose.SWEEP)
+    runs = EvaluationRun.objects.filter(set_name=set_name).select_related("experiment__base")
+    swept = runs.filter(purpose=EvaluationRun.Purpose.EXPERIMENT)
     chosen = [*others, *([base] if base else [])]
-    with_swept = request.GET.get("sweeps") == "on" or any(run.sweep_id for run in chosen)
-    offered = runs if with_swept else runs.exclude(purpose=EvaluationRun.Purpose.SWEEP)
+    with_swept = request.GET.get("experiments") == "on" or any(
+        run.purpose == EvaluationRun.Purpose.EXPERIMENT for run in chosen
+    )
+    offered = runs if with_swept else runs.exclude(purpose=EvaluationRun.Purpose.EXPERIMENT)
     context = {
         "names": names,
         "set_name": set_name,

@@ -104,8 +104,9 @@ def sets_with_runs() -> QuerySet[GoldenSet, GoldenSet]:
 
 
 def shown_runs() -> QuerySet[EvaluationRun, EvaluationRun]:
-    """Those that a board can show, the newest first; those of a sweep are left out, they are seen in it."""
-    return EvaluationRun.objects.filter(done__gt=0, sweep=None).order_by("-created_at", "-id")
+    """Those that a board can show, the newest first, without those of experiments with many, which show them."""
+    runs = EvaluationRun.objects.filter(done__gt=0).exclude(purpose=EvaluationRun.Purpose.EXPERIMENT)
+    return runs.order_by("-created_at", "-id")
 
 
 def newest_run(sets: Iterable[GoldenSet]) -> EvaluationRun | None:

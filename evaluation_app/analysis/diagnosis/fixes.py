@@ -1,4 +1,4 @@
-"""What a failure mode suggests for one run: its changed plan or settings, a run of the set with them, the decision.
+"""What a failure mode suggests for one run: its changed plan or settings.
 
 A run's modes can be found again from its stored scores, after the bands were changed."""
 
@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 from django.db import transaction
-from django.utils import timezone
 
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.models.library import name_actor
-from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
 from collections_app.services.governance.access import require_in
 from evaluation_app.analysis.comparison.stored_comparisons import forget_comparisons
@@ -24,18 +21,16 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import current_digest
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
-from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet, TriedFix
-from evaluation_app.runs.lifecycle import start_run
-from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, find_mode, own_bands, stored_table
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, own_bands, stored_table
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
-from ragd.errors import InvalidInput, RagdError
+from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.corrective.calibrations import calibration_of
-from retrieval_app.models import SavedPlan
-from retrieval_app.runs.plans import OFF, save_plan
+from retrieval_app.runs.plans import OFF
 
 READ = ("outcome", "scores", "context", "annotation", "contributions", "golden", "modes")
 AT_ONCE = 200
@@ -167,72 +162,6 @@ def context_change(before: tuple[RetrievePlan, RunSettings], after: tuple[Retrie
     return "" if len(moves) != 1 else "more_context" if 1 in moves else "less_context"
 
 
-def try_fix(
-    run: EvaluationRun, mode_key: str, fix_key: str, *, actor: audit.Actor = None, send: bool = True
-) -> EvaluationRun:
-    """A run of the set with the changed plan; the given one is its base run. Its thresholds are the base run's.
-
-    The base run's modes are found again, so that both are by the thresholds of now.
-
-    Raises InvalidInput for a mode or a fix that is not known, ServiceError 409: "set_gone" without the set,
-    "set_changed" when it asks other questions now, so that the two could not be compared, "fix_unavailable" with the
-    reason; and what `start_run` raises.
-    """
-    mode = find_mode(mode_key)
-    proposal = next((item for item in propose_fixes(mode, run) if item.fix.key == fix_key), None)
-    if proposal is None:
-        known = ", ".join(fix.key for fix in mode.fixes) or "none"
-        raise InvalidInput(f"{mode.title} has no fix {fix_key!r}; it has {known}", field="fix")
-    if proposal.reason:
-        raise ServiceError(
-            f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable", status=409
-        )
-    golden_set = _same_set(run)
-    if not run.is_active:
-        refresh_modes(run, actor=actor)
-    with transaction.atomic():
-        tried = start_run(
-            golden_set,
-            plan=proposal.plan,
-            settings=proposal.settings,
-            name=f"{mode.title}: {proposal.fix.title}",
-            purpose=EvaluationRun.Purpose.FIX,
-            thresholds=run.thresholds,
-            base_run=run,
-            actor=actor,
-            send=send,
-        )
-        TriedFix.objects.create(run=tried, mode=mode_key, fix=fix_key)
-    return tried
-
-
-@transaction.atomic
-def keep_plan(run: EvaluationRun, name: str, *, is_default: bool = False, actor: audit.Actor = None) -> SavedPlan:
-    """The run's plan as a saved plan of its collection; who decided it, and when, is kept with the run.
-
-    Raises UnknownCollection, and what `save_plan` raises.
-    """
-    collection = get_collection(run.collection_name)
-    description = f"from the evaluation run {run}"
-    plan = RetrievePlan.from_dict(run.plan)
-    saved = save_plan(collection, name, plan, description=description, is_default=is_default or None, actor=actor)
-    _decide(run, TriedFix.Outcome.KEPT, actor, saved_as=saved.name, is_default=saved.is_default)
-    return saved
-
-
-@transaction.atomic
-def discard_fix(run: EvaluationRun, *, actor: audit.Actor = None) -> None:
-    """What the run tried is not wanted; a plan that was saved of it stays."""
-    require_in(Permission.EVALUATE, run.collection_name)
-    _decide(run, TriedFix.Outcome.DISCARDED, actor, saved_as="", is_default=False)
-    audit.record(actor, [run], audit.CHANGE, f"discarded what {run} tried")
-
-
-def _decide(run: EvaluationRun, outcome: str, actor: audit.Actor, **values: Any) -> None:
-    decided = {"outcome": outcome, "decided_by": name_actor(actor), "decided_at": timezone.now()}
-    TriedFix.objects.update_or_create(run=run, defaults=decided | values)
-
-
 def has_changed(run: EvaluationRun) -> bool:
     """Whether the run's set asks other questions now than it did then."""
     if run.golden_set is None:
@@ -265,7 +194,8 @@ def format_value(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-def _same_set(run: EvaluationRun) -> GoldenSet:
+def same_set(run: EvaluationRun) -> GoldenSet:
+    """The run's golden set. Raises ServiceError 409 where it is gone or asks other questions now."""
     if run.golden_set is None:
         raise ServiceError(
             f"the golden set {run.set_name!r} was deleted; there is nothing to run", type="set_gone", status=409

@@ -9,7 +9,7 @@ from evaluation_app.analysis.comparison.changes import MeasureChange
 from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
 from evaluation_app.analysis.diagnosis.board import modes_of
 from evaluation_app.analysis.diagnosis.fixes import FieldChange, changed_fields
-from evaluation_app.models import EvaluationRun, TriedFix
+from evaluation_app.models import EvaluationRun, Experiment
 from evaluation_app.scoring.modes.catalogue import Mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
@@ -40,8 +40,7 @@ class FixOutcome:
     """Of the questions that are done in both runs: `question_count`.
 
     against: the run compared with its base. measure: of the mode that the fix is for, None where it has none. failing:
-    questions that fail. moves: per mode that either run shows, in the table's order. tried: None for a run that was
-    started by hand on a base.
+    questions that fail. moves: per mode that either run shows, in the table's order.
     """
 
     changes: tuple[FieldChange, ...]
@@ -51,7 +50,7 @@ class FixOutcome:
     failing: Move
     moves: tuple[tuple[Mode, Move], ...]
     question_count: int
-    tried: TriedFix | None
+    experiment: Experiment
 
     @property
     def decisive(self) -> list[tuple[str, MeasureChange]]:
@@ -68,11 +67,10 @@ class FixOutcome:
 def read_outcome(run: EvaluationRun) -> FixOutcome | None:
     """None for a run that has no base run, or whose base run asked another version of the set."""
     base = run.base_run
-    if base is None or base.set_digest != run.set_digest:
+    if base is None or run.experiment is None or base.set_digest != run.set_digest:
         return None
     against = compare_runs(base, [run]).others[0]
-    tried = TriedFix.objects.filter(run=run).first()
-    mode = stored_table().modes.get(tried.mode) if tried else None
+    mode = stored_table().modes.get(run.experiment.grid.get("mode", ""))
     pairs = [(modes_of(each.before), modes_of(each.after)) for each in against.questions]
     moves = [
         (each, Move.of([(each in was, each in now) for was, now in pairs])) for each in stored_table().modes.values()
@@ -85,7 +83,7 @@ def read_outcome(run: EvaluationRun) -> FixOutcome | None:
         failing=Move.of([(_fails(was), _fails(now)) for was, now in pairs]),
         moves=tuple((each, move) for each, move in moves if move.before or move.after),
         question_count=len(pairs),
-        tried=tried,
+        experiment=run.experiment,
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages: the board, and what a tried fix did."""
+"""Pages of the failure analysis: the board and the table of failure modes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
-from evaluation_app.analysis.comparison.presenters import show_usage, show_verdict
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
     SHOWS,
@@ -28,8 +27,7 @@ from evaluation_app.analysis.diagnosis.board import (
     sets_with_runs,
 )
 from evaluation_app.analysis.diagnosis.cards import DECISIONS, NOTE_CHARS_MAX, decide, people
-from evaluation_app.analysis.diagnosis.fixes import discard_fix, has_changed, keep_plan, try_fix
-from evaluation_app.analysis.diagnosis.outcomes import read_outcome
+from evaluation_app.analysis.diagnosis.fixes import has_changed
 from evaluation_app.analysis.diagnosis.question_table import SHOWN_PER_GROUP, read_table
 from evaluation_app.analysis.diagnosis.suggestions import suggest_fixes
 from evaluation_app.models import EvaluationRun, GoldenSet
@@ -119,56 +117,6 @@ def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any])
         actor=request.user,
     )
     messages.success(request, DECIDED[decision] % {"question": values["question"]})
-
-
-@require_POST
-def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
-    """Run the set with the fix (`mode`, `fix`) over this run's plan, and show how it goes."""
-    run = get_object_or_404(EvaluationRun, pk=pk)
-    with RefusalMessages(request):
-        tried = try_fix(run, request.POST.get("mode", ""), request.POST.get("fix", ""), actor=request.user)
-        return redirect("evaluation:tried-fix", pk=tried.pk)
-    return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
-
-
-@require_GET
-def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
-    """What the fix changes, how far its run is, and which questions fail before and after."""
-    run = get_object_or_404(EvaluationRun.objects.select_related("base_run", "golden_set"), pk=pk)
-    if run.base_run is None:
-        raise Http404("this run is not a fix of another run")
-    compare = f"{reverse('evaluation:compare')}?{urlencode({'base': run.base_run_id, 'other': run.pk})}"
-    outcome = read_outcome(run)
-    context = {
-        "tab": "board",
-        "run": run,
-        "outcome": outcome,
-        "verdict": show_verdict(outcome.against.verdict) if outcome else None,
-        "usage": show_usage(outcome.against.usage) if outcome else [],
-        "is_better": outcome is not None and outcome.against.verdict.kind == "better",
-        "compare_href": compare,
-        "can_keep": not run.is_active and run.plan_hash != run.base_run.plan_hash,
-    }
-    parts = {"tried": "evaluation/diagnosis/tried.html"}
-    return render_page(request, "evaluation/diagnosis/tried_fix.html", context, parts=parts)
-
-
-@require_POST
-def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
-    """decision=discard: say so. Else save its plan for the collection, under `name`; default=1: as the default plan."""
-    run = get_object_or_404(EvaluationRun, pk=pk)
-    if request.POST.get("decision") == "discard":
-        discard_fix(run, actor=request.user)
-        messages.success(request, gettext("Discarded."))
-        return redirect(f"{reverse('evaluation:board')}?run={run.base_run_id or run.pk}")
-    name, is_default = request.POST.get("name", ""), bool(request.POST.get("default"))
-    with RefusalMessages(request):
-        saved = keep_plan(run, name, is_default=is_default, actor=request.user)
-        message = (
-            gettext("Preset %(name)s saved as the default.") if saved.is_default else gettext("Preset %(name)s saved.")
-        )
-        messages.success(request, message % {"name": saved.name})
-    return redirect("evaluation:tried-fix", pk=pk)
 
 
 @require_GET

@@ -13,7 +13,7 @@ from evaluation_app.analysis.comparison.decisive import Finding
 from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, differences
 from evaluation_app.analysis.comparison.usage import UsageChange
 from evaluation_app.analysis.diagnosis.fixes import FixProposal, Workshop, context_change, propose_fixes
-from evaluation_app.models import EvaluationRun, TriedFix
+from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan, canonical_json
@@ -28,7 +28,6 @@ class Trial:
 
     run: EvaluationRun
     against: RunDifference | None
-    tried: TriedFix | None
 
     @property
     def primary(self) -> Finding | None:
@@ -127,14 +126,14 @@ def _is_opposite(one: Suggestion, other: Suggestion) -> bool:
 
 def _trials(run: EvaluationRun) -> dict[str, list[Trial]]:
     """Of fixes over this run by what they changed, the newest first."""
-    rows = EvaluationRun.objects.filter(base_run=run, purpose=EvaluationRun.Purpose.FIX)
-    runs = list(rows.select_related("tried_fix").order_by("-created_at")[:TRIED_SHOWN])
+    rows = EvaluationRun.objects.filter(experiment__base=run, purpose=EvaluationRun.Purpose.FIX)
+    runs = list(rows.select_related("experiment__base").order_by("-created_at")[:TRIED_SHOWN])
     comparable = [each for each in runs if not each.is_active and each.set_digest == run.set_digest]
     known = {difference.run.pk: difference for difference in differences(run, comparable)}
     trials: dict[str, list[Trial]] = {}
     for each in runs:
         key = _key(RetrievePlan.from_dict(each.plan), RunSettings.from_dict(each.settings))
-        trial = Trial(each, known.get(each.pk), getattr(each, "tried_fix", None))
+        trial = Trial(each, known.get(each.pk))
         trials.setdefault(key, []).append(trial)
     return trials
 

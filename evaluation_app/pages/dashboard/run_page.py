@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
@@ -102,7 +102,9 @@ def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
 
     While the run goes on its page comes again whole: all of it is read from the same items.
     """
-    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "base_run", "sweep"), pk=pk)
+    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "experiment__base"), pk=pk)
+    if run.experiment is not None and run.tries_model:
+        return redirect(run.experiment)
     if is_part(request, [f"run-state-{pk}"]):
         parts = {f"run-state-{pk}": "evaluation/dashboard/parts/run_state.html"}
         response = render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)

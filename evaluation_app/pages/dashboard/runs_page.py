@@ -44,7 +44,7 @@ from ragd.types import RetrievePlan
 RUNS_PER_PAGE = 50
 SHOWN_FIGURES = 3
 VERDICTS = {"passed": True, "missed": False, "none": None}
-SINGLE_PURPOSES = ("manual", "api", "cli", "fix")  # sweeps and gates make many runs that nobody looks at one by one
+SINGLE_PURPOSES = ("manual", "api", "cli", "fix")  # experiments and gates make many that nobody looks at one by one
 
 
 class RunsFilterForm(forms.Form):
@@ -75,7 +75,7 @@ class RunsFilterForm(forms.Form):
         label=gettext_lazy("Origin"),
         required=False,
         choices=[
-            ("", gettext_lazy("Without sweeps and gates")),
+            ("", gettext_lazy("Without experiments and gates")),
             ("all", gettext_lazy("All")),
             (EvaluationRun.Purpose.MANUAL.value, gettext_lazy("People")),
             *(pair for pair in EvaluationRun.Purpose.choices if pair[0] != EvaluationRun.Purpose.MANUAL),
@@ -144,7 +144,7 @@ def filtered_runs(
     judge: str = "",
     purpose: str = "",
 ) -> QuerySet[EvaluationRun]:
-    """Newest first, with the golden set. "" leaves a condition out; purpose "": without those of sweeps and
+    """Newest first, with the golden set. "" leaves a condition out; purpose "": without those of experiments and
     gates; "all": all."""
     rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
     if not all(can_be_stored(value) for value in (text, set, collection)):

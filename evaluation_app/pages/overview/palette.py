@@ -147,7 +147,7 @@ NEW = (
     Page("collections:model-add", gettext_noop("Add model"), "plus", words="new endpoint provider connect"),
     Page("collections:new-person", gettext_noop("Add person"), "plus", administers, "new user invite"),
     Page("collections:new-group", gettext_noop("New group"), "plus", administers, "create"),
-    Page("evaluation:new-sweep", gettext_noop("New sweep"), "plus", evaluates, "create tune grid"),
+    Page("evaluation:new-plans-experiment", gettext_noop("New experiment"), "plus", evaluates, "tune grid sweep"),
 )
 
 

@@ -119,7 +119,7 @@ def addresses() -> Iterator[Attempt]:
         ):  # fmt: skip
             yield sends(group, "GET", path)
     for number in ("-1", "0", "99999999999999999999", "true", "1.5", "1e3", "%00", "٣"):
-        for path in (f"{AT}/generations/{number}", f"{AT}/revisions/{number}?doc_id=pump.md", f"/sweeps/{number}",
+        for path in (f"{AT}/generations/{number}", f"{AT}/revisions/{number}?doc_id=pump.md", f"/experiments/{number}",
                      f"{AT}/chunks/{number}/pump.md", f"{AT}/chunks/{number}/a/filter.md"):  # fmt: skip
             yield sends(group, "GET", path)
         yield sends(group, "DELETE", f"/api-keys/{number}")
@@ -135,7 +135,7 @@ def forged(order: Any, values: Any) -> str:
 
 
 def cursors() -> Iterator[Attempt]:
-    lists = ("/runs", "/jobs", "/batches", "/operations", "/api-keys", "/evaluation-runs", "/sweeps", "/golden-sets",
+    lists = ("/runs", "/jobs", "/batches", "/operations", "/api-keys", "/evaluation-runs", "/experiments", "/golden-sets",
              "/collections", f"{AT}/documents", f"{AT}/plans", f"{AT}/recall-probes", "/run-scores",
              f"{AT}/revisions?doc_id=pump.md")  # fmt: skip
     made = (

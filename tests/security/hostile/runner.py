@@ -16,7 +16,7 @@ from tests.security.hostile import api_inputs, files, page_inputs
 from tests.security.hostile.doors import NAME, Attempt, Doors, judge
 
 SWEPT = "pages and lists afterwards"
-LISTS = ("/collections", "/runs", "/jobs", "/batches", "/operations", "/api-keys", "/golden-sets", "/sweeps", "/evaluation-runs",
+LISTS = ("/collections", "/runs", "/jobs", "/batches", "/operations", "/api-keys", "/golden-sets", "/experiments", "/evaluation-runs",
          "/spans", "/run-scores", "/queue", "/models", "/runs/export", "/evidence", "/golden-sets/set/questions")  # fmt: skip
 PAGES = ("", "settings/", "statistics/", "jobs/", "attempts/", "generations/", "outliers/", "findings/", "playground/?q=pump",
          "upload/", "gate/", "plans/", "never-retrieved/")  # fmt: skip

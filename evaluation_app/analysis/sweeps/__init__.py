@@ -1,1 +1,0 @@
-"""One set asked by a grid of plans."""

@@ -1,1 +1,0 @@
-"""Bake-offs: embedding models tried on the same questions over the same documents before one is switched to."""

@@ -1,0 +1,344 @@
+"""Experiments over HTTP: estimated, started, followed with what was found, cancelled, a plan saved, deleted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Field, Router, Schema
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
+from collections_app.api.schemas import IsoTime, Request, Stored
+from collections_app.domain.permissions import Permission
+from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.validation import SomeUuid, StrictInt
+from evaluation_app.experiments import lifecycle, starting
+from evaluation_app.experiments.plan_grid import Draft, draft_plans
+from evaluation_app.experiments.ranking import rank_plans
+from evaluation_app.experiments.sample import SAMPLE_CHUNKS
+from evaluation_app.experiments.standings import rank, winner_of
+from evaluation_app.golden.sets import find_set
+from evaluation_app.measures.catalogue import find
+from evaluation_app.measures.schemas import IntervalOut, MeanOut
+from evaluation_app.models import Experiment, GoldenSet
+from evaluation_app.runs.estimates import estimate_plans
+from evaluation_app.runs.requests import find_run, read_settings
+from evaluation_app.runs.schemas import SettingsRequest
+from ragd.types import Mode, RetrievePlan, VectorType
+from retrieval_app.api.schemas import PlanFields, SavedPlanOut
+
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
+
+ALL = "/experiments"
+ONE = "/experiments/{experiment_id}"
+Kind = Experiment.Kind
+
+
+class PlansRequest(PlanFields):
+    """A golden set and a grid of plans. Fields of a plan that are stated hold for all of them."""
+
+    golden_set: str = Field(description="The set's name")
+    grid: dict[str, list[Any]] = Field(
+        description='Values by field of a plan, such as {"k": [5, 10], "rerank": ["none", "builtin"]}; every '
+        "combination is a plan, at most 64 of them"
+    )
+    measure: str = Field("", description="By whose mean the plans are ranked; default nDCG at the settings' cut")
+    name: str = Field("", description="For people; at most 200 characters")
+    plan: str | None = Field(None, description="A saved plan to begin from; server: the server's defaults")
+    settings: SettingsRequest | None = Field(None, description="Default: questions are only searched")
+
+
+class CandidateIn(Request):
+    embed_model: EmbedModel
+    embed_dims: EmbedDims | None = None
+    vector_type: VectorType | None = None
+
+
+class ModelsRequest(Request):
+    """A collection and embedding models, which index a sample of its documents."""
+
+    collection: str
+    models: Annotated[list[CandidateIn], accepts(minItems=1)] = Field(
+        description="Beside the collection's own, which is always compared with"
+    )
+    golden_set: str | None = Field(None, description="Its questions; null: made from the documents")
+    k: Annotated[StrictInt, between(1, starting.K_MAX)] = Field(starting.K, description="Documents that count")
+    sample: StrictInt = Field(SAMPLE_CHUNKS, description="About so many chunks, by documents")
+
+
+class FixRequest(Request):
+    """A fix of a failure mode, tried against a run of the same set."""
+
+    base: SomeUuid = Field(description="The evaluation run that the fix is to better")
+    mode: str = Field(description="Key of the failure mode")
+    fix: str = Field(description="Key of one of its fixes")
+
+
+class SaveRequest(Request):
+    name: str
+    run_id: SomeUuid | None = Field(None, description="Whose plan is saved; default: the best one's")
+    is_default: bool | None = None
+
+
+class EstimateOut(Schema):
+    plans: int
+    questions: int
+    asked: int = Field(description="plans times questions")
+    took_s: float | None = Field(description="null: nothing like it was measured on this collection")
+    cost_usd: float | None
+    source: str
+
+
+class ExperimentOut(Schema):
+    id: UUID
+    kind: Literal["plans", "models", "fix"]
+    golden_set: str = Field(description="Empty where the questions were made from the documents")
+    set_version: int
+    set_digest: str
+    collection: str
+    name: str
+    base: UUID | None = Field(description="The run that a fix is to better")
+    grid: dict[str, Any]
+    variants: int
+    measure: str = Field(description="By whose mean plans are ranked")
+    settings: dict[str, Any]
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    done: int = Field(description="Questions asked, over all its runs")
+    total: int
+    failed: int
+    error: str = Field(description="Of the first run that failed")
+    outcome: Literal["open", "kept", "discarded"]
+    saved_as: str
+    created_by: str
+    created_at: IsoTime
+
+
+class RankedOut(Schema):
+    place: int = Field(description="In the order of the variants, from 0")
+    run_id: UUID = Field(validation_alias="run.id")
+    state: str = Field(validation_alias="run.state")
+    plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
+    label: str
+    mean: MeanOut
+    interval: IntervalOut | None
+    behind_best: IntervalOut | None = Field(
+        validation_alias="behind", description="best - this over the questions that both scored"
+    )
+    standing: str = Field(description="best, level (cannot be told from the best), worse, unfinished or unscored")
+    won: float | None = Field(description="The share of bootstrap draws in which no plan was better")
+    per_question_ms: float | None = Field(description="Time at work by questions done, with judging")
+
+
+class StandingOut(Schema):
+    embed_model: str
+    embed_dims: int
+    vector_type: VectorType
+    is_current: bool
+    ndcg: IntervalOut
+    recall: IntervalOut
+    gain: IntervalOut | None = Field(description="nDCG less that of the collection's own model, question by question")
+    p: float | None = Field(description="of the gain, corrected for the number of models (Holm)")
+    by_mode: dict[Mode, float] = Field(description="mean nDCG by search mode")
+    weights: dict[str, float] = Field(description="of the lists that hybrid search fused")
+    ms_per_chunk: float = Field(description="to embed one")
+    query_ms: float = Field(description="median of embedding and searching one question")
+    index_bytes: int = Field(description="table and vector index of the whole collection, by the sample's")
+    embed_s: float = Field(description="to embed the whole collection, by the sample's")
+    cost_usd: float | None = Field(description="for the whole collection; null without a price")
+
+
+class ExperimentDetail(ExperimentOut):
+    runs: list[UUID] = Field(description="Its evaluation runs, in the order of the variants")
+    ranked_by: str = Field(description="Of plans; else empty")
+    ranking: list[RankedOut] = Field(description="Of plans, best first")
+    standings: list[StandingOut] = Field(description="Of embedding models that are finished, best first")
+    winner: StandingOut | None = Field(description="Better than the collection's own model by more than chance")
+
+
+class ExperimentPage(Schema):
+    items: list[ExperimentOut]
+    next_cursor: str | None
+
+
+class ExperimentDeleted(Schema):
+    deleted: int
+
+
+SAME = (
+    "id", "kind", "set_version", "set_digest", "name", "grid", "measure", "settings", "outcome", "saved_as",
+    "created_by", "created_at",
+)  # fmt: skip
+FOLLOWED = ("state", "done", "total", "failed", "error")
+
+
+def _shown(progress: lifecycle.Progress) -> dict[str, Any]:
+    experiment = progress.experiment
+    shown = {name: getattr(experiment, name) for name in SAME} | {name: getattr(progress, name) for name in FOLLOWED}
+    return shown | {
+        "golden_set": experiment.set_name,
+        "collection": experiment.collection_name,
+        "base": experiment.base_id,
+        "variants": len(experiment.variants),
+    }
+
+
+def _detailed(experiment: Experiment, by: str) -> dict[str, Any]:
+    ranking = rank_plans(experiment, by) if experiment.kind == Kind.PLANS else None
+    standings = rank(experiment) if experiment.kind == Kind.MODELS else []
+    winner = winner_of(standings)
+    return _shown(lifecycle.progress_of(experiment)) | {
+        "runs": list(experiment.runs.order_by("place").values_list("pk", flat=True)),
+        "ranked_by": ranking.measure if ranking else "",
+        "ranking": list(ranking.rows) if ranking else [],
+        "standings": [each.as_dict() for each in standings],
+        "winner": winner.as_dict() if winner else None,
+    }
+
+
+@router.post("/experiments/plans/estimate", operation_id="experiments-estimate", response={200: EstimateOut, **ERRORS})
+def estimate(request: HttpRequest, payload: PlansRequest) -> Any:
+    """How many plans a grid gives, and what asking them would take. Starts nothing."""
+    golden_set = find_set(payload.golden_set, request_key(request).visible)
+    draft = _draft(golden_set, payload)
+    return estimate_plans(golden_set, draft.plans, draft.settings)
+
+
+@router.post("/experiments/plans", operation_id="experiments-plans-create", response={202: ExperimentOut, **ERRORS})
+def create_plans(request: HttpRequest, payload: PlansRequest) -> HttpResponse:
+    """Try a grid of plans: one evaluation run per plan, in the background, behind all other runs."""
+    key = request_key(request)
+    golden_set = find_set(payload.golden_set, key.visible)
+
+    def produce() -> dict[str, Any]:
+        made = starting.start_plans(golden_set, _draft(golden_set, payload), name=payload.name, actor=key)
+        return _shown(lifecycle.progress_of(made))
+
+    return answer(request, produce, ExperimentOut, status=202)
+
+
+@router.post("/experiments/models", operation_id="experiments-models-create", response={202: ExperimentOut, **ERRORS})
+def create_models(request: HttpRequest, payload: ModelsRequest) -> HttpResponse:
+    """Compare embedding models on questions over a sample of a collection: one run per model, in the background."""
+    key = request_key(request)
+    found = find_collection(request, payload.collection)
+    golden_set = find_set(payload.golden_set, key.visible) if payload.golden_set else None
+
+    def produce() -> dict[str, Any]:
+        models = [model.model_dump(exclude_none=True) for model in payload.models]
+        made = starting.start_models(
+            found, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
+        )
+        return _shown(lifecycle.progress_of(made))
+
+    return answer(request, produce, ExperimentOut, status=202)
+
+
+@router.post("/experiments/fixes", operation_id="experiments-fixes-create", response={202: ExperimentOut, **ERRORS})
+def create_fix(request: HttpRequest, payload: FixRequest) -> HttpResponse:
+    """Try a fix of a failure mode: the set of a run is asked again with the changed plan or settings."""
+    key = request_key(request)
+    base = find_run(payload.base, key.visible)
+
+    def produce() -> dict[str, Any]:
+        return _shown(lifecycle.progress_of(starting.try_fix(base, payload.mode, payload.fix, actor=key)))
+
+    return answer(request, produce, ExperimentOut, status=202)
+
+
+@router.get(ALL, operation_id="experiments-list", response={200: ExperimentPage, **ERRORS})
+def list_experiments(
+    request: HttpRequest,
+    kind: Literal["plans", "models", "fix"] | None = None,
+    golden_set: str | None = None,
+    collection: str | None = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
+) -> Any:
+    """Newest first. A limited key sees those over its collections."""
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    requested = {"set_name": golden_set, "collection_name": collection, "kind": kind}
+    rows = lifecycle.visible_experiments(key.visible).defer("questions", "doc_ids")
+    if any("\x00" in value for value in requested.values() if value):
+        rows = rows.none()
+    rows = rows.filter(**{name: value for name, value in requested.items() if value})
+    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
+    progress = lifecycle.read_progress(page.items)
+    return {"items": [_shown(progress[each.pk]) for each in page.items], "next_cursor": page.next_cursor}
+
+
+@router.get(ONE, operation_id="experiments-get", response={200: ExperimentDetail, **ERRORS})
+def get_experiment(
+    request: HttpRequest,
+    experiment_id: UUID,
+    by: str = param.Query("", description="Rank plans by this measure instead of the experiment's own"),
+) -> Any:
+    """An experiment with what was found so far."""
+    experiment = _find(request, experiment_id)
+    return _detailed(experiment, find(by).name if by else "")
+
+
+@router.post(f"{ONE}/cancel", operation_id="experiments-cancel", response={200: ExperimentOut, **ERRORS})
+def cancel_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
+    """End its runs; what they found stays. 409 when all have ended."""
+    cancelled = lifecycle.cancel_experiment(_find(request, experiment_id), request_key(request))
+    return _shown(lifecycle.progress_of(cancelled))
+
+
+@router.post(f"{ONE}/save", operation_id="experiments-save", response={200: SavedPlanOut, **ERRORS})
+def save_plan(request: HttpRequest, experiment_id: UUID, payload: SaveRequest) -> Any:
+    """Keep one of its plans under a name of the collection's, instead of one that has it."""
+    experiment = _find(request, experiment_id)
+    run_id = payload.run_id
+    if run_id is None and experiment.kind == Kind.PLANS:
+        best = rank_plans(experiment).best
+        run_id = best.run.pk if best else None
+    elif run_id is None:
+        run_id = experiment.runs.values_list("pk", flat=True).first()
+    if run_id is None:
+        raise ServiceError(
+            f"no plan of {experiment} has a score yet; name the run whose plan is to be saved",
+            type="nothing_ranked",
+            status=409,
+            field="run_id",
+        )
+    key = request_key(request)
+    return lifecycle.save_variant(experiment, run_id, payload.name, is_default=payload.is_default, actor=key)
+
+
+@router.delete(ONE, operation_id="experiments-delete", response={200: ExperimentDeleted, **ERRORS})
+def delete_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
+    """With its runs and their results. 409 while one of them is under way."""
+    lifecycle.delete_experiment(_find(request, experiment_id), request_key(request))
+    return {"deleted": 1}
+
+
+def _draft(golden_set: GoldenSet, payload: PlansRequest) -> Draft:
+    explicit = payload.settings.stated() if payload.settings else {}
+    answers = explicit.get("judge", "none") != "none" or bool(explicit.get("contributions"))
+    settings = read_settings({"answers": answers} | explicit)
+    return draft_plans(
+        golden_set,
+        grid=payload.grid,
+        measure=payload.measure,
+        plan=payload.plan,
+        stated=payload.stated(),
+        settings=settings,
+    )
+
+
+def _find(request: HttpRequest, experiment_id: UUID) -> Experiment:
+    record = lifecycle.visible_experiments(request_key(request).visible).filter(pk=experiment_id).first()
+    if record is None:
+        raise ServiceError(
+            f"there is no experiment {experiment_id} that you may see; GET /v1/experiments lists those that there are",
+            type="unknown_experiment",
+            status=404,
+        )
+    return record

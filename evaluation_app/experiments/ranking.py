@@ -1,0 +1,290 @@
+"""The plans of an experiment by the mean of its measure, with what of their order is more than noise, the best plans of
+other experiments over the same questions, and quality against latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import numpy as np
+from django.db.models.fields.json import KeyTransform
+from django.utils.translation import gettext
+
+from collections_app.domain.formats import duration, round_duration
+from collections_app.models import Generation
+from evaluation_app.analysis.comparison.usage import query_times
+from evaluation_app.charts.scatter import Scatter, ScatterPoint, draw_scatter
+from evaluation_app.charts.score_charts import format_value
+from evaluation_app.experiments.plan_grid import label_of, spell_value, varied
+from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.scores import Mean, Score, mean
+from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
+from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
+
+Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
+Row = dict[int, tuple[Score, float]]  # position -> score and weight
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPlan:
+    """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
+
+    standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
+    its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which no plan
+    had a better mean, over the questions that all plans scored; None where there are none. latency_ms: the median of
+    its queries, without judging; where these are gone, the time at work by questions done; None before the first.
+    """
+
+    place: int
+    run: EvaluationRun
+    label: str
+    values: Mapping[str, str]
+    mean: Mean
+    interval: Interval | None
+    behind: Interval | None
+    standing: Standing
+    won: float | None
+    latency_ms: float | None
+
+    @property
+    def is_ranked(self) -> bool:
+        return self.standing in ("best", "level", "worse")
+
+    @property
+    def per_question_ms(self) -> float | None:
+        """Time at work, with judging, by questions done."""
+        return self.run.took_ms / self.run.done if self.run.done else None
+
+    @property
+    def cells(self) -> list[str]:
+        """Its values of the fields in which the plans differ, in their order."""
+        return list(self.values.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """rows: the best mean first, ties by place, then what is unfinished, then what is unscored, each by place.
+
+    fields: in which the plans differ. shared: the questions that all ranked plans scored; `won` speaks of those alone.
+    """
+
+    measure: str
+    fields: tuple[str, ...]
+    rows: tuple[RankedPlan, ...]
+    shared: int
+
+    @property
+    def ranked(self) -> int:
+        """How many plans are ranked."""
+        return sum(row.is_ranked for row in self.rows)
+
+    @property
+    def best(self) -> RankedPlan | None:
+        return next((row for row in self.rows if row.standing == "best"), None)
+
+    @property
+    def level(self) -> list[RankedPlan]:
+        """Those that cannot be told from the best."""
+        return [row for row in self.rows if row.standing == "level"]
+
+    @property
+    def quickest(self) -> RankedPlan | None:
+        """Of the best and those level with it the one that takes least time per question."""
+        known = [row for row in self.rows if row.standing in ("best", "level") and row.latency_ms is not None]
+        return min(known, key=lambda row: (row.latency_ms or 0.0, row.place), default=None)
+
+
+def rank_plans(experiment: Experiment, measure: str = "") -> Ranking:
+    """The runs of an experiment, finished or not, by the mean of the measure (its own unless one is named).
+
+    Four queries. Nothing is corrected for having chosen the best of many: `won` tells how sure the choice is.
+    """
+    name = measure or experiment.measure
+    runs = list(experiment.runs.order_by("place"))
+    scores, latencies = _read_scores(experiment, name), read_latencies(runs)
+    names = varied(experiment.variants) if experiment.variants else []
+    draws = Draws()
+    sign = 1.0 if measure_of(name).higher_is_better else -1.0
+    means = {run.pk: _mean(scores.get(run.pk, {})) for run in runs}
+    most = max((run.done for run in runs), default=0)
+    pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
+    ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.place or 0))
+    rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
+    table = _Table([scores[run.pk] for run in ordered], draws)
+    won = table.share_best(sign)
+    rows: list[RankedPlan] = []
+    for index, run in enumerate((*ordered, *rest)):
+        is_ranked = index < len(ordered)
+        behind, standing = table.stand(index, name) if is_ranked else (None, _unranked(means[run.pk]))
+        rows.append(
+            RankedPlan(
+                place=run.place or 0,
+                run=run,
+                label=label_of(run.plan, names),
+                values={field: spell_value(field, run.plan.get(field)) for field in names},
+                mean=means[run.pk],
+                interval=table.interval(index) if is_ranked else _interval(scores.get(run.pk, {}), draws),
+                behind=behind,
+                standing=standing,
+                won=won[index] if is_ranked else None,
+                latency_ms=latencies.get(run.pk),
+            )
+        )
+    return Ranking(name, tuple(names), tuple(rows), len(table.shared))
+
+
+def read_latencies(runs: Sequence[EvaluationRun]) -> dict[UUID, float]:
+    """Run -> milliseconds of a question (see `RankedPlan`), of those that have done one. Two queries."""
+    items = EvaluationItem.objects.filter(run__in=runs).values_list("query_run", "run")
+    asked = {query_run: run for query_run, run in items if query_run is not None}
+    known: dict[UUID, list[float]] = {}
+    for pk, total in query_times(asked).items():
+        known.setdefault(asked[pk], []).append(total)
+    return {
+        run.pk: float(np.median(known[run.pk])) if run.pk in known else run.took_ms / run.done
+        for run in runs
+        if run.pk in known or run.done
+    }
+
+
+class _Table:
+    """The scores of the ranked plans, the best first, with the draws over the questions that all of them scored."""
+
+    def __init__(self, rows: Sequence[Row], draws: Draws) -> None:
+        self.rows, self.draws = rows, draws
+        self.scored = [_scored(row) for row in rows]
+        self.shared = sorted(set.intersection(*self.scored)) if rows else []
+        weights = [rows[0][position][1] for position in self.shared] if rows else []
+        values = np.array([[row[position][0].value for row in rows] for position in self.shared], dtype=np.float64)
+        self.drawn = ResampledMeans(values, weights, draws) if any(weight > 0 for weight in weights) else None
+
+    def share_best(self, sign: float) -> list[float | None]:
+        return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
+
+    def interval(self, index: int) -> Interval | None:
+        if self.drawn and len(self.scored[index]) == len(self.shared):
+            return self.drawn.interval(index)
+        return _interval(self.rows[index], self.draws)
+
+    def stand(self, index: int, name: str) -> tuple[Interval | None, Standing]:
+        """The difference of the best to the plan, over the questions that these two scored, and what it says."""
+        if index == 0:
+            return None, "best"
+        pairs = _pairs(self.rows[index], self.rows[0])
+        moved = [after - before for before, after, _ in pairs]
+        if self.drawn and len(pairs) == len(self.shared):
+            behind: Interval | None = self.drawn.difference(index, 0)
+        else:
+            behind = bootstrap_mean(moved, weights=[weight for *_, weight in pairs], draws=self.draws)
+        better = measure_of(name).higher_is_better
+        verdict = judge_difference(behind, sum(value != 0 for value in moved), higher_is_better=better)
+        return behind, "worse" if verdict == "improved" else "level"
+
+
+def _unranked(value: Mean) -> Standing:
+    return "unscored" if value.value is None else "unfinished"
+
+
+def _interval(row: Row, draws: Draws) -> Interval | None:
+    known = [(score.value, weight) for score, weight in row.values() if score.value is not None]
+    return bootstrap_mean([value for value, _ in known], weights=[weight for _, weight in known], draws=draws)
+
+
+def _read_scores(experiment: Experiment, measure: str) -> dict[UUID, Row]:
+    result: dict[UUID, Row] = {}
+    items = EvaluationItem.objects.filter(run__experiment=experiment).order_by("run_id", "position")
+    for run_id, position, weight, value in items.values_list(
+        "run_id", "position", "weight", KeyTransform(measure, "scores")
+    ):
+        if value is not None:
+            result.setdefault(run_id, {})[position] = (Score.from_dict(value), weight)
+    return result
+
+
+def _mean(row: Row) -> Mean:
+    return mean([score for score, _ in row.values()], [weight for _, weight in row.values()])
+
+
+def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
+    result = []
+    for position in sorted(before.keys() & after.keys()):
+        (old, weight), (new, _) = before[position], after[position]
+        if old.value is not None and new.value is not None:
+            result.append((old.value, new.value, weight))
+    return result
+
+
+def _scored(row: Row) -> set[int]:
+    return {position for position, (score, _) in row.items() if score.is_scored}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The generation of the index that an experiment searched. words: its policy and model, "" once it is forgotten."""
+
+    number: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherExperiment:
+    """The best plan of another experiment by the same measure. is_other_index: it searched another generation."""
+
+    experiment: Experiment
+    best: RankedPlan
+    index: Index
+    is_other_index: bool
+
+
+def index_of(ranking: Ranking, collection_name: str) -> Index | None:
+    """Of the experiment's first run; None without a run."""
+    number = next((row.run.generation for row in ranking.rows), None)
+    return None if number is None else _describe(collection_name, [number])[number]
+
+
+def other_experiments(experiment: Experiment, ranking: Ranking) -> list[OtherExperiment]:
+    """The newest others over the same questions that have a plan ranked by the same measure."""
+    own = next((row.run.generation for row in ranking.rows), None)
+    rows = Experiment.objects.filter(
+        kind=experiment.kind, set_digest=experiment.set_digest, collection_name=experiment.collection_name
+    )
+    ranked = ((other, rank_plans(other, ranking.measure).best) for other in rows.exclude(pk=experiment.pk)[:SHOWN])
+    result = [(other, best) for other, best in ranked if best is not None]
+    known = _describe(experiment.collection_name, {best.run.generation for _, best in result})
+    return [
+        OtherExperiment(other, best, known[best.run.generation], best.run.generation != own) for other, best in result
+    ]
+
+
+def _describe(collection_name: str, numbers: Iterable[int]) -> dict[int, Index]:
+    requested = list(numbers)
+    rows = Generation.objects.filter(collection__name=collection_name, number__in=requested)
+    words = {row.number: _words(row) for row in rows}
+    return {number: Index(number, words.get(number, "")) for number in requested}
+
+
+def _words(generation: Generation) -> str:
+    policy = generation.policy
+    cut = f"{policy['target_tokens']} words, overlap {policy['overlap_tokens']}" if "target_tokens" in policy else ""
+    return ", ".join(part for part in (cut, generation.embed_model) if part)
+
+
+def draw_trade_off(ranking: Ranking) -> Scatter | None:
+    """The ranked plans, each marked by its rank in the table; None where fewer than two have mean and latency."""
+    measure = measure_of(ranking.measure)
+    points = [
+        ScatterPoint(row.label, str(rank), row.run.get_absolute_url(), row.latency_ms, row.mean.value)
+        for rank, row in enumerate(ranking.rows, 1)
+        if row.is_ranked and row.latency_ms is not None and row.mean.value is not None
+    ]
+    return draw_scatter(
+        gettext("%(measure)s against latency per question") % {"measure": measure.title},
+        points,
+        spell_cost=duration,
+        spell_value=format_value,
+        spell_tick=round_duration,
+        higher_is_better=measure.higher_is_better,
+    )

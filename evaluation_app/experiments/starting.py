@@ -1,0 +1,217 @@
+"""How experiments begin: one evaluation run for each variant, one after the other behind all other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Sum
+
+from collections_app.domain.identity import clean_line
+from collections_app.domain.permissions import Permission
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document
+from collections_app.models.library import name_actor
+from collections_app.services.governance import audit
+from collections_app.services.governance.access import require_in
+from collections_app.work.delivery import enqueue
+from evaluation_app.analysis.diagnosis.fixes import propose_fixes, refresh_modes, same_set
+from evaluation_app.experiments.plan_grid import Draft, label_of, varied
+from evaluation_app.experiments.sample import SAMPLE_CHUNKS, draw_sample
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.model_trials.candidates import read_candidates
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
+from evaluation_app.runs.lifecycle import NAME_CHARS_MAX, RUN_EVALUATION, start_run
+from evaluation_app.runs.run_header import code_version
+from evaluation_app.scoring.modes.catalogue import find_mode
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.errors import InvalidInput
+from ragd.types import SPEC_VERSION
+from retrieval_app.runs.plans import default_plans
+
+K, K_MAX = 10, 100
+Purpose = EvaluationRun.Purpose
+
+
+def start_plans(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None) -> Experiment:
+    """The plans of a grid. Raises what `start_run` raises; then nothing is written."""
+    require_in(Permission.EVALUATE, golden_set.collection_name)
+    kept_name = clean_line(name)
+    if len(kept_name) > NAME_CHARS_MAX:
+        raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept_name)}", field="name")
+    with transaction.atomic():
+        plans = [plan.as_dict() for plan in draft.plans]
+        experiment = _create(
+            Experiment.Kind.PLANS,
+            draft.collection.name,
+            golden_set,
+            actor,
+            name=kept_name,
+            grid=dict(draft.grid),
+            variants=plans,
+            measure=draft.measure,
+            settings=draft.settings.as_dict(),
+        )
+        names = varied(plans)
+        for place, plan in enumerate(draft.plans):
+            start_run(
+                golden_set,
+                plan=plan,
+                settings=draft.settings,
+                name=_run_name(label_of(plan.as_dict(), names)),
+                purpose=Purpose.EXPERIMENT,
+                experiment=experiment,
+                place=place,
+                actor=actor,
+                send=place == 0,  # each run that ends sends the next
+            )
+    return experiment
+
+
+def start_models(
+    collection: Collection,
+    models: Sequence[Mapping[str, Any]],
+    *,
+    golden_set: GoldenSet | None = None,
+    k: int = K,
+    sample: int = SAMPLE_CHUNKS,
+    send: bool = True,
+    actor: audit.Actor = None,
+) -> Experiment:
+    """Embedding models; the collection's own is always among the candidates.
+
+    models: as `read_candidates` takes them. golden_set: None: questions are made from the documents. send: False for a
+    process that works the runs off itself (`run_now`). Raises ServiceError 409 while another one of the collection is
+    under way, InvalidInput, and what `read_candidates` and `draw_sample` raise.
+    """
+    require_in(Permission.EVALUATE, collection.name)
+    if not 1 <= k <= K_MAX:
+        raise InvalidInput(f"k must be from 1 to {K_MAX}, not {k}", field="k")
+    if golden_set is not None and golden_set.collection_name != collection.name:
+        raise InvalidInput(
+            f"the test set {golden_set.name!r} is of the collection {golden_set.collection_name!r}, not of "
+            f"{collection.name!r}",
+            field="golden_set",
+        )
+    candidates = read_candidates(collection, models)
+    drawn = draw_sample(collection, golden_set, sample)
+    documents = Document.objects.filter(collection=collection, enabled=True)
+    chosen = default_plans([collection])[collection.name].plan
+    with transaction.atomic():
+        Collection.objects.select_for_update(no_key=True).get(pk=collection.pk)
+        active = EvaluationRun.objects.filter(
+            experiment__kind=Experiment.Kind.MODELS, collection_name=collection.name, state__in=("queued", "running")
+        )
+        if active.exists():
+            raise ServiceError(
+                "another experiment with models of this collection is running; wait for it, or cancel it",
+                type="conflict",
+                status=409,
+            )
+        experiment = _create(
+            Experiment.Kind.MODELS,
+            collection.name,
+            golden_set,
+            actor,
+            variants=[candidate.as_dict() for candidate in candidates],
+            questions=[golden.as_dict() for golden in drawn.questions],
+            doc_ids=drawn.doc_ids,
+            settings={
+                "mode": chosen.mode,
+                "k": k,
+                "documents_total": documents.count(),
+                "chunks_total": documents.aggregate(total=Sum("chunk_count"))["total"] or 0,
+            },
+        )
+        for place, candidate in enumerate(candidates):
+            run = EvaluationRun.objects.create(
+                set_name="",  # it says nothing of how the set does, over a sample
+                set_version=0,
+                collection_name=collection.name,
+                name=candidate.label,
+                purpose=Purpose.EXPERIMENT,
+                experiment=experiment,
+                place=place,
+                plan=chosen.as_dict(),
+                plan_hash=chosen.hash,
+                settings=RunSettings(answers=False, judge="none", cut=k).as_dict(),
+                generation=collection.generation,
+                embed_model=candidate.embed_model,
+                spec_version=SPEC_VERSION,
+                code_version=code_version(),
+                total=len(drawn.questions),
+                created_by=name_actor(actor),
+            )
+            if send and place == 0:
+                enqueue(RUN_EVALUATION, str(run.pk))
+    return experiment
+
+
+def try_fix(
+    run: EvaluationRun, mode_key: str, fix_key: str, *, actor: audit.Actor = None, send: bool = True
+) -> Experiment:
+    """A run of the set with the changed plan, held against the given one, whose thresholds it has.
+
+    The base run's modes are found again, so that both are by the thresholds of now.
+
+    Raises InvalidInput for a mode or a fix that is not known, ServiceError 409: "set_gone" without the set,
+    "set_changed" when it asks other questions now, so that the two could not be compared, "fix_unavailable" with the
+    reason; and what `start_run` raises.
+    """
+    mode = find_mode(mode_key)
+    proposal = next((item for item in propose_fixes(mode, run) if item.fix.key == fix_key), None)
+    if proposal is None:
+        known = ", ".join(fix.key for fix in mode.fixes) or "none"
+        raise InvalidInput(f"{mode.title} has no fix {fix_key!r}; it has {known}", field="fix")
+    if proposal.reason:
+        raise ServiceError(
+            f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable", status=409
+        )
+    golden_set = same_set(run)
+    if not run.is_active:
+        refresh_modes(run, actor=actor)
+    with transaction.atomic():
+        name = f"{mode.title}: {proposal.fix.title}"
+        experiment = _create(
+            Experiment.Kind.FIX,
+            run.collection_name,
+            golden_set,
+            actor,
+            name=name,
+            base=run,
+            grid={"mode": mode_key, "fix": fix_key},
+            variants=[proposal.plan.as_dict()],
+            settings=proposal.settings.as_dict(),
+        )
+        start_run(
+            golden_set,
+            plan=proposal.plan,
+            settings=proposal.settings,
+            name=name,
+            purpose=Purpose.FIX,
+            thresholds=run.thresholds,
+            experiment=experiment,
+            place=0,
+            actor=actor,
+            send=send,
+        )
+    return experiment
+
+
+def _create(
+    kind: str, collection_name: str, golden_set: GoldenSet | None, actor: audit.Actor, **values: Any
+) -> Experiment:
+    if golden_set is not None:
+        version = keep_version(golden_set, actor=actor)
+        values |= {"set_name": golden_set.name, "set_version": version.version, "set_digest": version.digest}
+    experiment = Experiment.objects.create(
+        kind=kind, collection_name=collection_name, golden_set=golden_set, created_by=name_actor(actor), **values
+    )
+    count = len(experiment.variants)
+    audit.record(actor, [experiment], audit.ADDITION, f"started an experiment with {count} variants ({kind})")
+    return experiment
+
+
+def _run_name(label: str) -> str:
+    return label if len(label) <= NAME_CHARS_MAX else f"{label[: NAME_CHARS_MAX - 1]}…"

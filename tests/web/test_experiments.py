@@ -1,0 +1,197 @@
+"""A experiment from the form to the saved plan, over a small collection and the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import AuditEvent, Collection
+from evaluation_app.experiments.lifecycle import cancel_experiment, delete_experiment, save_variant
+from evaluation_app.experiments.plan_grid import SEARCH_ONLY, draft_plans
+from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet
+from evaluation_app.runs.estimates import estimate_plans
+from evaluation_app.runs.lifecycle import run_now
+from ragd.errors import UnknownCollection
+from ragd.types import RetrievePlan
+from retrieval_app.models import SavedPlan
+from tests.evaluation.made_runs import make_run
+from tests.refusals import refuses
+from tests.web.pages import has
+
+QUESTIONS = {
+    "What is the largest animal?": "whales.md",
+    "Which tree is the tallest?": "trees.md",
+    "Where does the Nile flow?": "rivers.md",
+}
+FORM = {"measured": "search", "measure": "mrr", "cut": "5", "k": "1, 3", "mode": ["vector", "lexical"]}
+
+
+@pytest.fixture
+def golden_set(fill: Callable[..., Collection]) -> GoldenSet:
+    fill()
+    made = GoldenSet.objects.create(name="nature questions", collection_name="nature")
+    for position, (question, doc_id) in enumerate(QUESTIONS.items()):
+        GoldenQuestion.objects.create(golden_set=made, position=position, question=question, expected_doc_ids=[doc_id])
+    return made
+
+
+@pytest.fixture
+def swept(visitor: Client, golden_set: GoldenSet) -> Experiment:
+    """Four plans, worked off."""
+    address = f"/evaluation/experiments/new/plans/?set={golden_set.name}"
+    response = visitor.post(address, {**FORM, "do": "start", "name": "How many?"})
+    assert response.status_code == 302, response.content.decode()
+    made = Experiment.objects.get()
+    for run in made.runs.order_by("place"):
+        run_now(run)
+    return made
+
+
+def text_of(response: Any) -> str:
+    return " ".join(response.content.decode().split())
+
+
+def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
+    address = f"/evaluation/experiments/new/plans/?set={golden_set.name}"
+    assert has(visitor.get(address), 'a[href="/collections/nature/generations/#change"]')
+    shown = visitor.post(address, {**FORM, "do": "estimate"})
+    assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
+    assert "4 variants × 3 questions" in text_of(shown) and "Start 4 runs" in text_of(shown)
+    assert not Experiment.objects.exists()
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"k": "5, many"}, "is none"),
+    ({"k": "", "mode": []}, "at least one field"),
+    ({"k": "0, 3"}, "k must be a whole number"),
+    ({"measure": "adherence"}, "needs a judge"),
+    ({"compress": ["sentences", "window"]}, "only searches"),
+    ({"k": " ".join(map(str, range(1, 41))), "candidate_pool": "5 6"}, "at most 64"),
+]
+
+
+def test_what_makes_no_experiment_is_said_in_the_form(visitor: Client, golden_set: GoldenSet) -> None:
+    for values, words in MISTAKES:
+        response = visitor.post(
+            f"/evaluation/experiments/new/plans/?set={golden_set.name}", {**FORM, **values, "do": "start"}
+        )
+        assert response.status_code == 422 and words in text_of(response), values
+    assert not Experiment.objects.exists() and not EvaluationRun.objects.exists()
+
+
+def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: Experiment) -> None:
+    response = visitor.get(f"/evaluation/experiments/{swept.pk}/")
+    ranking = response.context["ranking"]
+    assert [row.run.state for row in ranking.rows] == ["succeeded"] * 4
+    assert ranking.best is not None and ranking.best.mean.scored == 3 and ranking.fields == ("mode", "k")
+    assert response.context["progress"].state == "succeeded" and response.context["progress"].done == 12
+    drawn = response.context["map"]
+    assert (
+        drawn.across == "Mode"
+        and drawn.columns == ("vector", "lexical")
+        and [row[0] for row in drawn.rows] == ["1", "3"]
+    )
+    turned = visitor.get(f"/evaluation/experiments/{swept.pk}/?across=k&down=mode&by=recall@5")
+    assert turned.context["map"].across == "k" and turned.context["measure"].name == "recall@5"
+    best = ranking.best.run
+    assert f"{best.get_absolute_url()}?measure=" in response.content.decode()
+    saved = visitor.post(
+        f"/evaluation/experiments/{swept.pk}/save/", {"run": str(best.pk), "name": "swept", "is_default": "on"}
+    )
+    assert saved.status_code == 302
+    plan = SavedPlan.objects.get(name="swept")
+    assert plan.plan == best.plan and plan.is_default
+    swept.refresh_from_db()
+    assert swept.saved_as == "swept"
+    assert AuditEvent.objects.filter(message__contains="as swept").exists()
+    for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
+        refused = visitor.post(f"/evaluation/experiments/{swept.pk}/save/", {"run": run, "name": "other"})
+        assert refused.status_code in (404, 422), run
+    assert not SavedPlan.objects.filter(name="other").exists()
+    taken = visitor.post(f"/evaluation/experiments/{swept.pk}/save/", {"run": str(best.pk), "name": "swept"})
+    assert taken.status_code == 422 and has(taken, "#id_name_error, .errorlist")
+    assert text_of(visitor.get("/evaluation/experiments/")).count("swept") >= 1
+
+
+def test_an_experiment_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
+    visitor.post(f"/evaluation/experiments/new/plans/?set={golden_set.name}", {**FORM, "do": "start"})
+    made = Experiment.objects.get()
+    run_now(made.runs.get(place=0))
+    assert "1 of 4 variants finished" in text_of(visitor.get(f"/evaluation/experiments/{made.pk}/"))
+    with refuses("under_way"):
+        delete_experiment(made, None)
+    assert visitor.post(f"/evaluation/experiments/{made.pk}/cancel/").status_code == 302
+    assert sorted(made.runs.values_list("state", flat=True)) == ["cancelled"] * 3 + ["succeeded"]
+    with refuses("already_ended"):
+        cancel_experiment(made, None)
+    page = visitor.get(f"/evaluation/experiments/{made.pk}/")
+    assert "Cancelled after" in text_of(page) and page.context["ranking"].best is not None
+    assert visitor.post(f"/evaluation/experiments/{made.pk}/delete/").status_code == 302
+    assert not EvaluationRun.objects.exists() and AuditEvent.objects.filter(message__contains="deleted").exists()
+
+
+def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_collection(
+    swept: Experiment, golden_set: GoldenSet
+) -> None:
+    plans = [RetrievePlan(k=k) for k in range(1, 11)]
+    known = estimate_plans(golden_set, plans, SEARCH_ONLY)
+    done = list(EvaluationRun.objects.all())
+    assert known.asked == 30 and known.took_s == pytest.approx(
+        30 * sum(run.took_ms for run in done) / sum(run.done for run in done) / 1000
+    )
+    slow = RetrievePlan(rerank="builtin")
+    make_run(
+        [{}] * 3,
+        plan=slow,
+        settings=SEARCH_ONLY.as_dict(),
+        judge="none",
+        took_ms=9000.0,
+        cost_usd=0.0,
+        judge_cost_usd=0.0,
+    )
+    mixed = estimate_plans(golden_set, [*plans, slow], SEARCH_ONLY)
+    assert mixed.took_s == pytest.approx((known.took_s or 0.0) + 9.0) and mixed.cost_usd == 0
+    Collection.objects.filter(name="nature").update(name="gone")
+    with pytest.raises(UnknownCollection):
+        draft_plans(golden_set, grid={"k": [1, 2]})
+    with pytest.raises(UnknownCollection):
+        save_variant(swept, done[0].pk, "swept")
+    golden_set.collection_name = "elsewhere"
+    assert estimate_plans(golden_set, plans, SEARCH_ONLY).took_s is None
+
+
+def test_the_list_asks_as_much_for_three_experiments_as_for_one(visitor: Client, db: None) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert visitor.get("/evaluation/experiments/").status_code == 200
+        return len(captured)
+
+    def add(name: str) -> None:
+        made = Experiment.objects.create(
+            kind="plans",
+            name=name,
+            set_name="birds",
+            set_version=1,
+            set_digest="d",
+            collection_name="nature",
+            measure="mrr@10",
+        )
+        make_run([{"mrr@10": 1.0}], experiment=made, place=0)
+
+    count()  # the first request of a log-in notes its session
+    add("first")
+    once = count()
+    add("second")
+    add("third")
+    assert count() == once
+
+
+def test_an_experiment_of_an_unknown_set_is_refused(visitor: Client, golden_set: GoldenSet) -> None:
+    for name in ("nonsense", str(golden_set.pk)):
+        page = visitor.get("/evaluation/experiments/new/plans/", {"set": name})
+        assert page.status_code == 404 and has(page, '.banner[role="alert"]') and not has(page, "form.experiment-form")
