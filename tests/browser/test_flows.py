@@ -238,7 +238,7 @@ def test_everything_works_without_script(
     django_user_model.objects.create_superuser("ada", password="lovelace")
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(f"{live_server.url}/ask/")
+    page.goto(f"{live_server.url}/chat/")
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill("lovelace")
     page.get_by_role("button", name="Log in", exact=True).click()
