@@ -257,7 +257,8 @@ def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
             )
         audit.record(actor, [locked], audit.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
         locked.delete()
-        Experiment.objects.filter(pk=locked.experiment_id, runs=None).delete()
+        if locked.experiment_id:
+            Experiment.objects.filter(pk=locked.experiment_id, runs=None).delete()
 
 
 def send_waiting() -> int:
