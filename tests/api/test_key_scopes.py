@@ -66,6 +66,9 @@ def example(schema: dict[str, Any], document: dict[str, Any]) -> Any:
     """The least value that the schema allows: required fields only, the first of several types."""
     if "$ref" in schema:
         return example(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
+    if "properties" in schema and "oneOf" in schema:  # either these fields or those
+        required = [*schema.get("required", []), *schema["oneOf"][0]["required"]]
+        return {name: example(schema["properties"][name], document) for name in required}
     for several in ("anyOf", "oneOf", "allOf"):
         if several in schema:
             return example(schema[several][0], document)
