@@ -46,7 +46,6 @@ LIMITS: tuple[tuple[str, BodyLimit], ...] = (
     ("v1/collections/<collection>/urls", TEXT),
     ("v1/collections/<collection>/impact", TEXT),
     ("v1/golden-sets/<golden_set>/import", TEXT),
-    ("admin/collections_app/collection/<path:object_id>/upload/", UPLOAD),
     ("admin/collections_app/document/add/", UPLOAD),
     ("collections/import/", IMPORT),
     ("collections/<str:name>/upload/", UPLOAD),

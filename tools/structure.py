@@ -14,6 +14,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def read_edges(root: Path = REPOSITORY) -> list[Edge]:
     files = {module_name(path, root): path for path in product_files(root)}
     edges = []
     for name, path in files.items():
-        for node, in_function, for_types in _statements(ast.parse(path.read_text("utf-8"))):
+        for node, in_function, for_types in _statements(parse(path)):
             edges.extend(
                 Edge(name, target, node.lineno, in_function, for_types) for target in sorted(_targets(node, files))
             )
@@ -92,9 +93,14 @@ def find_circles(edges: Sequence[Edge]) -> list[list[str]]:
     return sorted(circles, key=lambda group: (-len(group), group))
 
 
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def function_lengths(path: Path) -> Iterator[int]:
     """Lines of each function from its `def` to its end; decorators are left out."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -111,7 +117,7 @@ def count_participles(root: Path = REPOSITORY) -> Counter[str]:
     """Name -> how often a variable or a parameter is bound to it; a leading underscore is left out."""
     counts: Counter[str] = Counter()
     for path in product_files(root):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.arg):
                 name = node.arg.lstrip("_")
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -126,7 +132,7 @@ def long_signatures(root: Path = REPOSITORY) -> list[str]:
     """`path:function` of every function with PARAMETERS_MAX or more parameters, in the order of the paths."""
     found = []
     for path in product_files(root):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 if len([each for each in arguments if each.arg not in ("self", "cls")]) >= PARAMETERS_MAX:
