@@ -308,7 +308,7 @@ def make_much() -> None:
         cursor.execute(COPY_RETRIEVED, copies)
         cursor.execute(COPY_SPANS, copies)
         cursor.execute(
-            "UPDATE retrieval_app_queryrun SET environment = 'evaluation', door = 'worker' WHERE random() < 0.2"
+            "UPDATE retrieval_app_queryrun SET environment = 'evaluation', channel = 'worker' WHERE random() < 0.2"
         )
         cursor.execute(
             "UPDATE retrieval_app_queryrun SET status = 'error', error = 'It timed out.' WHERE random() < 0.03"

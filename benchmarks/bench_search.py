@@ -39,7 +39,7 @@ def report(name: str, took_ms: Sequence[float], *, seconds: float | None = None)
 
 
 def measure_in_process(server: Server, queries: Sequence[str]) -> None:
-    """The same database from this process: the library alone, then with plan, run and spans as a door calls it."""
+    """The same database from this process: the library alone, then with plan, run and spans as a channel calls it."""
     os.environ |= {
         "RAGD_VAR": str(server.var),
         "DJANGO_SETTINGS_MODULE": "ragd_site.settings",
@@ -70,7 +70,7 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     report("library: retrieve()", measure(call_library, queries))
     report(
         "service: search(), run stored",
-        measure(lambda query: query_pipeline.search(collection, query, plan, door="cli"), queries),
+        measure(lambda query: query_pipeline.search(collection, query, plan, channel="cli"), queries),
     )
 
 

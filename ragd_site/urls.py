@@ -1,4 +1,4 @@
-"""Where everything is mounted. Log-in is required (LoginRequiredMiddleware) but at the doors that take API keys."""
+"""Where everything is mounted. Log-in is required (LoginRequiredMiddleware) but where API keys are taken."""
 
 from __future__ import annotations
 

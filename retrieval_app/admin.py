@@ -19,8 +19,8 @@ def _mark_default(saved: SavedPlan, user: Any, *, is_default: bool) -> None:
 
 TABLE: dict[type[Model], Listing] = {
     QueryRun: Listing(
-        columns=("query", "kind", "collection_name", "status", "answerer", "cost_usd", "door", "created_at"),
-        filters=("kind", "status", "door", "collection_name", "answerer", "created_at"),
+        columns=("query", "kind", "collection_name", "status", "answerer", "cost_usd", "channel", "created_at"),
+        filters=("kind", "status", "channel", "collection_name", "answerer", "created_at"),
         search=("query", "answer", "error", "trace_id", "plan_hash", "api_key_label"),
         dates="created_at",
         hidden=LIST_DEFERRED,

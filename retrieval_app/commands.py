@@ -69,7 +69,7 @@ def add_ask_arguments(parser: ArgumentParser) -> None:
 def run_search(options: Options) -> Answer:
     collection, chosen = _choose_plan(options)
     run = retrieval_services.search(
-        collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name, as_of=options["as_of"]
+        collection, options["query"], chosen.plan, channel="cli", plan_name=chosen.name, as_of=options["as_of"]
     )
     return body_of(SearchResponse.from_orm(run))
 
@@ -80,7 +80,7 @@ def run_ask(options: Options) -> Answer:
         collection,
         options["query"],
         chosen.plan,
-        door="cli",
+        channel="cli",
         llm_model=options["llm_model"],
         corrective=options["corrective"],
         plan_name=chosen.name,

@@ -45,7 +45,7 @@ SLOW = (
     "tests/browser/test_every_page.py", "tests/commands/test_terminal.py", "tests/security/test_hostile.py",
     "tests/security/test_pattern_time.py", "tests/security/test_rotation.py", "tests/security/test_schema.py",
     "tests/security/test_secrets.py", "tests/security/test_static_checks.py", "tests/telemetry/test_sample.py",
-    "tests/test_conformance_doors.py", "tests/test_packaging.py",
+    "tests/test_conformance_channels.py", "tests/test_packaging.py",
 )  # fmt: skip
 
 

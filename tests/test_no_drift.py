@@ -130,8 +130,8 @@ def by_worker(fields: Json, *_: Any) -> list[Json]:
     """As evaluation runs search in a worker: by a plan that was stored as JSON."""
     collection = Collection.objects.get(name="house")
     plan = RetrievePlan.from_dict(json.loads(json.dumps(build_plan(collection, **fields).as_dict())))
-    run = query_pipeline.search(collection, QUERY, plan, door=QueryRun.Door.WORKER)
-    assert (run.door, run.status) == ("worker", "ok")
+    run = query_pipeline.search(collection, QUERY, plan, channel=QueryRun.Channel.WORKER)
+    assert (run.channel, run.status) == ("worker", "ok")
     return list(run.results)
 
 
@@ -195,7 +195,7 @@ def test_every_door_gives_the_same_bytes(client: Client, name: str) -> None:
     assert wrong == []
     assert by_page(fields) == (short(expected), short(expected))
     assert set(QueryRun.objects.values_list("plan_hash", flat=True)) == {plan.hash}
-    assert set(QueryRun.objects.values_list("door", flat=True)) == {"api", "mcp", "chat", "cli", "worker", "page"}
+    assert set(QueryRun.objects.values_list("channel", flat=True)) == {"api", "mcp", "chat", "cli", "worker", "page"}
     stored = {canonical_json(run.results) for run in QueryRun.objects.all()}
     assert stored == {canonical_json(expected)}
     if "nothing passes" in name:

@@ -37,9 +37,9 @@ def rules(state: ProjectState, *operations: Any, app: str = "retrieval_app", **v
         (migrations.AddField("savedplan", "mood", TEXT), ["required"]),
         (migrations.AddField("queryrun", "mood", models.TextField(default="", db_default="")), []),
         (migrations.AddField("queryrun", "mood", models.TextField(null=True)), []),
-        (migrations.RemoveField("queryrun", "door"), ["removed"]),
+        (migrations.RemoveField("queryrun", "channel"), ["removed"]),
         (migrations.DeleteModel("SavedPlan"), ["removed"]),
-        (migrations.RenameField("queryrun", "door", "gate"), ["renamed"]),
+        (migrations.RenameField("queryrun", "channel", "gate"), ["renamed"]),
         (migrations.AlterField("queryrun", "evidence", models.TextField(null=True)), ["retyped"]),
         (migrations.AlterField("queryrun", "evidence", models.FloatField()), ["constraint"]),
         (
@@ -61,7 +61,7 @@ def test_each_rule(now: ProjectState, operation: Any, broken: list[str]) -> None
 
 
 def test_a_named_reason_excuses_one_rule_alone(now: ProjectState) -> None:
-    both = (migrations.AddIndex("queryrun", INDEX), migrations.RemoveField("queryrun", "door"))
+    both = (migrations.AddIndex("queryrun", INDEX), migrations.RemoveField("queryrun", "channel"))
     assert rules(now, *both, safe={"index": "the table is new"}) == ["removed"]
     assert rules(now, migrations.RunSQL("UPDATE spans SET name = ''"), atomic=False) == []
 

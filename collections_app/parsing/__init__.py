@@ -1,6 +1,6 @@
 """Documents of any format to normalized text, read in a child process under limits.
 
-`parse` is the door; `iter_members` takes an archive apart, `archive_type` tells one; `sniff` names a format. Nothing
+`parse` is the way in; `iter_members` takes an archive apart, `archive_type` tells one; `sniff` names a format. Nothing
 here imports Django.
 """
 

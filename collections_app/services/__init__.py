@@ -1,1 +1,1 @@
-"""Writes: every door (pages, API, admin, tasks, commands, MCP) calls these."""
+"""Writes: every channel (pages, API, admin, tasks, commands, MCP) calls these."""

@@ -49,7 +49,7 @@ class StoredQuestion:
 
     @property
     def text(self) -> str:
-        """As every door normalizes a query."""
+        """As every channel normalizes a query."""
         return normalize(self.golden.question).strip()
 
 

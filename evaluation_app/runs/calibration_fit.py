@@ -201,7 +201,7 @@ def calibrate(
     """Fit weights and thresholds on the set's questions, and keep them for the collection unless `keep` is False.
 
     unanswerable: sets of other collections, whose questions nothing here answers; without any, a miss is known from
-    documents beside the expected ones alone. plan: by which the questions are asked; None: the one that every door
+    documents beside the expected ones alone. plan: by which the questions are asked; None: the one that every channel
     begins with. Raises ServiceError 422 for a set of another collection or with too few questions, InvalidInput for a
     target that is no share above one half.
     """

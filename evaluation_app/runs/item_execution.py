@@ -123,7 +123,7 @@ class ItemExecutor:
 
     def _ask(self, question: str, run_id: UUID) -> QueryRun | None:
         common: dict[str, Any] = {
-            "door": QueryRun.Door.WORKER,
+            "channel": QueryRun.Channel.WORKER,
             "plan_name": self.run.plan_name,
             "run_id": run_id,
             "as_of": self.settings.moment,

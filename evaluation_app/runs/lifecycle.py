@@ -1,4 +1,4 @@
-"""Evaluation runs as the doors see them: started, worked off, cancelled, resumed, deleted."""
+"""Evaluation runs as their callers see them: started, worked off, cancelled, resumed, deleted."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from ragd.conformance.door_rules import Door, Doors
+from ragd.conformance.channel_rules import Channel, Channels
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Failure, Report, RuleResult
 from ragd.conformance.suite import run, run_on
 
-__all__ = ["Door", "Doors", "Failure", "Report", "RuleResult", "SimHashEmbedder", "run", "run_on"]
+__all__ = ["Channel", "Channels", "Failure", "Report", "RuleResult", "SimHashEmbedder", "run", "run_on"]

@@ -24,7 +24,7 @@ from ragd.conformance import (
     store_rules,
 )
 from ragd.conformance.bench import Bench, Rule, rules_of, scratch
-from ragd.conformance.door_rules import Doors, make_rules
+from ragd.conformance.channel_rules import Channels, make_rules
 from ragd.conformance.report import Cases, Failure, Report, RuleResult
 from ragd.errors import InvalidInput
 from ragd.store.store import Connection, execute, fetch_all
@@ -43,33 +43,33 @@ MODULES = (
 def run(
     connection: Connection,
     *,
-    doors: Doors | None = None,
+    channels: Channels | None = None,
     only: Sequence[str] = (),
     on_rule: Callable[[int, int], None] | None = None,
     placement: str | None = None,
 ) -> Report:
     """Try every rule on the database of `connection`, a psycopg connection or Django's, inside a transaction.
 
-    Everything happens in a scratch schema that is rolled back; the caller's transaction stands as it was. doors: name
-    -> callable that answers (query, plan) over the fixed corpus with results {doc_id, chunk_index, content, score,
+    Everything happens in a scratch schema that is rolled back; the caller's transaction stands as it was. channels:
+    name -> callable that answers (query, plan) over the fixed corpus with results {doc_id, chunk_index, content, score,
     tags, metadata}, best first; section 6 compares each with the library. only: sections ("4" means all of 4).
     on_rule(done, total) is called after each rule. placement: of the collections that the rules make, as
     `create_collection` takes it. A rule whose check breaks has failed; the others go on.
     What the rules search and index leaves no spans. Raises UnsupportedDatabase, InvalidInput for an unknown section.
     """
     with _untraced():
-        return _run(connection, doors or {}, only, on_rule, placement)
+        return _run(connection, channels or {}, only, on_rule, placement)
 
 
 def _run(
     connection: Connection,
-    doors: Doors,
+    channels: Channels,
     only: Sequence[str],
     on_rule: Callable[[int, int], None] | None,
     placement: str | None,
 ) -> Report:
     began = time.perf_counter()
-    chosen = [item for item in all_rules(doors) if not only or _is_within(item.section, only)]
+    chosen = [item for item in all_rules(channels) if not only or _is_within(item.section, only)]
     if not chosen:
         raise InvalidInput(f"only must name sections that have rules, such as 4 or 4.3, not {list(only)}", field="only")
     with scratch(connection, placement) as bench:
@@ -92,10 +92,10 @@ def run_on(database: str, **options: Any) -> Report:
             connection.rollback()
 
 
-def all_rules(doors: Doors) -> list[Rule]:
+def all_rules(channels: Channels) -> list[Rule]:
     """Every rule, in the order of the specification."""
     result = [item for module in MODULES for item in rules_of(module)]
-    result += make_rules(doors)
+    result += make_rules(channels)
     return sorted(result, key=lambda item: [int(part) for part in item.section.split(".")])
 
 

@@ -52,7 +52,7 @@ CALL = (*MODEL, names.RESPONSE_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
 RETRIEVAL = (names.RETRIEVE_DATABASE, names.ENVIRONMENT)
 PIPELINE = (*RETRIEVAL, names.PIPELINE_NAME)
 DEGRADED_STEP = (names.COLLECTION, names.ENVIRONMENT, STEP)
-QUERY = (names.COLLECTION, names.DOOR, names.ENVIRONMENT, STATUS)
+QUERY = (names.COLLECTION, names.CHANNEL, names.ENVIRONMENT, STATUS)
 
 
 def _counter(name: str, unit: str, description: str, *labels: str) -> Metric:

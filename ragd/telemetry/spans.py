@@ -180,7 +180,7 @@ def pipeline_span(
     *,
     run_id: str | None = None,
     collection: str | None = None,
-    door: str | None = None,
+    channel: str | None = None,
     user_id: str | None = None,
     session_id: str | None = None,
     api_key: str | None = None,
@@ -202,7 +202,7 @@ def pipeline_span(
     attributes: dict[str, Value | None] = {
         names.PIPELINE_NAME: name, names.PIPELINE_STAGE: "retrieve", names.RAG_QUERY: query, names.OI_KIND: "CHAIN",
         names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain",
-        names.DOOR: door, names.USER_ID: user_id,
+        names.CHANNEL: channel, names.USER_ID: user_id,
         names.METADATA: canonical_json(dict(metadata)) if metadata else None, names.TAGS: list(tags) or None,
     }  # fmt: skip
     with (

@@ -65,9 +65,9 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     system, history, question = read_messages(payload.messages)
     ask_request, turns = _ask_request(payload, question, system), fit_history(history)
     if not payload.stream:
-        answer = run_ask(collection, ask_request, door=QueryRun.Door.CHAT, api_key=key, history=turns)
+        answer = run_ask(collection, ask_request, channel=QueryRun.Channel.CHAT, api_key=key, history=turns)
         return json_response(completion(payload.model, body_of(answer)))
-    stream = stream_ask(collection, ask_request, door=QueryRun.Door.CHAT, api_key=key, history=turns)
+    stream = stream_ask(collection, ask_request, channel=QueryRun.Channel.CHAT, api_key=key, history=turns)
     stream.start(("token", "final"), HEARTBEAT_S)  # a model that refuses at once is told by the status
     with_usage = bool(payload.stream_options and payload.stream_options.include_usage)
     return event_response(request, stream, ChunkFrame(payload.model, with_usage=with_usage))

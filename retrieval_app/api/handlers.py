@@ -18,14 +18,16 @@ from retrieval_app.runs.plans import choose_plan
 SomeResponse = TypeVar("SomeResponse", bound=SearchResponse)
 
 
-def run_search(collection: Collection, payload: SearchRequest, *, door: str, api_key: ApiKey | None) -> SearchResponse:
+def run_search(
+    collection: Collection, payload: SearchRequest, *, channel: str, api_key: ApiKey | None
+) -> SearchResponse:
     """The answer to a search, the same for REST and MCP."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = query_pipeline.search(
         collection,
         payload.query,
         chosen.plan,
-        door=door,
+        channel=channel,
         plan_name=chosen.name,
         api_key=api_key,
         as_of=payload.as_of,
@@ -37,7 +39,7 @@ def run_ask(
     collection: Collection,
     payload: AskRequest,
     *,
-    door: str,
+    channel: str,
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
     listener: query_pipeline.RunListener | None = None,
@@ -52,7 +54,7 @@ def run_ask(
         collection,
         payload.query,
         chosen.plan,
-        door=door,
+        channel=channel,
         llm_model=payload.llm_model,
         system_prompt=payload.system_prompt,
         history=history,
@@ -71,14 +73,16 @@ def stream_ask(
     collection: Collection,
     payload: AskRequest,
     *,
-    door: str,
+    channel: str,
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
 ) -> AnswerStream:
     """The same answer as events, the last of which is the answer of `run_ask`. Raises ServiceError 503."""
 
     def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
-        return body_of(run_ask(collection, payload, door=door, api_key=api_key, history=history, listener=listener))
+        return body_of(
+            run_ask(collection, payload, channel=channel, api_key=api_key, history=history, listener=listener)
+        )
 
     return open_stream(work)
 

@@ -36,7 +36,7 @@ class RetrievedItem(Schema):
     query: str
     kind: str
     status: str
-    door: str
+    channel: str
     created_at: datetime
     rank: int = Field(description="of the best chunk")
     chunk_index: int

@@ -57,7 +57,7 @@ router.add_router("", corrective_router)
 )
 def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
     target = find_collection(request, collection)
-    return json_response(run_search(target, payload, door="api", api_key=request_key(request)))
+    return json_response(run_search(target, payload, channel="api", api_key=request_key(request)))
 
 
 @router.post(
@@ -72,8 +72,8 @@ def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -
     """Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error."""
     target, key = find_collection(request, collection), request_key(request)
     if not wants_events(request):
-        return json_response(run_ask(target, payload, door="api", api_key=key))
-    stream = stream_ask(target, payload, door="api", api_key=key)
+        return json_response(run_ask(target, payload, channel="api", api_key=key))
+    stream = stream_ask(target, payload, channel="api", api_key=key)
     stream.start()
     return event_response(request, stream, frame_event)
 
@@ -164,7 +164,7 @@ def get_receipt_key(request: HttpRequest) -> HttpResponse:
     summary="Run a stored plan and question again, and compare the rankings",
 )
 def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    replayed = replay(find_run(request, run_id), door="api", api_key=request_key(request))
+    replayed = replay(find_run(request, run_id), channel="api", api_key=request_key(request))
     return json_response(Replay.from_orm(replayed))
 
 

@@ -1,4 +1,4 @@
-"""JSON as every door sends it."""
+"""JSON as every channel sends it."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ class RunSummary(Schema):
     cost_usd: float | None = Field(description="US dollars; null: not priced")
     risk_score: float | None = Field(description="0 to 100 of everything that was found; null: not looked for")
     took_ms: float
-    door: str
+    channel: str
     environment: Literal["production", "evaluation", "playground"] = Field(
         description="production is what people and programs ask; evaluation asks golden questions"
     )

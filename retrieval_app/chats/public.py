@@ -107,7 +107,7 @@ def ask_publicly(
             first,
             make_whole(question, earlier, first),
             choose_plan(first, None, {}).plan,
-            door=QueryRun.Door.PAGE,
+            channel=QueryRun.Channel.PAGE,
             llm_model=assistant.llm_model or None if steered else None,
             system_prompt=assistant.prompt or None if steered else None,
             history=turns_of(earlier) if steered else (),

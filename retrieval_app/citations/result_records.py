@@ -1,4 +1,4 @@
-"""Candidates and sources as the plain records that runs keep and every door gives out."""
+"""Candidates and sources as the plain records that runs keep and every channel gives out."""
 
 from __future__ import annotations
 

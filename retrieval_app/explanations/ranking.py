@@ -1,6 +1,6 @@
 """Why this ranking: every stage as a column, the arithmetic of every row, what was lost and why, the SQL that ran.
 
-`explain` retrieves by the same `retrieve_detailed` as every door and looks at what it made. Nothing is written, and
+`explain` retrieves by the same `retrieve_detailed` as every channel and looks at what it made. Nothing is written, and
 what the explanation itself asks of the database leaves no span.
 """
 

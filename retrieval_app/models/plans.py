@@ -22,7 +22,7 @@ class SavedPlanQuerySet(models.QuerySet["SavedPlan"]):
 class SavedPlan(models.Model):
     """A plan under a name that is unique in its collection. plan: every field, as `RetrievePlan.as_dict` gives it.
 
-    The default plan of a collection, at most one, is where every door begins when the caller names none. The rows go
+    The default plan of a collection, at most one, is where every channel begins when the caller names none. The rows go
     with their collection, by the database.
     """
 

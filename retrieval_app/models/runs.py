@@ -42,7 +42,7 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         return self.newest_first().select_related("user").defer(*LIST_DEFERRED)
 
     def of_production(self) -> QueryRunQuerySet:
-        """What people and programs asked, at any door: this is what a figure calls a query."""
+        """What people and programs asked, at any channel: this is what a figure calls a query."""
         return self.filter(environment=telemetry.PRODUCTION)
 
     def of_collection(self, name: str) -> QueryRunQuerySet:
@@ -82,7 +82,7 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         collection: str | None = None,
         kind: str | None = None,
         status: str | None = None,
-        door: str | None = None,
+        channel: str | None = None,
         environment: str | None = None,
         text: str | None = None,
         conversation_id: str | None = None,
@@ -105,7 +105,7 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
             "collection_name": collection,
             "kind": kind,
             "status": status,
-            "door": door,
+            "channel": channel,
             "environment": environment,
             "conversation_id": conversation_id,
             "query__icontains": text,
@@ -189,7 +189,7 @@ class QueryRun(models.Model):
         ERROR = "error", gettext_lazy("Error")
         REFUSED = "refused", gettext_lazy("Blocked")
 
-    class Door(models.TextChoices):
+    class Channel(models.TextChoices):
         PAGE = "page", gettext_lazy("Web")
         API = "api", gettext_lazy("API")
         MCP = "mcp", gettext_lazy("MCP")
@@ -257,7 +257,7 @@ class QueryRun(models.Model):
     status = models.CharField(max_length=10, choices=Status, default=Status.OK)
     error = models.TextField(blank=True)
     error_type = models.CharField(max_length=60, blank=True)
-    door = models.CharField(max_length=10, choices=Door)
+    channel = models.CharField(max_length=10, choices=Channel)
     environment = models.CharField(
         max_length=10, choices=Environment, default=Environment.PRODUCTION, db_default=Environment.PRODUCTION.value
     )

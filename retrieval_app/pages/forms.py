@@ -136,8 +136,8 @@ class RunFilterForm(forms.Form):
     status = forms.ChoiceField(
         label=gettext_lazy("Outcome"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Status.choices]
     )
-    door = forms.ChoiceField(
-        label=gettext_lazy("Channel"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Door.choices]
+    channel = forms.ChoiceField(
+        label=gettext_lazy("Channel"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Channel.choices]
     )
     degraded = forms.ChoiceField(
         label=gettext_lazy("Degraded"),

@@ -108,7 +108,7 @@ def answer(request: PageRequest, name: str) -> HttpResponse:
         chosen = side.form.chosen()
         with telemetry.environment(telemetry.PLAYGROUND):
             run = query_pipeline.ask(
-                collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
+                collection, query, chosen.plan, channel=QueryRun.Channel.PAGE, plan_name=chosen.name, user=request.user,
                 quotes_on_failure=True, **side.form.over,
             )  # fmt: skip
         context |= describe_run(run)
@@ -204,7 +204,7 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
         chosen = side.form.chosen()
         with telemetry.environment(telemetry.PLAYGROUND):
             side.run = query_pipeline.search(
-                collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
+                collection, query, chosen.plan, channel=QueryRun.Channel.PAGE, plan_name=chosen.name, user=request.user,
                 retrieve=witness, **side.form.over,
             )  # fmt: skip
         side.explanation = hide_texts(witness.explain(analyze=analyze), collection)

@@ -31,9 +31,9 @@ from retrieval_app.runs.run_log import RunLog, send_log
 from retrieval_app.runs.score_filter import offered_measures, scored
 
 RUNS_PER_PAGE = 50
-COUNTED = ("environment", "kind", "status", "door")  # the filters whose choices say how many runs they leave
+COUNTED = ("environment", "kind", "status", "channel")  # the filters whose choices say how many runs they leave
 SCORE_FILTERS = ("measure", "score_below", "score_above")
-SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "door", "since", "until", *SCORE_FILTERS)
+SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "channel", "since", "until", *SCORE_FILTERS)
 
 
 def read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:

@@ -96,7 +96,7 @@ def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """Run the stored plan and question again; the new run's page says what differs."""
     run = get_object_or_404(QueryRun, pk=run_id)
     try:
-        again = search_again(run, door=QueryRun.Door.PAGE, user=request.user)
+        again = search_again(run, channel=QueryRun.Channel.PAGE, user=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, gettext("Replay failed: %(message)s") % {"message": error.message})
         return redirect(run)

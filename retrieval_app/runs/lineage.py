@@ -39,8 +39,8 @@ WITH found AS (
     ORDER BY max(created_at) DESC, run_id DESC
     LIMIT %(limit)s
 )
-SELECT f.run_id, r.query, r.kind, r.status, r.door, f.created_at, f.rank, f.cited, f.chunks, f.chunk_index, f.revision,
-       r.generation
+SELECT f.run_id, r.query, r.kind, r.status, r.channel, f.created_at, f.rank, f.cited, f.chunks, f.chunk_index,
+       f.revision, r.generation
 FROM found f JOIN retrieval_app_queryrun r ON r.id = f.run_id
 ORDER BY f.created_at DESC, f.run_id DESC
 """
@@ -84,7 +84,7 @@ class RetrievedBy:
     query: str
     kind: str
     status: str
-    door: str
+    channel: str
     created_at: datetime
     rank: int
     cited: bool

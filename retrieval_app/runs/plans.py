@@ -1,4 +1,4 @@
-"""Plans: built in one way for every door, saved under a name per collection, one of them the collection's default."""
+"""Plans: built in one way for every channel, saved under a name per collection, one of them its default."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ChosenPlan:
 
 
 def build_plan(collection: Collection, *, plan: str | None = None, **explicit: Any) -> RetrievePlan:
-    """The one plan that every door builds. explicit: PLAN_FIELDS; None leaves a field to the plan it begins from.
+    """The one plan that every channel builds. explicit: PLAN_FIELDS; None leaves a field to the plan it begins from.
 
     It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
     "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector, with the list
@@ -51,7 +51,7 @@ def build_plan(collection: Collection, *, plan: str | None = None, **explicit: A
 
 
 def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str, Any]) -> ChosenPlan:
-    """`build_plan` for doors that record where the plan came from. explicit: field -> value, None for not stated."""
+    """`build_plan` for channels that record where the plan came from. explicit: field -> value, None for not stated."""
     if unknown := sorted(set(explicit) - set(PLAN_FIELDS)):
         raise InvalidInput(
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
@@ -114,7 +114,7 @@ def _clean(field: str, tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def default_plan(collection: Collection) -> SavedPlan | None:
-    """The plan that every door begins from when the caller names none; None for the server's defaults."""
+    """The plan that every channel begins from when the caller names none; None for the server's defaults."""
     return SavedPlan.objects.of(collection).filter(is_default=True).first()
 
 

@@ -1,4 +1,4 @@
-"""Search and answers: one path for every door, and a run kept of each."""
+"""Search and answers: one path for every channel, and a run kept of each."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def search(
     query: str,
     plan: RetrievePlan,
     *,
-    door: str,
+    channel: str,
     plan_name: str = "",
     user: User | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
@@ -98,7 +98,7 @@ def search(
     beside: other collections to search too, their ranks fused (see `several`); then nothing is counted or corrected.
     A run that cannot be stored is logged, and the results are returned with `pk` None.
     """
-    run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
+    run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, channel=channel, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
         corrector = open_corrector(collection, retrieve=degrading(run, retrieve), corrects=False if beside else None)
@@ -111,7 +111,7 @@ def ask(
     query: str,
     plan: RetrievePlan,
     *,
-    door: str,
+    channel: str,
     llm_model: str | None = None,
     system_prompt: str | None = None,
     history: Sequence[Mapping[str, str]] = (),
@@ -140,7 +140,7 @@ def ask(
     quotes_on_failure: where the chat model fails, quotations answer, and error and error_type of the run say why.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
-    run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
+    run = _open_run(QueryRun.Kind.ASK, collection, query, plan, channel=channel, user=user, api_key=api_key)
     run.pk, run.plan_name = run_id or run.pk, plan_name
     run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
     with _recorded(run, collection, conversation_id, beside=beside) as pipeline:
@@ -224,7 +224,7 @@ def _open_run(
     query: str,
     plan: RetrievePlan,
     *,
-    door: str,
+    channel: str,
     user: User | AnonymousUser | None,
     api_key: ApiKey | None,
 ) -> QueryRun:
@@ -239,7 +239,7 @@ def _open_run(
         generation=collection.generation,
         embed_model=collection.embed_model,
         spec_version=SPEC_VERSION,
-        door=door,
+        channel=channel,
         environment=telemetry.current_environment() or telemetry.PRODUCTION,
         user_id=user.pk if isinstance(user, User) else api_key.user_id if api_key else None,
         api_key_label=api_key.label if api_key else "",
@@ -263,11 +263,11 @@ def _recorded(
                 name_of(collection, beside),
                 run.query,
                 run_id=str(run.pk),
-                door=run.door,
+                channel=run.channel,
                 user_id=str(run.user_id) if run.user_id else run.api_key_label or None,
                 session_id=run.conversation_id or None,
                 api_key=run.api_key_label or None,
-                tags=(run.kind, run.door),
+                tags=(run.kind, run.channel),
                 metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
                 own_trace=run.environment == QueryRun.Environment.EVALUATION,
             ) as pipeline,

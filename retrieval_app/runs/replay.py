@@ -53,13 +53,13 @@ class Replayed:
         return differences(self.run.results, self.again.results)
 
 
-def replay(run: QueryRun, *, door: str, api_key: ApiKey | None = None) -> Replayed:
+def replay(run: QueryRun, *, channel: str, api_key: ApiKey | None = None) -> Replayed:
     """The run beside that of `search_again`."""
-    return Replayed(run, search_again(run, door=door, api_key=api_key))
+    return Replayed(run, search_again(run, channel=channel, api_key=api_key))
 
 
 def search_again(
-    run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
+    run: QueryRun, *, channel: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
 ) -> QueryRun:
     """The run of the same question by the same plan, made now (`replay_of`). Of an answer only the search is repeated.
 
@@ -79,7 +79,7 @@ def search_again(
             get_collection(run.collection_name),
             run.query,
             _plan_of(run),
-            door=door,
+            channel=channel,
             plan_name=run.plan_name,
             user=user,
             api_key=api_key,

@@ -112,8 +112,8 @@ def world() -> Iterator[World]:
     before = timezone.now()
     set_documents_enabled(collection, [SECRET], enabled=False)
     set_documents_enabled(collection, [SECRET], enabled=True)
-    run = ask(collection, QUESTION, PLAN, door="ui", user=people.ada)
-    looked = search(collection, QUESTION, PLAN, door="api", user=root)
+    run = ask(collection, QUESTION, PLAN, channel="ui", user=people.ada)
+    looked = search(collection, QUESTION, PLAN, channel="api", user=root)
     golden = GoldenSet.objects.create(name="nests", collection_name=collection.name)
     GoldenQuestion.objects.create(
         golden_set=golden, position=0, question=QUESTION, expected_doc_ids=[SECRET], expected_answer=f"In the {WORD}."
@@ -343,17 +343,17 @@ def test_a_search_of_the_past_obeys_the_list_of_now(world: World, known: bool) -
     def then(user: str) -> set[str]:
         with using_access(world.people.access(user)):
             return found(
-                search(collection, QUESTION, PLAN, door="api", user=getattr(world.people, user), as_of=world.before)
+                search(collection, QUESTION, PLAN, channel="api", user=getattr(world.people, user), as_of=world.before)
             )
 
     ingest_text(collection, "later.md", "The heron keeps its nest here since today.")
     if known:
-        assert SECRET in found(search(collection, QUESTION, PLAN, door="api", as_of=world.before))
+        assert SECRET in found(search(collection, QUESTION, PLAN, channel="api", as_of=world.before))
         assert SECRET in then("ada")
     world.narrow()
     assert SECRET not in then("ada") and then("ada")
     assert SECRET in then("bob")
-    assert SECRET in found(search(collection, QUESTION, PLAN, door="api", as_of=world.before))
+    assert SECRET in found(search(collection, QUESTION, PLAN, channel="api", as_of=world.before))
     world.open()
     assert SECRET in then("ada")
 
@@ -361,9 +361,9 @@ def test_a_search_of_the_past_obeys_the_list_of_now(world: World, known: bool) -
 def test_answers_of_a_bound_person_use_what_they_may_read(world: World) -> None:
     world.narrow()
     with using_access(world.people.access("ada")):
-        mine = ask(world.people.collection, QUESTION, PLAN, door="ui", user=world.people.ada)
+        mine = ask(world.people.collection, QUESTION, PLAN, channel="ui", user=world.people.ada)
     with using_access(world.people.access("bob")):
-        other = ask(world.people.collection, QUESTION, PLAN, door="ui", user=world.people.bob)
+        other = ask(world.people.collection, QUESTION, PLAN, channel="ui", user=world.people.bob)
     assert WORD not in json.dumps([mine.answer, mine.results, mine.sources])
     assert WORD in json.dumps(other.results)
     with using_access(world.people.access("ada")):

@@ -45,7 +45,7 @@ def gauge() -> dict[str, float]:
 def ask(number: int, status: str = "ok", took_ms: float = 100, **values: Any) -> None:
     for position in range(number):
         QueryRun.objects.create(
-            kind="ask", query=f"q{position}", door="api", status=status, timings_ms={"total": took_ms},
+            kind="ask", query=f"q{position}", channel="api", status=status, timings_ms={"total": took_ms},
             **{"collection_name": "house", **values},
         )  # fmt: skip
 

@@ -137,7 +137,7 @@ def test_the_events_tell_the_answer_that_json_gives(
         {k: v for k, v in plain.items() if k not in VOLATILE}
     )
     run = QueryRun.objects.get(pk=final["run_id"])
-    assert (run.answer, run.status, run.removed_citations, run.door) == (CHECKED, "ok", 1, "api")
+    assert (run.answer, run.status, run.removed_citations, run.channel) == (CHECKED, "ok", 1, "api")
     assert 0 < run.timings_ms["first_token"] <= run.timings_ms["answer"]
     assert "first_token" not in plain["timings_ms"]
     sent = model.bodies("/v1/chat/completions")[0]

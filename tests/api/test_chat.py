@@ -82,7 +82,7 @@ def test_the_openai_client_gets_the_answer_of_ask(
         asked["token_usage"][name] for name in ("context_tokens", "generation_tokens", "total_tokens")
     )
     run = QueryRun.objects.get(pk=extension["run_id"])
-    assert (run.door, run.kind, run.query, run.answer) == ("chat", "ask", QUESTION, choice.message.content)
+    assert (run.channel, run.kind, run.query, run.answer) == ("chat", "ask", QUESTION, choice.message.content)
     assert answer.id == f"chatcmpl-{run.pk}"
     check_shape(ChatCompletion, json.loads(answer.model_dump_json()))
 
@@ -255,7 +255,7 @@ def test_keys_and_failures_have_openais_shape_too(client: Client, llm: OpenAISer
         (502, "server_error", None),
         (504, "server_error", None),
     ]
-    assert QueryRun.objects.get(status="error").door == "chat"
+    assert QueryRun.objects.get(status="error").channel == "chat"
 
 
 @pytest.mark.django_db

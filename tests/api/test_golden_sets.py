@@ -210,7 +210,7 @@ def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: A
 
 
 def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any]) -> None:
-    run = ask(notes, "What is an oak?", build_plan(notes), door="api")
+    run = ask(notes, "What is an oak?", build_plan(notes), channel="api")
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]

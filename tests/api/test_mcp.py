@@ -142,7 +142,7 @@ def test_search_answers_as_rest_does(client: Client) -> None:
     )
     assert (failed, same(answer)) == (False, same(rest))
     run = QueryRun.objects.get(pk=answer["run_id"])
-    assert (run.door, run.api_key_label, run.results) == ("mcp", "tests", answer["results"])
+    assert (run.channel, run.api_key_label, run.results) == ("mcp", "tests", answer["results"])
 
 
 @pytest.mark.django_db
@@ -170,7 +170,7 @@ def test_ask_answers_as_rest_does(client: Client) -> None:
     failed, answer = call(client, "collections-ask", {"collection": "house"} | fields, headers)
     _, rest = post(client, "/v1/collections/house/ask", fields, headers)
     assert (failed, same(answer)) == (False, same(rest))
-    assert QueryRun.objects.get(pk=answer["run_id"]).door == "mcp"
+    assert QueryRun.objects.get(pk=answer["run_id"]).channel == "mcp"
     failed, answer = call(client, "collections-ask", {"collection": "house", "query": "x", "llm_model": "m"}, headers)
     assert (failed, answer["error"]["field"]) == (True, "llm_model")
 
@@ -222,7 +222,7 @@ def test_search_finds_documents_of_all_collections_and_fetch_reads_them(client: 
     assert all(list(each) == ["id", "title", "url"] for each in results)
     ids = [each["id"] for each in results]
     assert len(ids) == len(set(ids)) and set(ids[:2]) == {"attic/old/pump #2.md", "house/pump.md"}
-    assert {run.door for run in QueryRun.objects.all()} == {"mcp"} and QueryRun.objects.count() == 2
+    assert {run.channel for run in QueryRun.objects.all()} == {"mcp"} and QueryRun.objects.count() == 2
     old = next(each for each in results if each["id"].startswith("attic/"))
     assert old["url"] == "http://testserver/collections/attic/documents/old/pump%20%232.md/"
     _, body = rpc(client, "tools/call", {"name": "fetch", "arguments": {"id": old["id"]}}, headers)

@@ -41,7 +41,7 @@ def test_nothing_changed_gives_the_same_bytes(client: Client) -> None:
     assert (body["differences"], body["notes"], len(body["now"])) == ([], [], 3)
     first, again = QueryRun.objects.get(pk=run_id), QueryRun.objects.get(pk=body["replay_run_id"])
     assert (again.plan_hash, again.query, again.kind) == (first.plan_hash, first.query, "search")
-    assert (again.replay_of, again.door, first.replay_of) == (first.pk, "api", None)
+    assert (again.replay_of, again.channel, first.replay_of) == (first.pk, "api", None)
 
 
 def change_text(collection: Collection) -> None:

@@ -30,7 +30,7 @@ def make_run(**values: Any) -> QueryRun:
     defaults: dict[str, Any] = {
         "kind": "ask", "collection_name": "house", "query": "Where is the key?", "answer": "Behind the door [1].",
         "retrieved_ids": ["pump.md#0", "pump.md#1"], "citations": [{"doc_id": "pump.md"}, {"doc_id": "pump.md"}],
-        "token_usage": usage, "door": "api", "created_at": NOON,
+        "token_usage": usage, "channel": "api", "created_at": NOON,
     }  # fmt: skip
     return QueryRun.objects.create(**defaults | values)
 

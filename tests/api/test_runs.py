@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def make_run(**values: Any) -> QueryRun:
     defaults: dict[str, Any] = {
         "kind": "search", "collection_name": "house", "query": "pump", "plan": {"mode": "hybrid"}, "plan_hash": "h",
-        "door": "api", "timings_ms": {"total": 12.5},
+        "channel": "api", "timings_ms": {"total": 12.5},
     }  # fmt: skip
     return QueryRun.objects.create(**(defaults | values))
 

@@ -29,7 +29,7 @@ def make_score(**values: Any) -> RunScore:
 
 
 def test_a_run_is_judged_and_read(client: Client) -> None:
-    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=2), door="api")
+    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=2), channel="api")
     judge = f"/v1/runs/{run.pk}/judge"
     assert post(client, judge, {}, bearer(scope="read"))[0] == 403
     assert post(client, judge, {}, bearer(collections=["garden"]))[0] == 404
@@ -48,7 +48,7 @@ def test_a_run_is_judged_and_read(client: Client) -> None:
 
 
 def test_what_cannot_be_judged_is_refused(client: Client) -> None:
-    failed = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="error")
+    failed = QueryRun.objects.create(kind="ask", collection_name="house", query="?", channel="api", status="error")
     status, body = post(client, f"/v1/runs/{failed.pk}/judge", {}, bearer())
     assert (status, body["error"]["type"]) == (409, "nothing_to_judge")
     status, body = post(client, f"/v1/runs/{failed.pk}/judge", {"judge": "oracle"}, bearer())

@@ -203,7 +203,7 @@ def test_the_run_of_a_search_is_kept(client: Client) -> None:
     _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
     assert run["query"] == "how is the pump cleaned"
     assert run["retrieved_ids"] == [f"{item['doc_id']}#{item['chunk_index']}" for item in body["results"]]
-    assert (run["results"], run["kind"], run["door"], run["api_key"]) == (body["results"], "search", "api", "tests")
+    assert (run["results"], run["kind"], run["channel"], run["api_key"]) == (body["results"], "search", "api", "tests")
     assert run["plan"]["filters"] == {"tags_any": ["water"], "tags_all": [], "metadata": {}}
     assert (run["answer"], run["citations"], run["trace_scores"]) == (None, [], None)
     assert set(run["timings_ms"]) >= {"total", "vector", "lexical", "embed_query"}

@@ -132,7 +132,7 @@ def fill(house: Collection, ada: User) -> QueryRun:
     run_job(generation.jobs.newest()[0].pk)
     scan_duplicates(house)
     scan_collection(house)
-    run = ask(house, QUESTION, RetrievePlan(k=3), door="api", user=ada)
+    run = ask(house, QUESTION, RetrievePlan(k=3), channel="api", user=ada)
     assert MARKER in json.dumps(run.results)
     give_feedback(run, correct=False, comment=SENTENCE, correction=EDITED, actor=ada)
     judge_run(run, actor=None)
@@ -168,7 +168,7 @@ def fill(house: Collection, ada: User) -> QueryRun:
 def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User, tmp_path: Path) -> None:
     run = fill(house, ada)
     export_to_file(house, tmp_path / "house.zip")
-    other = ask(house, OTHER_QUESTION, RetrievePlan(k=1), door="api", user=ada)
+    other = ask(house, OTHER_QUESTION, RetrievePlan(k=1), channel="api", user=ada)
     delete_documents(house, ["copy.md"], actor=ada)
     before = find_marker()
     wanted = {
@@ -209,7 +209,7 @@ def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User
 def test_what_other_documents_say_too_is_not_taken_from_them(house: Collection) -> None:
     ingest_text(house, "one.md", SENTENCE)
     ingest_text(house, "two.md", SENTENCE)
-    run = ask(house, OTHER_QUESTION, RetrievePlan(k=1), door="api")
+    run = ask(house, OTHER_QUESTION, RetrievePlan(k=1), channel="api")
     golden_set = GoldenSet.objects.create(name="keys", collection_name=house.name)
     add_question(golden_set, {"question": QUESTION, "expected_doc_ids": ["two.md"], "expected_answer": SENTENCE})
     erase_document(house, "one.md")
@@ -243,7 +243,7 @@ def test_an_erased_person_is_in_no_table_any_more(house: Collection, ada: User) 
     run = fill(house, ada)
     verdicts = Review.objects.get(task__query_run=run.pk).verdicts
     own = "Does my neighbour Winifred Abernathy still owe the library nine books?"
-    ask(house, own, RetrievePlan(k=1), door="page", user=ada)
+    ask(house, own, RetrievePlan(k=1), channel="page", user=ada)
     assert {"auth_user", "axes_accesslog", "audit_events"} <= find_marker("ada").keys()
     assert "audit_events" in find_marker("203.0.113.9") and find_marker("Abernathy")
     kept = AuditEvent.objects.filter(actor_name="ada").count()

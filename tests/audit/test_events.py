@@ -298,7 +298,7 @@ def evaluated(house: Collection) -> EvaluationRun:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated: EvaluationRun) -> None:
-    run = ask(house, "How fast is the pump?", RetrievePlan(k=1), door="api")
+    run = ask(house, "How fast is the pump?", RetrievePlan(k=1), channel="api")
     headers = bearer()
     addresses = {
         "collection.export": ("/v1/collections/house/export", {"documents": 5}),

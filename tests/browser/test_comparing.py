@@ -71,7 +71,7 @@ def test_what_decides_is_read_on_a_phone_without_scrolling(visit: Visit) -> None
     def asked(correctness: float, latency: float, **values: Any) -> Any:
         rows = [
             QueryRun.objects.create(
-                kind="ask", collection_name="nature", query="?", door="worker",
+                kind="ask", collection_name="nature", query="?", channel="worker",
                 timings_ms={"total": latency + 100 * place}, token_usage={"total_tokens": 12_345},
             )
             for place in range(12)

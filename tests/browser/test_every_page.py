@@ -28,10 +28,10 @@ def addresses_of(nature: Collection) -> list[str]:
     from retrieval_app.runs.plans import build_plan
 
     plan = build_plan(nature)
-    answered = query_pipeline.ask(nature, "Which tree is the tallest?", plan, door="page")
-    abstained = query_pipeline.ask(nature, "Who won the chess championship?", plan, door="api")
+    answered = query_pipeline.ask(nature, "Which tree is the tallest?", plan, channel="page")
+    abstained = query_pipeline.ask(nature, "Who won the chess championship?", plan, channel="api")
     failed = QueryRun.objects.create(
-        kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", door="mcp"
+        kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", channel="mcp"
     )
     assistant = ChatAssistant.objects.create(
         name="Guide", slug="guide", greeting="Welcome.", starters=["Which tree is the tallest?"], is_public=True,

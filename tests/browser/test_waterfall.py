@@ -71,7 +71,7 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     from retrieval_app.runs import query_pipeline
     from retrieval_app.runs.plans import build_plan
 
-    run = query_pipeline.search(nature, "whale song", build_plan(nature, k=3), door="page")
+    run = query_pipeline.search(nature, "whale song", build_plan(nature, k=3), channel="page")
     QueryRun.objects.filter(pk=run.pk).update(trace_id=TRACE, created_at=timezone.now())
     run.refresh_from_db()
     store_spans(run)

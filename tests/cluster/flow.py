@@ -63,7 +63,7 @@ def rankings(collection: Collection) -> dict[str, Any]:
         for question in QUESTIONS:
             for tags in ((), ("even",)):
                 plan = build_plan(collection, mode=mode, exact="always", tags_any=list(tags))
-                run = search(collection, question, plan, door="api")
+                run = search(collection, question, plan, channel="api")
                 rows = [[row["doc_id"], row["chunk_index"], row["score"]] for row in run.results]
                 found[f"{mode} {question} {tags}"] = rows
     return found

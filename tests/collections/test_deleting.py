@@ -74,7 +74,7 @@ def everything(committed: None, embeddings: OpenAIServer) -> Collection:
     save_plan(collection, "wide", RetrievePlan(k=5))
     golden = GoldenSet.objects.create(name="of everything", collection_name="everything")
     GoldenQuestion.objects.create(golden_set=golden, question="What?")
-    retrieval.search(collection, "subject", RetrievePlan(), door="api")
+    retrieval.search(collection, "subject", RetrievePlan(), channel="api")
     return collection
 
 

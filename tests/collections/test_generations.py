@@ -506,7 +506,7 @@ def test_a_search_whose_generation_is_dropped_meanwhile_begins_again(
         return answer(request)
 
     monkeypatch.setattr(embeddings, "answer", swap_and_drop)
-    kept = search_service(notes, "which subject", build_plan(notes, k=2), door="page")
+    kept = search_service(notes, "which subject", build_plan(notes, k=2), channel="page")
     assert done == ["succeeded"]
     assert (kept.generation, kept.embed_model, len(kept.results)) == (2, OTHER["embed_model"], 2)
 
@@ -533,7 +533,7 @@ def test_searches_meanwhile_see_one_generation_whole(committed: None, embeddings
         try:
             while not stop.is_set():
                 held = Collection.objects.get(pk=notes.pk)
-                kept = search_service(held, "which subject", build_plan(held, k=7), door="page")
+                kept = search_service(held, "which subject", build_plan(held, k=7), channel="page")
                 found = {(row["doc_id"], row["chunk_index"], row["content"]) for row in kept.results}
                 if len(found) != 7 or not found <= whole[kept.generation]:
                     wrong.append((kept.generation, kept.results))

@@ -55,7 +55,7 @@ def make_run(collection: Collection | None, days: int, trace: str = "") -> Query
         collection=collection,
         collection_name=collection.name if collection else "gone",
         query="q",
-        door="api",
+        channel="api",
         trace_id=trace,
         created_at=timezone.now() - timedelta(days=days),
     )

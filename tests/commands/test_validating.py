@@ -58,7 +58,7 @@ def keep(span: ReadableSpan) -> Span:
 @pytest.fixture
 def stored(recorder: Recorder) -> list[Span]:  # noqa: F811
     trace_id = make_query_spans(make_candidates(3))
-    QueryRun.objects.create(pk=RUN_ID, collection_name="house", query="q", door="api", kind="ask", trace_id=trace_id)
+    QueryRun.objects.create(pk=RUN_ID, collection_name="house", query="q", channel="api", kind="ask", trace_id=trace_id)
     return [keep(span) for span in recorder.spans]
 
 

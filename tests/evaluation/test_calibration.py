@@ -146,7 +146,7 @@ def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: 
     assert kept.data["set"] == golden.name and kept.data["digest"] == golden.digest
     assert kept.data["lists"] == 26  # each question finds its document, and is asked once more without it
     assert kept.figures["auroc"] > 0.9
-    run = query_pipeline.search(house, "How many litres does the main pump move?", plan, door="cli")
+    run = query_pipeline.search(house, "How many litres does the main pump move?", plan, channel="cli")
     assert run.retrieval_action == "correct"
     again = calibrate(house, golden, plan=plan, target=0.8, keep=False)
     assert again.fitted == made.fitted
@@ -160,7 +160,7 @@ def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: 
         GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
     made = calibrate(house, golden, unanswerable=[other], plan=build_plan(house, k=2), target=0.8)
     assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
-    run = query_pipeline.search(house, "Which planets orbit?", build_plan(house, k=2), door="cli")
+    run = query_pipeline.search(house, "Which planets orbit?", build_plan(house, k=2), channel="cli")
     assert run.retrieval_action == "incorrect"
 
 

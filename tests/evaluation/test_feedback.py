@@ -35,7 +35,7 @@ def house() -> Collection:
 
 @pytest.fixture
 def run(house: Collection) -> QueryRun:
-    return ask(house, QUESTION, RetrievePlan(k=3), door="api")
+    return ask(house, QUESTION, RetrievePlan(k=3), channel="api")
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_feedback_that_says_nothing_or_too_much_is_refused(
 
 
 def test_a_search_has_no_answer_to_speak_of(house: Collection, ada: User) -> None:
-    run = search(house, QUESTION, RetrievePlan(k=3), door="api")
+    run = search(house, QUESTION, RetrievePlan(k=3), channel="api")
     with pytest.raises(ServiceError) as refusal:
         give_feedback(run, correct=True, actor=ada)
     assert (refusal.value.type, refusal.value.status) == ("not_answered", 409)

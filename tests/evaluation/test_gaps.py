@@ -53,7 +53,7 @@ def ask(collection: Collection, text: str, status: str = "abstained", **values: 
                                    "chunk_index": 0, "revision": 1, "rank": 1, "context": "Garden", "metadata": {},
                                    "start": 0, "end": 19}] if values["retrieved_ids"] else [])  # fmt: skip
     return QueryRun.objects.create(
-        kind="ask", collection=collection, collection_name=collection.name, query=text, status=status, door="page",
+        kind="ask", collection=collection, collection_name=collection.name, query=text, status=status, channel="page",
         answer="" if status == "abstained" else "It is open.", **values,
     )  # fmt: skip
 

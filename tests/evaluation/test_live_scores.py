@@ -40,7 +40,7 @@ def house() -> Collection:
 
 @pytest.fixture
 def run(house: Collection) -> QueryRun:
-    return ask(house, QUESTION, PLAN, door="api")
+    return ask(house, QUESTION, PLAN, channel="api")
 
 
 def copies(run: QueryRun, number: int, **values: Any) -> list[UUID]:
@@ -79,7 +79,7 @@ def test_what_holds_nothing_is_not_judged(house: Collection, run: QueryRun) -> N
         with pytest.raises(ServiceError) as refusal:
             judge_run(run, actor=None)
         assert (refusal.value.type, refusal.value.status) == ("nothing_to_judge", 409)
-    found = judge_run(search(house, QUESTION, PLAN, door="api"), actor=None)
+    found = judge_run(search(house, QUESTION, PLAN, channel="api"), actor=None)
     assert [name for name, score in found.scores.items() if score["state"] == "scored"] == ["context_relevance"]
 
 
@@ -107,8 +107,8 @@ def test_a_share_of_the_traffic_is_scored(house: Collection, run: QueryRun) -> N
 
 def test_only_answers_to_people_and_programs_are_traffic(house: Collection, run: QueryRun) -> None:
     sample(house)
-    copies(run, 1, door="worker", environment="evaluation")
-    copies(run, 1, door="api", environment="playground", replay_of=uuid4())
+    copies(run, 1, channel="worker", environment="evaluation")
+    copies(run, 1, channel="api", environment="playground", replay_of=uuid4())
     copies(run, 1, environment="production", replay_of=None, kind="search")
     copies(run, 1, kind="ask", status="error")
     copies(run, 1, status="ok", collection_name="another")

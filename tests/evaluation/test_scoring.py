@@ -69,7 +69,7 @@ def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
 
 
 def asked(collection: Collection, query: str = QUESTION) -> QueryRun:
-    return ask(collection, query, PLAN, door="worker")
+    return ask(collection, query, PLAN, channel="worker")
 
 
 def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> ScoredRun:
@@ -199,7 +199,7 @@ def test_an_abstention_is_an_outcome_of_its_own(house: Collection) -> None:
 
 
 def test_a_search_has_no_answer_to_judge(house: Collection) -> None:
-    run = search(house, QUESTION, PLAN, door="worker")
+    run = search(house, QUESTION, PLAN, channel="worker")
     found = score(house, run, answers=False, judge="none")
     assert (found.outcome, found.annotation, run.trace_scores) == ("searched", {}, None)
     assert found.scores["hit@10"] == scored(1.0) and all("@" in name for name in found.scores)
@@ -234,7 +234,7 @@ def test_a_judge_reads_no_more_than_the_answerer_might(house: Collection, chat: 
     secret = "AKIA" + "Q3EGR7XKZ2WLM4PT"
     ingest_text(house, "trap.md", f"The pump must be cleaned. {orders}")
     ingest_text(house, "keys.md", f"Before the pump is cleaned, take the pump key {secret} and lock the pump.")
-    run = ask(house, QUESTION, RetrievePlan(k=7), door="worker", llm_model="extractive")
+    run = ask(house, QUESTION, RetrievePlan(k=7), channel="worker", llm_model="extractive")
     assert {"trap.md#0", "keys.md#0"} <= set(run.retrieved_ids)
     house.security = {"action": "redact"}
     house.save(update_fields=["security"])
@@ -250,7 +250,7 @@ def test_a_judge_reads_no_more_than_the_answerer_might(house: Collection, chat: 
 
 def test_where_a_judge_is_weak_rules_tell_what_the_context_states(house: Collection, chat: OpenAIServer) -> None:
     chat.chat_reply = lambda messages: f"{ANSWER.replace('must', 'must not')} [1]"
-    run = ask(house, QUESTION, PLAN, door="worker", llm_model="gpt-4o-mini")
+    run = ask(house, QUESTION, PLAN, channel="worker", llm_model="gpt-4o-mini")
     golden = Golden(QUESTION, expected_doc_ids=("pump.md",))
     found = score(house, run, golden)
     assert found.scores["stated"] == scored(0.0), "the context says the opposite"
@@ -259,7 +259,7 @@ def test_where_a_judge_is_weak_rules_tell_what_the_context_states(house: Collect
 
 
 def test_compressed_spans_are_the_context(house: Collection) -> None:
-    run = ask(house, QUESTION, RetrievePlan(k=3, compress="sentences", token_budget=20), door="worker")
+    run = ask(house, QUESTION, RetrievePlan(k=3, compress="sentences", token_budget=20), channel="worker")
     found = score(house, run, contributions=True)
     assert [item["key"] for item in found.context] == run.retrieved_ids
     shown = " ".join(text for item in found.context for _, text in item["sentences"])

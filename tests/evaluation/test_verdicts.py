@@ -271,7 +271,7 @@ def test_time_tokens_and_cost_are_compared_by_question(db: None) -> None:
     def asked(latency: float, tokens: int, cost: float) -> Any:
         rows = [
             QueryRun.objects.create(
-                kind="ask", collection_name="nature", query="?", door="worker",
+                kind="ask", collection_name="nature", query="?", channel="worker",
                 timings_ms={"total": latency + place}, token_usage={"total_tokens": tokens},
             )
             for place in range(8)

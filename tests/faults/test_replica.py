@@ -209,12 +209,12 @@ def test_a_dead_replica_costs_no_answer_and_comes_back(filled: Collection, repli
     try:
         assert read_store(filled, port_of) == int(connection.settings_dict["PORT"])
         assert replica_state().state == "silent"
-        run = query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), door="cli")
+        run = query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), channel="cli")
         assert [each["step"] for each in run.degraded] == ["replica"] and run.results
     finally:
         replica.start()
     wait_for(lambda: read_store(filled, port_of) == replica.port, "read from the replica")
-    assert query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), door="cli").degraded == []
+    assert query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), channel="cli").degraded == []
 
 
 def test_without_a_replica_the_primary_is_asked(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

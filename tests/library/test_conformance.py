@@ -323,7 +323,7 @@ def test_a_door_that_drifts_is_found(connection: Any) -> None:
         return [item | {"score": round(item["score"], 4)} for item in answers[query, plan.hash]]
 
     doors: dict[str, Door] = {"true": lambda query, plan: answers[query, plan.hash], "rounding": rounding}
-    found = failures(connection, "6", doors=doors)
+    found = failures(connection, "6", channels=doors)
     assert list(found) == ["6 rounding answers as the library does, byte for byte"]
 
 

@@ -55,7 +55,7 @@ def ask(collection: Collection, query: str, *, corrective: bool | None = True, *
         collection,
         query,
         build_plan(collection, **({"k": 3} | plan)),
-        door="cli",
+        channel="cli",
         corrective=corrective,
         llm_model="extractive",
     )
@@ -120,7 +120,7 @@ def test_strips_cover_the_text_in_groups_of_sentences() -> None:
 def test_features_are_those_of_the_question_and_the_text(house: Collection) -> None:
     with transaction.atomic():
         measured = Measured("Was the pump built in 1987 or in 1988?", open_store(house))
-        found = query_pipeline.search(house, "pump built 1987", build_plan(house, k=5), door="cli")
+        found = query_pipeline.search(house, "pump built 1987", build_plan(house, k=5), channel="cli")
         pump = next(item for item in found.results if item["doc_id"] == "pump.md")
         stored = Candidate(
             "pump.md", pump["chunk_index"], pump["content"], 0.0, context=pump["context"], chunk_id=_chunk_id(house)
@@ -161,9 +161,9 @@ def test_a_calibration_of_another_embedder_says_nothing(house: Collection) -> No
 
 def test_a_search_is_weighed_and_left_alone(house: Collection) -> None:
     plan = build_plan(house, k=3)
-    before = query_pipeline.search(house, "main pump water", plan, door="cli")
+    before = query_pipeline.search(house, "main pump water", plan, channel="cli")
     calibrate(house)
-    run = query_pipeline.search(house, "main pump water", plan, door="cli")
+    run = query_pipeline.search(house, "main pump water", plan, channel="cli")
     assert run.results == before.results
     assert (run.retrieval_action, run.retrieval_confidence) == ("correct", run.correction["scores"]["pump.md#0"])
     assert run.correction["outcome"] == "weighed" and run.fallback_triggered is False
@@ -179,7 +179,7 @@ def test_what_is_correct_is_cut_to_what_bears_on_the_question(house: Collection)
     assert 0 < run.correction["strips"]["kept"] <= run.correction["strips"]["of"]
     assert run.compression["tokens_after"] < run.compression["tokens_before"]
     assert {citation["doc_id"] for citation in run.citations} == {"pump.md"}
-    again = replay(run, door="cli")
+    again = replay(run, channel="cli")
     assert again.differences == [] and any("corrected" in note for note in again.notes)
 
 

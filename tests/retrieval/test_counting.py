@@ -123,11 +123,11 @@ def test_the_answer_cites_every_row(office: Collection, client: Client) -> None:
 
 
 def test_a_declined_count_and_one_of_an_earlier_time_are_no_answers(office: Collection) -> None:
-    run = query_pipeline.ask(office, "How many staff are not in Sales?", RetrievePlan(), door="api")
+    run = query_pipeline.ask(office, "How many staff are not in Sales?", RetrievePlan(), channel="api")
     assert (run.status, run.answerer, run.results, run.citations) == ("abstained", "counting", [], [])
     assert "not" in (run.answer or "")
     at = timezone.now()
-    run = query_pipeline.ask(office, "How many staff are there?", RetrievePlan(), door="api", as_of=at)
+    run = query_pipeline.ask(office, "How many staff are there?", RetrievePlan(), channel="api", as_of=at)
     assert run.status == "abstained"
 
 
@@ -176,7 +176,7 @@ def test_a_value_of_another_table_that_is_a_word_of_the_question_changes_nothing
 def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
     collection = make_collection("items", empty=True)
     ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")
-    run = query_pipeline.ask(collection, "How many people work with us?", RetrievePlan(), door="api")
+    run = query_pipeline.ask(collection, "How many people work with us?", RetrievePlan(), channel="api")
     assert (run.status, run.answerer) == ("abstained", "counting")
     assert run.results
 

@@ -51,7 +51,7 @@ def steps(run: QueryRun) -> list[str]:
 
 
 def ask(collection: Collection, plan: RetrievePlan | None = None, **values: Any) -> QueryRun:
-    return query_pipeline.ask(collection, QUESTION, plan or RetrievePlan(), door="api", **values)
+    return query_pipeline.ask(collection, QUESTION, plan or RetrievePlan(), channel="api", **values)
 
 
 def test_without_its_embedder_a_hybrid_search_is_one_by_keywords(
@@ -92,7 +92,7 @@ def test_every_cause_of_a_missing_query_vector_has_one_rule(
     assert (steps(run), run.status, set(run.lists)) == (["embedder"], "ok", {"lexical"})
     degrading.absences.clear()
     with pytest.raises(QueryVectorError) as caught:
-        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), door="api")
+        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), channel="api")
     status, body = describe(caught.value)
     assert (status, body["error"]["type"]) == (502, "embedder_failed")
 
@@ -109,14 +109,14 @@ def test_one_refused_query_leaves_the_embedder_to_others(
         return answer(request)
 
     monkeypatch.setattr(openai_server, "answer", refuse)
-    assert steps(query_pipeline.search(house, QUESTION, RetrievePlan(), door="api")) == ["embedder"]
-    assert steps(query_pipeline.search(house, "valves", RetrievePlan(), door="api")) == []
+    assert steps(query_pipeline.search(house, QUESTION, RetrievePlan(), channel="api")) == ["embedder"]
+    assert steps(query_pipeline.search(house, "valves", RetrievePlan(), channel="api")) == []
 
 
 def test_what_is_not_done_without(house: Collection, openai_server: OpenAIServer, settings: Any) -> None:
     openai_server.script(*[failing(503)] * 40)
     with pytest.raises(EmbedderError):
-        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), door="api")
+        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), channel="api")
     with telemetry.environment(telemetry.EVALUATION), pytest.raises(EmbedderError):
         ask(house)
     settings.RAGD_DEGRADE = False

@@ -51,7 +51,7 @@ def losses(found: dict[str, Any], reason: str) -> list[tuple[str, str, int | Non
 @pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
 def test_the_explained_ranking_is_the_ranking(house: Collection, mode: Any) -> None:
     plan = build_plan(house, mode=mode, k=3)
-    run = query_pipeline.search(house, QUERY, plan, door="cli")
+    run = query_pipeline.search(house, QUERY, plan, channel="cli")
     found = explain(house, QUERY, plan)
     assert json.loads(json.dumps(found)) == found
     final = column(found, "final")["rows"]

@@ -25,7 +25,7 @@ def house(db: None) -> Collection:
 
 
 def search(collection: Collection, query: str) -> QueryRun:
-    return query_pipeline.search(collection, query, PLAN, door="api")
+    return query_pipeline.search(collection, query, PLAN, channel="api")
 
 
 def test_a_search_is_noted_with_the_chunks_that_it_found(house: Collection) -> None:
@@ -58,7 +58,7 @@ def test_counts_of_a_collection(house: Collection) -> None:
 
 
 def test_an_answer_tells_what_it_cites(house: Collection) -> None:
-    run = query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, door="api")
+    run = query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, channel="api")
     assert run.citations
     cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
     rows = RetrievedChunk.objects.filter(run=run)

@@ -58,7 +58,7 @@ class Told:
 
 
 def ask(collection: Collection, **values: Any) -> QueryRun:
-    return query_pipeline.ask(collection, "When does the kettle boil?", RetrievePlan(), door="api", **values)
+    return query_pipeline.ask(collection, "When does the kettle boil?", RetrievePlan(), channel="api", **values)
 
 
 def chat_spans(recorder: Recorder) -> list[ReadableSpan]:

@@ -43,7 +43,7 @@ def own_folder(settings: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(db: None) -> QueryRun:
-    return query_pipeline.ask(make_collection(), QUESTION, PLAN, door="api")
+    return query_pipeline.ask(make_collection(), QUESTION, PLAN, channel="api")
 
 
 def other_key() -> PublicKey:
@@ -153,7 +153,7 @@ def exported(transactional_db: None, own_folder: Path) -> Iterator[tuple[Collect
     with kept(make_collection()) as collection:
         ingest_text(collection, "kitchen.md", "Coffee costs 60 cents beside the pump of the sink.", title="Kitchen")
         set_documents_enabled(collection, ["archive.md"], enabled=False)
-        receipt = make_receipt(query_pipeline.ask(collection, QUESTION, PLAN, door="api"))
+        receipt = make_receipt(query_pipeline.ask(collection, QUESTION, PLAN, channel="api"))
         export_to_file(collection, own_folder / "house.ragd.zip")
         yield collection, receipt, own_folder / "house.ragd.zip"
 

@@ -29,7 +29,7 @@ def use_endpoint(settings: Settings, server: RerankServer) -> None:
 
 def search(**plan: Any) -> QueryRun:
     collection = make_collection()
-    return query_pipeline.search(collection, QUERY, build_plan(collection, **plan), door="cli")
+    return query_pipeline.search(collection, QUERY, build_plan(collection, **plan), channel="cli")
 
 
 def test_only_what_is_set_up_can_be_named(settings: Settings, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_an_endpoint_that_fails_is_an_error_of_the_run(settings: Settings, reran
 def test_an_answer_from_spans_cites_places_of_the_document() -> None:
     collection = make_collection()
     plan = build_plan(collection, rerank="builtin", compress="sentences", token_budget=40)
-    run = query_pipeline.ask(collection, QUERY, plan, door="cli")
+    run = query_pipeline.ask(collection, QUERY, plan, channel="cli")
     kept = [(result["doc_id"], span) for result in run.results for span in result["spans"]]
     assert kept and sum(span["tokens"] for _, span in kept) <= 40
     assert run.citations

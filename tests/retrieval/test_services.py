@@ -28,7 +28,7 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
     headers = bearer()
     wanted = {"query": "water of the boiler", "k": 4, "mode": "hybrid", "tags_any": ["water", "inside"]}
     plan = build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
-    run = query_pipeline.search(collection, str(wanted["query"]), plan, door="cli")
+    run = query_pipeline.search(collection, str(wanted["query"]), plan, channel="cli")
     rest = post(client, "/v1/collections/house/search", wanted, headers)[1]
     message = {
         "jsonrpc": "2.0",
@@ -48,9 +48,9 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
 def test_a_past_search_by_what_documents_are_now_is_refused() -> None:
     collection = make_collection()
     plan = build_plan(collection, filter={"not": {"field": "title", "op": "eq", "value": "Pump"}})
-    assert query_pipeline.search(collection, "water", plan, door="cli").results
+    assert query_pipeline.search(collection, "water", plan, channel="cli").results
     with pytest.raises(InvalidInput) as caught:
-        query_pipeline.search(collection, "water", plan, door="cli", as_of=timezone.now())
+        query_pipeline.search(collection, "water", plan, channel="cli", as_of=timezone.now())
     assert caught.value.field == "filter"
 
 
@@ -72,7 +72,7 @@ def test_a_blank_tag_is_refused_and_not_ignored(tags: dict[str, list[str]], fiel
 def test_a_failing_search_is_kept_and_raised() -> None:
     collection = make_collection(hybrid_enabled=False)
     with pytest.raises(LexicalDisabled):
-        query_pipeline.search(collection, "pump", RetrievePlan(mode="lexical"), door="cli")
+        query_pipeline.search(collection, "pump", RetrievePlan(mode="lexical"), channel="cli")
     run = QueryRun.objects.get()
     assert (run.status, run.error_type, run.results, run.retrieved_ids) == ("error", "lexical_disabled", [], [])
     assert run.timings_ms["total"] > 0
@@ -83,10 +83,10 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
     collection = create_collection(name="remote", embed_model="remote-model", embed_dims=8)
     with pytest.raises(EmbedderError):
-        query_pipeline.search(collection, "pump", build_plan(collection, mode="vector"), door="cli")
+        query_pipeline.search(collection, "pump", build_plan(collection, mode="vector"), channel="cli")
     run = QueryRun.objects.get()
     assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
-    found = query_pipeline.search(collection, "pump", build_plan(collection, mode="lexical"), door="cli")
+    found = query_pipeline.search(collection, "pump", build_plan(collection, mode="lexical"), channel="cli")
     assert found.status == "ok"
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.Log
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE retrieval_app_queryrun RENAME TO away")
     with caplog.at_level(logging.ERROR), transaction.atomic():
-        run = query_pipeline.ask(collection, "How is the pump cleaned?", plan, door="cli")
+        run = query_pipeline.ask(collection, "How is the pump cleaned?", plan, channel="cli")
     assert (run.pk, run.status, len(run.results)) == (None, "ok", 5)
     assert "could not be stored" in caplog.text
 
@@ -104,7 +104,7 @@ def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.Log
 def test_search_leaves_no_setting_behind() -> None:
     """What a plan sets in the database lives as long as its transaction."""
     collection = make_collection()
-    query_pipeline.search(collection, "pump", build_plan(collection, exact="never"), door="cli")
+    query_pipeline.search(collection, "pump", build_plan(collection, exact="never"), channel="cli")
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [collection.pk])
         assert cursor.fetchone() == (5,)
@@ -115,7 +115,11 @@ def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Setti
     now = timezone.now()
     for days in (0, 1, 9, 10.5, 30, 31, 400):
         QueryRun.objects.create(
-            kind="search", collection_name="house", query=str(days), door="api", created_at=now - timedelta(days=days)
+            kind="search",
+            collection_name="house",
+            query=str(days),
+            channel="api",
+            created_at=now - timedelta(days=days),
         )
     settings.RAGD_RUN_RETENTION_DAYS = 10
     assert run_deletion.delete_old_runs() == 4

@@ -25,11 +25,11 @@ def house(db: None) -> Collection:
 
 
 def ask(house: Collection) -> QueryRun:
-    return query_pipeline.ask(house, QUESTION, RetrievePlan(mode="lexical", k=3), door="api")
+    return query_pipeline.ask(house, QUESTION, RetrievePlan(mode="lexical", k=3), channel="api")
 
 
 def test_results_say_that_a_person_wrote_them_and_where_their_place_is(house: Collection) -> None:
-    run = query_pipeline.search(house, "turbine", RetrievePlan(mode="lexical"), door="api")
+    run = query_pipeline.search(house, "turbine", RetrievePlan(mode="lexical"), channel="api")
     found = {result["doc_id"]: result for result in run.results}
     text = Document.objects.get(collection=house, doc_id="pump.md").text
     pump, garden = found["pump.md"], found["garden.md"]
@@ -53,7 +53,7 @@ def test_a_citation_quotes_what_the_chunk_says_and_points_at_its_place(house: Co
 
 def test_what_compression_keeps_is_placed_at_the_chunk(house: Collection) -> None:
     plan = RetrievePlan(mode="lexical", k=3, compress="sentences")
-    run = query_pipeline.search(house, "turbine litres", plan, door="api")
+    run = query_pipeline.search(house, "turbine litres", plan, channel="api")
     result = next(result for result in run.results if result["doc_id"] == "pump.md")
     assert result["spans"]
     for span in result["spans"]:

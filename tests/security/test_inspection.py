@@ -44,11 +44,11 @@ def make(action: str = "flag", **stated: Any) -> Collection:
 
 
 def run_ask(collection: Collection, query: str = "Who cleans the pump?", **values: Any) -> QueryRun:
-    return ask(collection, query, build_plan(collection, k=5), door="cli", **values)
+    return ask(collection, query, build_plan(collection, k=5), channel="cli", **values)
 
 
 def run_search(collection: Collection, query: str = "pump") -> QueryRun:
-    return search(collection, query, build_plan(collection, k=5), door="cli")
+    return search(collection, query, build_plan(collection, k=5), channel="cli")
 
 
 def set_chat(settings: Any, server: OpenAIServer) -> None:

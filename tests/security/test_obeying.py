@@ -48,7 +48,7 @@ def make(action: str, order: str = "", **stated: Any) -> Collection:
 
 
 def run_ask(collection: Collection, **values: Any) -> QueryRun:
-    return ask(collection, QUESTION, build_plan(collection, k=5), door="cli", **values)
+    return ask(collection, QUESTION, build_plan(collection, k=5), channel="cli", **values)
 
 
 @pytest.fixture

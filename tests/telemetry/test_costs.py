@@ -286,7 +286,7 @@ def test_a_streamed_answer_has_the_same_cost(
         save_price("gpt-4o-mini", input_per_million=10, output_per_million=100, actor=None)
     telemetry.configure(pricer=find_cost)
     plan = build_plan(collection, k=3)
-    runs = [ask(collection, QUESTION["query"], plan, door="api", listener=each) for each in (None, Quiet())]
+    runs = [ask(collection, QUESTION["query"], plan, channel="api", listener=each) for each in (None, Quiet())]
     [whole, streamed] = [run.cost_usd for run in runs]
     assert whole is not None and whole > 0 and streamed == whole
     spans = [attributes(span) for span in recorder.spans if span.name.startswith("chat ")]

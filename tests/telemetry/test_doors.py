@@ -95,7 +95,7 @@ class Doors:
         run_id = uuid4()
         with contextlib.suppress(EmbedderError):
             query_pipeline.search(
-                collection, QUESTION, build_plan(collection, **fields), door=QueryRun.Door.WORKER, run_id=run_id
+                collection, QUESTION, build_plan(collection, **fields), channel=QueryRun.Channel.WORKER, run_id=run_id
             )
         return QueryRun.objects.get(pk=run_id).status
 
@@ -144,8 +144,8 @@ def test_what_every_door_answers(doors: Doors, recorder: Recorder, chat: OpenAIS
     reports = check(recorder)
     spans = of_ragd(recorder)
     roots = [span for span in spans if span["name"] == "rag.pipeline house"]
-    assert {span["attributes"]["ragd.door"] for span in roots} == {"page", "api", "mcp", "chat", "cli", "worker"}
-    assert all(span["attributes"]["tag.tags"][1] == span["attributes"]["ragd.door"] for span in roots)
+    assert {span["attributes"]["ragd.channel"] for span in roots} == {"page", "api", "mcp", "chat", "cli", "worker"}
+    assert all(span["attributes"]["tag.tags"][1] == span["attributes"]["ragd.channel"] for span in roots)
     assert len(roots) == QueryRun.objects.count() == 16
     assert {span["trace_id"] for span in roots} >= set(QueryRun.objects.values_list("trace_id", flat=True))
     by_key = {span["attributes"]["ragd.run.id"] for span in spans if span["attributes"].get("ragd.api_key") == "robot"}

@@ -111,9 +111,9 @@ def test_runs_are_of_the_environment_that_asked(client: Client, admin_client: Cl
         "/v1/collections/house/search", {"query": "pump"}, content_type="application/json", headers=key
     ).json()["run_id"]
     first = QueryRun.objects.get(pk=asked)
-    search_again(first, door="api")
+    search_again(first, channel="api")
     assert admin_client.get("/collections/house/playground/?q=pump").status_code == 200
-    found = list(QueryRun.objects.order_by("created_at").values_list("environment", "door"))
+    found = list(QueryRun.objects.order_by("created_at").values_list("environment", "channel"))
     assert found == [("production", "api"), ("playground", "api"), ("playground", "page")]
     for wanted, count in (("production", 1), ("playground", 2), ("evaluation", 0)):
         _, body = get(client, f"/v1/runs?environment={wanted}", key)
@@ -169,7 +169,7 @@ def traffic(db: None) -> None:
             number += 1
             moment = now - timedelta(minutes=number)
             run = QueryRun.objects.create(
-                kind="ask", collection_name="house", query=f"{environment} {number}?", door="api",
+                kind="ask", collection_name="house", query=f"{environment} {number}?", channel="api",
                 environment=environment, created_at=moment, timings_ms={"total": 5.0},
             )  # fmt: skip
             add_span(number, moment, environment=environment, run_id=run.pk)

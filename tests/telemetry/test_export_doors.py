@@ -37,7 +37,7 @@ def trace_id(span_table: None, recorder: Recorder) -> Iterator[str]:
         pass
     exporter.export(recorder.spans)
     exporter.shutdown()
-    QueryRun.objects.create(pk=RUN, kind="ask", collection_name="house", query=QUERY, door="api", trace_id=made)
+    QueryRun.objects.create(pk=RUN, kind="ask", collection_name="house", query=QUERY, channel="api", trace_id=made)
     yield made
     QueryRun.objects.all().delete()
 

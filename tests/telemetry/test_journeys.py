@@ -52,7 +52,7 @@ def search(query: str, **values: Any) -> Any:
 
     collection = make_collection() if "collection" not in values else values.pop("collection")
     RECORDER.spans.clear()
-    return search(collection, query, build_plan(collection, **values), door="cli")
+    return search(collection, query, build_plan(collection, **values), channel="cli")
 
 
 def test_a_hybrid_search(recorder: Recorder) -> None:
@@ -73,7 +73,7 @@ def test_a_hybrid_search(recorder: Recorder) -> None:
     assert {attributes(span)["ragd.run.id"] for span in recorder.spans} == {str(run.pk)}
     root = recorder.named("rag.pipeline ")
     assert root.context is not None and format(root.context.trace_id, "032x") == run.trace_id
-    assert attributes(root)["ragd.door"] == "cli"
+    assert attributes(root)["ragd.channel"] == "cli"
 
 
 def test_a_vector_search_has_no_lexical_list(recorder: Recorder) -> None:
@@ -113,7 +113,7 @@ def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> N
 
     collection = make_collection()
     recorder.spans.clear()
-    run = ask(collection, "When was the pump built?", build_plan(collection), door="cli")
+    run = ask(collection, "When was the pump built?", build_plan(collection), channel="cli")
     assert ("chat extractive", "rag.pipeline house") in own(recorder)
     assert_conformant(recorder.spans)
     found = attributes(recorder.named("chat "))

@@ -343,7 +343,7 @@ def test_a_process_that_ends_leaves_its_counts(client: Client, settings: Any, tm
     for times in ("2", "3"):
         subprocess.run([sys.executable, "-c", PROCESS, times], env=environment, cwd=REPOSITORY, check=True, timeout=60)
     found = families(client.get("/metrics").content.decode())
-    assert sample(found, "ragd_queries_total", ragd_collection="house", ragd_door="api") == 5
+    assert sample(found, "ragd_queries_total", ragd_collection="house", ragd_channel="api") == 5
     assert sample(found, "ragd_spans_written_total") == Span.objects.count() > 5
     assert sample(found, "ragd_spans_lost_total") == 0
     assert sample(found, "gen_ai_client_operation_duration_count", gen_ai_operation_name="chat") == 5

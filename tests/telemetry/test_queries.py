@@ -38,7 +38,7 @@ def make_span(name: str, parent: str | None = None, *, at_ms: float = 0, took_ms
 
 
 def make_run(**values: object) -> QueryRun:
-    defaults = {"kind": "search", "collection_name": "house", "query": "pump", "door": "api", "trace_id": TRACE}
+    defaults = {"kind": "search", "collection_name": "house", "query": "pump", "channel": "api", "trace_id": TRACE}
     return QueryRun.objects.create(**(defaults | values))
 
 

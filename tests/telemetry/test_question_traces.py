@@ -155,7 +155,7 @@ def test_everything_that_shows_a_run_includes_its_later_evaluations(
 def test_later_evaluations_are_counted_by_trace_the_newest_first(
     db: None, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = QueryRun.objects.create(kind="ask", collection_name="house", query="q", door="api")
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="q", channel="api")
     recorder.onward = Keeper()
     traces = []
     for _ in range(3):
@@ -173,7 +173,9 @@ def test_later_evaluations_are_counted_by_trace_the_newest_first(
 
 
 def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, recorder: Recorder) -> None:
-    runs = [QueryRun.objects.create(kind="ask", collection_name="house", query=f"q{n}", door="worker") for n in (1, 2)]
+    runs = [
+        QueryRun.objects.create(kind="ask", collection_name="house", query=f"q{n}", channel="worker") for n in (1, 2)
+    ]
     recorder.onward = Keeper()
     with trace.get_tracer("celery").start_as_current_span(TASK, kind=SpanKind.CONSUMER):
         for run in runs:

@@ -179,7 +179,7 @@ def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
     answer = run_json("ask", SAMPLE_NAME, "When are roses cut?")
     assert (answer["status"], answer["sources"][0]["doc_id"]) == ("ok", "docs/garden.md")
     assert "Roses are cut in March." in run_command("ask", SAMPLE_NAME, "When are roses cut?")
-    assert set(QueryRun.objects.values_list("door", flat=True)) == {"cli"}
+    assert set(QueryRun.objects.values_list("channel", flat=True)) == {"cli"}
 
 
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:

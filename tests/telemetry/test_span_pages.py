@@ -115,17 +115,17 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     from retrieval_app.runs.query_pipeline import search
 
     collection = make_collection()
-    runs = [search(collection, text, build_plan(collection, k=3), door=door) for text, door in (
+    runs = [search(collection, text, build_plan(collection, k=3), channel=door) for text, door in (
         ("pump", "api"), ("valve", "cli"), ("garden", "api"))]  # fmt: skip
     stored()
     first, middle, last = runs
     page = read(visitor, f"/runs/{middle.pk}/")
     assert f'rel="prev" href="/runs/{last.pk}/"' in page
     assert f'rel="next" href="/runs/{first.pk}/"' in page
-    filtered = read(visitor, f"/runs/{last.pk}/?door=api&kind=search&page=3")
-    assert f'rel="next" href="/runs/{first.pk}/?kind=search&amp;door=api"' in filtered
+    filtered = read(visitor, f"/runs/{last.pk}/?channel=api&kind=search&page=3")
+    assert f'rel="next" href="/runs/{first.pk}/?kind=search&amp;channel=api"' in filtered
     assert 'rel="prev"' not in filtered
-    assert f'href="/runs/{last.pk}/?door=api"' in read(visitor, "/runs/?door=api")
+    assert f'href="/runs/{last.pk}/?channel=api"' in read(visitor, "/runs/?channel=api")
     priced = QueryRun.objects.filter(pk=first.pk)
     priced.update(cost_usd=0.00795)
     assert "$0.00795" in read(visitor, f"/runs/{first.pk}/")

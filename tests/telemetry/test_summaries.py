@@ -26,7 +26,7 @@ def fill(rows: int) -> None:
             IngestJob.objects.create(
                 collection=collection, doc_id=f"d{number}", state=state, created_at=now - timedelta(minutes=5)
             )
-        QueryRun.objects.create(kind="search", collection_name=collection.name, query="q", door="api")
+        QueryRun.objects.create(kind="search", collection_name=collection.name, query="q", channel="api")
         WorkerHeartbeat.objects.create(name=f"w{number}", beat_at=now - timedelta(seconds=100 * number))
         GoldenQuestion.objects.create(golden_set=GoldenSet.objects.create(name=f"set{number}"), question="q?")
     SpanWriter.objects.create(name="web", written=10, lost=2, last_error="OperationalError: away", last_error_at=now)

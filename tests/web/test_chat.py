@@ -305,7 +305,7 @@ def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[...,
     assert found("collection=other") == {str(second.pk)}
     assert found("kind=ask") == {str(first.pk)}
     assert found("text=ANOTHER") == {str(second.pk)}
-    assert found("door=api") == set()
+    assert found("channel=api") == set()
     assert found("status=magic&kind=x") == {str(first.pk), str(second.pk)}
 
 

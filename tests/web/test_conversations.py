@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 def make_run(conversation: str, minute: int = 0, **values: Any) -> QueryRun:
     given: dict[str, Any] = {
-        "kind": "ask", "collection_name": "nature", "query": "Why?", "answer": "**So** it is.", "door": "api",
+        "kind": "ask", "collection_name": "nature", "query": "Why?", "answer": "**So** it is.", "channel": "api",
         "timings_ms": {"total": 100}, "created_at": NOON + timedelta(minutes=minute), "conversation_id": conversation,
     }  # fmt: skip
     return QueryRun.objects.create(**given | values)
@@ -45,7 +45,7 @@ def test_a_conversation_adds_up_its_runs(visitor: Client) -> None:
     make_run("a", 5, query="And then?", cost_usd=0.25, timings_ms={"total": 300})
     make_run("a", 1, cost_usd=0.5, status="error", error="broken")
     make_run("a", 6, status="abstained")
-    make_run("b/1 &2", 2, query="Other?", collection_name="rivers", door="mcp")
+    make_run("b/1 &2", 2, query="Other?", collection_name="rivers", channel="mcp")
     make_run("", 9, query="Alone?")
     assert listed(visitor) == ["Why?", "Other?"], "the one asked last first, by its first question"
     rows = list(QueryRun.objects.by_conversation())
@@ -66,13 +66,13 @@ def test_a_conversation_adds_up_its_runs(visitor: Client) -> None:
 def test_a_filter_finds_whole_conversations(visitor: Client) -> None:
     make_run("a", 1)
     right = make_run("a", 2, query="Where is the krill?")
-    make_run("b", 3, query="Other?", collection_name="rivers", door="mcp")
+    make_run("b", 3, query="Other?", collection_name="rivers", channel="mcp")
     wrong = make_run("b", 4)
     ada = User.objects.get(username="ada")
     give_feedback(right, correct=True, actor=ada)
     assert listed(visitor, "?text=krill") == ["Why?"]
     assert listed(visitor, "?collection=rivers") == ["Other?"]
-    assert listed(visitor, "?door=mcp&text=Why") == []
+    assert listed(visitor, "?channel=mcp&text=Why") == []
     assert listed(visitor, "?feedback=any") == ["Why?"]
     assert listed(visitor, "?feedback=incorrect") == []
     give_feedback(wrong, correct=False, comment="Not so.", actor=ada)
@@ -80,7 +80,7 @@ def test_a_filter_finds_whole_conversations(visitor: Client) -> None:
     assert listed(visitor, "?feedback=incorrect") == ["Other?"]
     assert texts(visitor.get(PAGE), "#conversations .chip") == ["1 incorrect", "1 correct"]
     assert texts(visitor.get(f"{PAGE}?id=b"), ".conversation .chip") == ["incorrect"]
-    assert listed(visitor, "?door=nonsense") == ["Other?", "Why?"]
+    assert listed(visitor, "?channel=nonsense") == ["Other?", "Why?"]
 
 
 def test_the_list_asks_as_much_for_three_as_for_one(visitor: Client) -> None:
@@ -111,9 +111,10 @@ def test_a_run_names_its_conversation(
     assert ask("whale", do="search").conversation_id in set(map(str, ChatThread.objects.values_list("pk", flat=True)))
     plan = choose_plan(nature, None, {}).plan
     assert (
-        query_pipeline.search(nature, "whale", plan, door="api", conversation_id="my\x00own").conversation_id == "myown"
+        query_pipeline.search(nature, "whale", plan, channel="api", conversation_id="my\x00own").conversation_id
+        == "myown"
     )
-    assert query_pipeline.search(nature, "whale", plan, door="api").conversation_id == ""
+    assert query_pipeline.search(nature, "whale", plan, channel="api").conversation_id == ""
 
 
 @pytest.fixture

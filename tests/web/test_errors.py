@@ -57,7 +57,7 @@ def test_what_is_missing_is_named_in_the_frame(
     visitor: Client, fill: Callable[..., Any], address: str, missing: str
 ) -> None:
     nature = fill(documents=1)
-    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", door="page")
+    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", channel="page")
     response = visitor.get(address.replace("RUN", str(run.pk)))
     assert (response.status_code, texts(response, ".page-error strong")) == (404, [missing])
     assert has(response, "nav.rail") and has(response, "#palette")
@@ -67,7 +67,7 @@ def test_a_run_that_one_may_not_see_is_as_little_there_as_one_that_never_was(
     visitor: Client, fill: Callable[..., Any]
 ) -> None:
     nature = fill(documents=1)
-    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", door="page")
+    run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", channel="page")
     eve = User.objects.create_user("eve")
     stranger = Client()
     stranger.force_login(eve)

@@ -20,7 +20,7 @@ CHANGE = "/list-view/"
 
 
 def make_run(**values: Any) -> QueryRun:
-    given = {"kind": "ask", "collection_name": "nature", "query": "Why?", "door": "page", "status": "ok"} | values
+    given = {"kind": "ask", "collection_name": "nature", "query": "Why?", "channel": "page", "status": "ok"} | values
     return QueryRun.objects.create(**given)
 
 

@@ -56,7 +56,7 @@ def page(client: Client, address: str) -> str:
 
 
 def test_a_run_is_judged_from_its_page(ada: Client) -> None:
-    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=3), door="page")
+    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=3), channel="page")
     before = page(ada, f"/runs/{run.pk}/evaluation/")
     assert 'class="score-strip"' not in before and f'action="/runs/{run.pk}/judge/"' in before
     answer = ada.post(f"/runs/{run.pk}/judge/")
@@ -69,7 +69,7 @@ def test_a_run_is_judged_from_its_page(ada: Client) -> None:
 
 
 def test_a_failed_run_has_no_button(ada: Client) -> None:
-    run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="error")
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", channel="api", status="error")
     assert "/judge/" not in page(ada, f"/runs/{run.pk}/evaluation/") and RunScore.objects.count() == 0
     answer = ada.post(f"/runs/{run.pk}/judge/", follow=True)
     assert "because it failed" in answer.content.decode() and RunScore.objects.count() == 0
@@ -140,7 +140,7 @@ def test_the_form_changes_the_sampling(ada: Client, house: Collection) -> None:
 
 
 def test_an_estimate_stands_beside_the_score_of_a_run(ada: Client, house: Collection) -> None:
-    run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="ok")
+    run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", channel="api", status="ok")
     make_score(query_run=run.pk, details={"estimates": {"completeness": {"value": 0.4, "low": 0.2, "high": 0.6}}})
     whole = ada.get(f"/runs/{run.pk}/evaluation/")
     assert re.findall(r"[\d.]*\d", texts(whole, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]

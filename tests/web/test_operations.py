@@ -25,7 +25,7 @@ def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: 
     from retrieval_app.models import QueryRun
 
     return QueryRun.objects.create(
-        kind=kind, collection_name="nature", query="q", status=status, door=door, timings_ms={"total": took_ms},
+        kind=kind, collection_name="nature", query="q", status=status, channel=door, timings_ms={"total": took_ms},
         environment="evaluation" if door == "worker" else "production",
         created_at=timezone.now() - timedelta(days=days_ago),
     )  # fmt: skip
@@ -45,7 +45,7 @@ def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None
     ]:
         make_run(days_ago, took_ms=took_ms, status=status)
     make_run(0.2, took_ms=40, kind="search")
-    make_run(0.3, took_ms=9000, status="error", door="worker")  # of an evaluation: nobody asked
+    make_run(0.3, took_ms=9000, status="error", channel="worker")  # of an evaluation: nobody asked
     trends = home_trends()
     assert (trends.documents.now, trends.documents.before) == (3, 1)
     assert (trends.runs.now, trends.runs.before) == (4, 1)

@@ -66,7 +66,7 @@ def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[
     html = text(visitor.get(f"{PLAY}?q=largest+animal&k=3&mode=hybrid"))
     check_page(html)
     plan = build_plan(collection, mode="hybrid", k=3)
-    same = query_pipeline.search(collection, "largest animal", plan, door="cli")
+    same = query_pipeline.search(collection, "largest animal", plan, channel="cli")
     assert column(html, "final") == as_shown(same.results)
     for name, rows in same.lists.items():
         shown = [(f"{doc_id}#{index}", json.loads(score)) for doc_id, index, _, score in column(html, name)]
@@ -79,7 +79,7 @@ def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client, fill: Callable[.
     html = text(visitor.get(f"{PLAY}?q=krill&mode=lexical&k=2"))
     run = newest_run()
     assert f'href="/runs/{run.pk}/"' in html
-    assert (run.query, run.plan["mode"], run.plan["k"], run.door, run.user.username) == (
+    assert (run.query, run.plan["mode"], run.plan["k"], run.channel, run.user.username) == (
         "krill", "lexical", 2, "page", "ada",
     )  # fmt: skip
 
@@ -171,7 +171,7 @@ def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> No
     results = []
     for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
         run = query_pipeline.search(
-            collection, "the largest animal", build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
+            collection, "the largest animal", build_plan(collection, **plan), channel="cli"  # type: ignore[arg-type]
         )  # fmt: skip
         assert column(html, "final", side) == as_shown(run.results)
         results.append(run.retrieved_ids)
@@ -278,7 +278,7 @@ def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Ca
     plan = build_plan(
         collection, mode="hybrid", k=3, rrf_k=9, weights={"vector": 0.1, "lexical": 3}, tags_any=["nature"]
     )
-    run = query_pipeline.search(collection, "krill & whales", plan, door="api")
+    run = query_pipeline.search(collection, "krill & whales", plan, channel="api")
     link = re.search(r'href="([^"]*/playground/[^"]*)"', text(visitor.get(f"/runs/{run.pk}/")))
     assert link
     address = html_module.unescape(link[1])

@@ -35,7 +35,7 @@ def notes(admin_client: Client) -> Collection:
     collection = create_collection(name="notes")
     for days in (1, 40, 80):
         QueryRun.objects.create(
-            kind="search", collection=collection, collection_name="notes", query="q", door="api",
+            kind="search", collection=collection, collection_name="notes", query="q", channel="api",
             created_at=timezone.now() - timedelta(days=days),
         )  # fmt: skip
     return collection

@@ -47,7 +47,7 @@ def spans(visitor: Client) -> None:
     forget_seen()
     for number in range(10):
         run = QueryRun.objects.create(
-            kind="ask", collection_name="nature", query=f"Question {number}?", door="api", cost_usd=0.002
+            kind="ask", collection_name="nature", query=f"Question {number}?", channel="api", cost_usd=0.002
         )
         where = {"ragd.collection": "nature", "ragd.api_key": "site"}
         failed = {"status_code": "ERROR", "status_description": "Timeout: too slow"} if number == 3 else {}
@@ -338,7 +338,7 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
 
     for number in range(4):
         QueryRun.objects.create(
-            kind="ask", collection_name="nature", query=f"Question {number}?", door="api", embed_model="minilm",
+            kind="ask", collection_name="nature", query=f"Question {number}?", channel="api", embed_model="minilm",
             answerer=["gpt-4o", "llama3"][number % 2], timings_ms={"total": 100.0 * number},
             cost_usd=[0.001, None, 0.003, None][number],
         )  # fmt: skip
@@ -367,7 +367,7 @@ def test_runs_are_found_by_score(visitor: Client) -> None:
     from tests.evaluation.made_runs import make_run
 
     runs = [
-        QueryRun.objects.create(kind="ask", collection_name="nature", query=f"Question {number}?", door="api")
+        QueryRun.objects.create(kind="ask", collection_name="nature", query=f"Question {number}?", channel="api")
         for number in range(5)
     ]
     made = make_run([{"correctness": 0.2, "recall@10": 1.0}, {"correctness": 0.5}, {"correctness": None}])

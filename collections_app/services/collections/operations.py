@@ -61,7 +61,7 @@ class OperationProgress(Progress[Operation]):
         return self.operation
 
     def fail(self, error: BaseException) -> Operation:
-        """With the error in the words that every door uses."""
+        """With the error in the words that every channel uses."""
         body = describe(error)[1]["error"]
         self._end(Operation.State.FAILED, error_type=body["type"], error=body["message"][:ERROR_MAX_CHARS])
         return self.operation

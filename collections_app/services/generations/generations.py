@@ -1,4 +1,4 @@
-"""Generations as the doors see them: start one, follow it, let it serve, cancel it, go back, drop it."""
+"""Generations as their callers see them: start one, follow it, let it serve, cancel it, go back, drop it."""
 
 from __future__ import annotations
 

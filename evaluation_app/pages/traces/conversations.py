@@ -28,7 +28,7 @@ class ConversationFilterForm(forms.Form):
 
     text = forms.CharField(required=False)
     collection = forms.CharField(required=False)
-    door = forms.ChoiceField(required=False, choices=[("", gettext_lazy("All")), *QueryRun.Door.choices])
+    channel = forms.ChoiceField(required=False, choices=[("", gettext_lazy("All")), *QueryRun.Channel.choices])
     feedback = forms.ChoiceField(
         required=False,
         choices=[
@@ -68,8 +68,10 @@ class Conversation:
 
 @require_GET
 def conversations(request: PageRequest) -> HttpResponse:
-    """The one asked last first; text=, collection=, door=, feedback=. id= is one conversation, 404 without a run that
-    the reader may see."""
+    """The one asked last first; text=, collection=, channel=, feedback=.
+
+    id= is one conversation, 404 without a run that the reader may see.
+    """
     if name := request.GET.get("id", ""):
         return _show_one(request, name)
     form = ConversationFilterForm(request.GET)

@@ -67,7 +67,7 @@ FIGURES: tuple[tuple[str, Any, Callable[[Any], str]], ...] = (
     (names.LATENCY_QUEUE_MS, gettext_lazy("Queue time"), _milliseconds),
     (names.RESPONSE_FINISH_REASONS, gettext_lazy("Finish reason"), _joined),
     (names.SECURITY_RISK_SCORE, gettext_lazy("Risk"), _risk),
-    (names.DOOR, gettext_lazy("Channel"), str),
+    (names.CHANNEL, gettext_lazy("Channel"), str),
     (f"{names.OWN}api_key", "API key", str),
 )
 

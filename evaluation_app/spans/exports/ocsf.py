@@ -188,7 +188,7 @@ def _unmapped(record: SpanRecord) -> dict[str, Any]:
         "span_kind": record.kind,
         "run_id": record.run_id,
         "collection": record.collection,
-        "door": record.attributes.get(telemetry.DOOR),
+        "channel": record.attributes.get(telemetry.CHANNEL),
     }
     return {name: value for name, value in values.items() if value}
 

@@ -65,12 +65,12 @@ class FetchedDocument(FoundDocument):
 
 def search_collection(request: HttpRequest, arguments: SearchArguments) -> SearchResponse:
     collection = find_collection(request, arguments.collection)
-    return run_search(collection, arguments, door="mcp", api_key=request_key(request))
+    return run_search(collection, arguments, channel="mcp", api_key=request_key(request))
 
 
 def ask_collection(request: HttpRequest, arguments: AskArguments) -> AskResponse:
     collection = find_collection(request, arguments.collection)
-    return run_ask(collection, arguments, door="mcp", api_key=request_key(request))
+    return run_ask(collection, arguments, channel="mcp", api_key=request_key(request))
 
 
 def read_document(request: HttpRequest, arguments: DocumentArguments) -> Document:
@@ -96,7 +96,7 @@ def find_documents(request: HttpRequest, arguments: FindArguments) -> FoundDocum
         if not current_access().may(Permission.ASK, collection.pk):
             continue
         try:
-            answer = run_search(collection, query, door="mcp", api_key=key)
+            answer = run_search(collection, query, channel="mcp", api_key=key)
         except Exception as error:
             errors.append(error)
             continue

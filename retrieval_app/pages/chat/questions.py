@@ -51,7 +51,7 @@ class Question:
         earlier = self.earlier()
         query = make_whole(data["query"], earlier, collection) if self.rewrites else data["query"]
         common: dict[str, Any] = {
-            "door": QueryRun.Door.PAGE, "plan_name": chosen.name, "user": self.user, "as_of": data["as_of"],
+            "channel": QueryRun.Channel.PAGE, "plan_name": chosen.name, "user": self.user, "as_of": data["as_of"],
             "beside": beside, "conversation_id": str(self.thread.pk),
         }  # fmt: skip
         if self.is_search:

@@ -17,7 +17,7 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from ragd import conformance
 from ragd.conformance import corpus
-from ragd.conformance.door_rules import EVERY
+from ragd.conformance.channel_rules import EVERY
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
@@ -75,7 +75,7 @@ def six_fields(results: list[Json]) -> list[Json]:
     return [{name: result[name] for name in FIELDS} for result in results]
 
 
-def doors_of(client: Client) -> dict[str, conformance.Door]:
+def doors_of(client: Client) -> dict[str, conformance.Channel]:
     headers = bearer(scope="read")
 
     def by_rest(query: str, plan: RetrievePlan) -> list[Json]:
@@ -93,7 +93,7 @@ def doors_of(client: Client) -> dict[str, conformance.Door]:
     def by_worker(query: str, plan: RetrievePlan) -> list[Json]:
         stored = RetrievePlan.from_dict(json.loads(json.dumps(plan.as_dict())))
         collection = Collection.objects.get(name="golden")
-        return six_fields(query_pipeline.search(collection, query, stored, door=QueryRun.Door.WORKER).results)
+        return six_fields(query_pipeline.search(collection, query, stored, channel=QueryRun.Channel.WORKER).results)
 
     return {"REST": by_rest, "MCP": by_mcp, "the worker": by_worker}
 
@@ -109,7 +109,7 @@ def test_every_door_passes_section_6_and_a_forgetful_one_does_not(
             return doors["the worker"](query, plan)
         return doors["REST"](query, replace(plan, filters=Filters()))
 
-    report = conformance.run(other, only=["6"], doors=doors | {"one that forgets": forgetful})
+    report = conformance.run(other, only=["6"], channels=doors | {"one that forgets": forgetful})
     *honest, last = report.results
     assert [item.failures[:2] for item in honest if not item.passed] == []
     assert [item.title for item in honest[-3:]] == [

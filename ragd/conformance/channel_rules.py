@@ -19,19 +19,19 @@ SELECT doc_id, chunk_index, content, context, start_char, end_char, to_jsonb(tag
 FROM {chunks} WHERE collection_id = %(collection_id)s
 """
 
-Door = Callable[[str, RetrievePlan], Sequence[Mapping[str, Any]]]
-Doors = Mapping[str, Door]
-EVERY = 5  # every fifth query, through each plan: doors are slower than the library
+Channel = Callable[[str, RetrievePlan], Sequence[Mapping[str, Any]]]
+Channels = Mapping[str, Channel]
+EVERY = 5  # every fifth query, through each plan: channels are slower than the library
 
 
-def make_rules(doors: Doors) -> list[Rule]:
-    """One rule per door, the library's own function first."""
+def make_rules(channels: Channels) -> list[Rule]:
+    """One rule per channel, the library's own function first."""
     return [
         Rule("6", "every result holds what its row holds, and its ranks are its places", _hold_rows, needs_corpus=True),
         Rule("6", "a chunk that goes while a search runs is no result, and the next moves up", _move_up),
         *(
-            Rule("6", f"{name} answers as the library does, byte for byte", _checker(door), needs_corpus=True)
-            for name, door in doors.items()
+            Rule("6", f"{name} answers as the library does, byte for byte", _checker(channel), needs_corpus=True)
+            for name, channel in channels.items()
         ),
     ]
 
@@ -119,11 +119,11 @@ def _bound(doc_id: str, text: str) -> list[ragd.Chunk]:
     return ragd.bind(ragd.chunk(text, ragd.ChunkPolicy()), doc_id=doc_id)
 
 
-def _checker(door: Door) -> Callable[[Bench, Cases], None]:
+def _checker(channel: Channel) -> Callable[[Bench, Cases], None]:
     def check(bench: Bench, cases: Cases) -> None:
         for name, plan in corpus.PLANS.items():
             for query in corpus.queries()[::EVERY]:
-                got = canonical_json(list(door(query.text, plan)))
+                got = canonical_json(list(channel(query.text, plan)))
                 cases.equal(f"{name}: {query.text!r}", got, library_results(bench, query.text, plan))
 
     return check
