@@ -92,7 +92,7 @@ CHANGES: dict[str, Callable[[Collection], object]] = {
     "chunk on": switch_a_chunk_on,
     "chunk edited": lambda notes: edit_chunk(notes, "door", 0, "The front door is painted blue."),
     "chunk added": lambda notes: add_chunk(notes, "keys", "Pump keys and valve keys are red.", after=0),
-    "disabled": lambda notes: set_documents_enabled(notes, ["channel"], enabled=False),
+    "disabled": lambda notes: set_documents_enabled(notes, ["door"], enabled=False),
     "archived": lambda notes: archive_documents(notes, ["seal"]),
     "deleted": lambda notes: delete_documents(notes, ["pump"]),
     "made again": lambda notes: (delete_documents(notes, ["keys"]), write(notes, "keys", "Other keys for the pump.")),
@@ -166,7 +166,7 @@ def test_an_earlier_index_version_is_searched_with_its_own_policy(
 ) -> None:
     for doc_id in TEXTS:
         write(filled, doc_id, policy=None)
-    set_documents_enabled(filled, ["channel"], enabled=False)
+    set_documents_enabled(filled, ["door"], enabled=False)
     edit_chunk(filled, "pump", 0, "The motor of the pump is off.")
     moment, before = now_and_results(filled)
     CHANGES["tags"](filled)
@@ -175,7 +175,7 @@ def test_an_earlier_index_version_is_searched_with_its_own_policy(
     filled.refresh_from_db()
     assert filled.generation == 2
     swapped, then = now_and_results(filled)
-    set_documents_enabled(filled, ["channel"], enabled=True)
+    set_documents_enabled(filled, ["door"], enabled=True)
     CHANGES["text"](filled)
     as_of, found = read_as_of(filled, moment, ask)
     assert (as_of.generation, found) == (1, before)

@@ -21,12 +21,14 @@ def text(response: Any) -> str:
     return str(response.content.decode())
 
 
-def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask", door: str = "api") -> Any:
+def make_run(
+    days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask", channel: str = "api"
+) -> Any:
     from retrieval_app.models import QueryRun
 
     return QueryRun.objects.create(
-        kind=kind, collection_name="nature", query="q", status=status, channel=door, timings_ms={"total": took_ms},
-        environment="evaluation" if door == "worker" else "production",
+        kind=kind, collection_name="nature", query="q", status=status, channel=channel, timings_ms={"total": took_ms},
+        environment="evaluation" if channel == "worker" else "production",
         created_at=timezone.now() - timedelta(days=days_ago),
     )  # fmt: skip
 
