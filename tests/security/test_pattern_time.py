@@ -32,7 +32,7 @@ PIECES = (
 
 
 def patterns() -> list[re.Pattern[str]]:
-    rules = instructions.read_rules()
+    rules = [rule for rule, _bits in instructions.read_rules()[1]]
     every = [each for rule in rules for each in (rule.pattern, *rule.parts, rule.unless)]
     return list(dict.fromkeys(each for each in every if each is not None))
 
