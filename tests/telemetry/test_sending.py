@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,12 +61,16 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             made.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
             self.send_response(made.status)
             self.send_header("Content-Length", str(len(made.answer)))
+            if 300 <= made.status < 400:
+                self.send_header("Location", "/elsewhere")
             self.end_headers()
             self.wfile.write(made.answer)
+
+        do_GET = do_POST
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -111,16 +116,18 @@ def test_both_protocols_say_the_same(
 
 
 def test_redirects_are_not_followed_and_other_headers_stay_here(
-    receiver: Receiver, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(f"{PREFIX}_HEADERS", "api-key=of-another-collector")
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password lovelace")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     client = CollectorClient(Collector(f"{receiver.url}/v1/traces", "http/protobuf", {"x-team": "rag"}))
     make_query_spans()
     receiver.status = 302
     with pytest.raises(OSError, match="answered 302"):
         client.deliver(recorder.spans)
     ((_, headers, _),) = receiver.requests
-    assert headers["x-team"] == "rag" and "api-key" not in headers
+    assert headers["x-team"] == "rag" and not {"api-key", "authorization"} & headers.keys()
 
 
 def test_an_error_does_not_repeat_the_query_of_an_endpoint(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
