@@ -22,6 +22,7 @@ import numpy as np
 import psycopg
 
 from benchmarks.bench_peers import running_database
+from benchmarks.vectors import Given
 from collections_app.access_context import Access
 from collections_app.domain.permissions import GIVEN, Role, group_principal
 from collections_app.row_access import bind
@@ -57,25 +58,6 @@ SELECT %(collection)s, doc_id, array_remove(ARRAY[0, %(all)s,
        CASE WHEN n %% 10 = 0 THEN %(tenth)s ELSE 0 END, CASE WHEN n %% 1000 = 0 THEN %(thousandth)s ELSE 0 END], NULL)
 FROM (SELECT 'd' || n AS doc_id, n FROM generate_series(0, %(count)s - 1) AS n) AS names
 """
-
-
-class Given:
-    """An embedder whose query "7 words" is the seventh of the given vectors."""
-
-    model, dims, window, system = "given", DIMS, None, "benchmark"
-    server_address = server_port = None
-
-    def __init__(self, asked: Any) -> None:
-        self.asked = asked
-
-    def embed(self, texts: Any) -> Any:
-        raise NotImplementedError("the chunks bring their vectors")
-
-    def embed_query(self, text: str) -> Any:
-        return self.asked[int(text.split()[0])]
-
-    def count_tokens(self, text: str) -> int:
-        return 1
 
 
 def main() -> None:

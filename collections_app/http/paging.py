@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -30,6 +30,19 @@ class Page(Generic[Row]):
 
     items: list[Row]
     next_cursor: str | None
+
+
+def filter_stated(rows: QuerySet[Stored], values: Mapping[str, Any]) -> QuerySet[Stored]:
+    """The rows with these values of fields; those that are None or empty are not stated.
+
+    PostgreSQL's texts hold no NUL: a value with one matches nothing.
+    """
+    stated = {name: value for name, value in values.items() if value}
+    if any(
+        "\x00" in str(each) for value in stated.values() for each in (value if isinstance(value, list) else [value])
+    ):
+        return rows.none()
+    return rows.filter(**stated)
 
 
 def paginate(

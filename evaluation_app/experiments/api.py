@@ -15,7 +15,7 @@ from collections_app.api.schemas import IsoTime, Request, Stored
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import lifecycle, starting
 from evaluation_app.experiments.plan_grid import Draft, draft_plans
@@ -263,12 +263,9 @@ def list_experiments(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    requested = {"set_name": golden_set, "collection_name": collection, "kind": kind}
+    stated = {"set_name": golden_set, "collection_name": collection, "kind": kind}
     rows = lifecycle.visible_experiments(key.visible).defer("questions", "doc_ids")
-    if any("\x00" in value for value in requested.values() if value):
-        rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in requested.items() if value})
-    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
+    page = paginate(filter_stated(rows, stated), ("-created_at", "-id"), limit=limit, cursor=cursor)
     progress = lifecycle.read_progress(page.items)
     return {"items": [_shown(progress[each.pk]) for each in page.items], "next_cursor": page.next_cursor}
 

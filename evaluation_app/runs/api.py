@@ -14,7 +14,7 @@ from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.downloads import Reading, download_response
-from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
@@ -79,12 +79,8 @@ def list_runs(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    requested = {"set_name": golden_set, "collection_name": collection, "state": state}
-    rows = listed_runs(key.visible)
-    if any("\x00" in value for value in requested.values() if value):
-        rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in requested.items() if value})
-    return paginate(rows, ORDER, limit=limit, cursor=cursor)
+    stated = {"set_name": golden_set, "collection_name": collection, "state": state}
+    return paginate(filter_stated(listed_runs(key.visible), stated), ORDER, limit=limit, cursor=cursor)
 
 
 @router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunOut, **ERRORS})

@@ -14,7 +14,7 @@ from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.domain.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from evaluation_app.models import RunScore
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
@@ -71,11 +71,8 @@ def list_scores(
     if collection is not None:
         check_collection_scope(key, collection)
     rows = RunScore.objects.without_texts().filter(key.visible.by_name("collection_name", "asked_at"))
-    requested = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
-    if any("\x00" in value for value in (collection, mode) if value):
-        rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in requested.items() if value})
-    return paginate(rows, ORDER, limit=limit, cursor=cursor)
+    stated = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
+    return paginate(filter_stated(rows, stated), ORDER, limit=limit, cursor=cursor)
 
 
 @router.get(
