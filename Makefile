@@ -13,7 +13,7 @@ EXPORT := $(PY) -m uv export -q --frozen --no-header --no-emit-project
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock settings messages clean
+.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock settings pictures messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 12
@@ -27,7 +27,7 @@ stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management co
 test: $(DEV)  ## Run the tests of every change; ARGS="tests/library -x" chooses
 	$(PY) -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
-test-slow: $(DEV)  ## Run the tests that start servers, kill them, build packages and look at every page
+test-slow: $(DEV)  ## Run the tests that drive browsers, start servers, kill them and build packages
 	$(PY) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 check: $(DEV)  ## Lint, types, and the tests nearest to what changed against main, for the inner loop
@@ -70,6 +70,9 @@ lock: $(DEV)  ## Write uv.lock from pyproject.toml, and the requirements files f
 
 settings: $(RUNTIME)  ## Write the table of all settings into docs/configuration.md
 	@$(PY) -m ragd_site.environment
+
+pictures: $(DEV)  ## Take the picture of the README from the server of `make run`; needs Chromium
+	@$(PY) -m tools.pictures
 
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var

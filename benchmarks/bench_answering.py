@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.scifact import SciFact, load_scifact
 from ragd import Candidate, ChunkPolicy, bind, chunk
 from ragd.models.embedding import LocalEmbedder
-from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, Sentence
+from retrieval_app.answers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, Sentence
 from tests.server import DATA, ROOT
 
 QUESTIONS = 100

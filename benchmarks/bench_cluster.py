@@ -26,9 +26,8 @@ import psycopg
 
 from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store.indexing import index
-from ragd.store.schema import apply_schema
 from ragd.store.store import Store
-from ragd.store.tables import create_collection
+from ragd.store.tables import apply_schema, create_collection
 from ragd.types import Chunk, Placement, RetrievePlan
 from tests.cluster import nodes
 

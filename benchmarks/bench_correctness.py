@@ -41,10 +41,12 @@ from evaluation_app.measures.scores import Score, scored  # noqa: E402
 from evaluation_app.measures.statistics import auroc  # noqa: E402
 from evaluation_app.scoring.cases import sentences_of  # noqa: E402
 from evaluation_app.scoring.correctness import measure_correctness  # noqa: E402
-from evaluation_app.scoring.modes.detection import find_modes  # noqa: E402
-from evaluation_app.scoring.support import stated_share  # noqa: E402
-from ragd.models.caching_embedder import CachingEmbedder  # noqa: E402
-from ragd.models.embedding import LocalEmbedder  # noqa: E402
+from evaluation_app.scoring.modes import find_modes  # noqa: E402
+from evaluation_app.scoring.scorer import stated_share  # noqa: E402
+from ragd.models.embedding import (  # noqa: E402
+    CachingEmbedder,
+    LocalEmbedder,
+)
 
 CASES = 20
 RESAMPLES = 1000

@@ -32,10 +32,9 @@ from benchmarks.fit_judge import LICENCE, fit_model
 from benchmarks.judge_edits import MeasuredEdit, measure_edits
 from benchmarks.judge_rows import LabelledRow, load_rows, overlap
 from benchmarks.ragbench import SETS
-from evaluation_app.judges.accuracy import FILE, Accuracy
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.feature_model import JudgeModel
-from evaluation_app.judges.marks import mark_case
+from evaluation_app.judges.estimates import FILE, Accuracy
+from evaluation_app.judges.feature_model import JudgeModel, mark_case
 from evaluation_app.judges.protocol import Numbers
 from evaluation_app.measures.statistics import SEED, auroc, rmse
 from ragd.models.embedding import LocalEmbedder

@@ -30,11 +30,9 @@ from benchmarks.bench_scifact import ndcg
 from benchmarks.cranfield import load_cranfield
 from benchmarks.multilingual import LANGUAGES, LanguageSet, load
 from benchmarks.scifact import load_scifact
-from ragd.store.schema import apply_schema
 from ragd.store.store import Store
-from ragd.store.tables import create_collection
-from ragd.text.languages import AUTO, configuration_of, detect_language, own_language
-from ragd.text.scripts import indexed_pairs, split_runs
+from ragd.store.tables import apply_schema, create_collection
+from ragd.text.languages import AUTO, configuration_of, detect_language, indexed_pairs, own_language, split_runs
 from ragd.types import Chunk, RetrievePlan
 
 CONFIGURATIONS = ("english", "simple", AUTO)

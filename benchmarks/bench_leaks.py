@@ -65,9 +65,8 @@ def measure(arguments: argparse.Namespace) -> None:
     if arguments.words:
         ask_words(arguments.words, arguments.seed)
         return
-    from evaluation_app.leak_probe.channels import CHANNELS, Person
-    from evaluation_app.leak_probe.probe import ProbeReport, ask_once, question_about
-    from evaluation_app.leak_probe.truth import Marks, what_may_be_read
+    from ragd_site.operations.leak_probe.channels import CHANNELS, Marks, Person, what_may_be_read
+    from ragd_site.operations.leak_probe.probe import ProbeReport, ask_once, question_about
     from tests.access.corpus import make_corpus
 
     began = time.perf_counter()
@@ -107,7 +106,7 @@ def measure(arguments: argparse.Namespace) -> None:
             leaked = (Marks(before, aimed).found_in(told.body) | set(told.doc_ids or ())) & before.hidden
             meanwhile["leaks"] += len(leaked)
         else:
-            ask_once(report, people[user.pk], before, Marks(before, aimed), name, CHANNELS[name], question, target)
+            ask_once(report, people[user.pk], Marks(before, aimed), (name, CHANNELS[name]), question, target)
         refused += not before.enters
         if number % CHANGES_EVERY == 0:
             corpus.change_something()

@@ -30,8 +30,7 @@ from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MODEL, MultilingualE5Embedder
 from ragd.search.fusion import fuse
 from ragd.store.indexing import embed_chunks
-from ragd.store.schema import apply_schema
-from ragd.store.tables import create_collection
+from ragd.store.tables import apply_schema, create_collection
 from ragd.types import Candidate, Chunk, ChunkPolicy, Embedder, RetrievePlan
 from ragd_site import embedded
 

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from collections_app.parsing import ParseError, ParseLimits, archive_type, iter_members, parse
-from collections_app.parsing.process import process
-from collections_app.parsing.signatures import speak
+from ragd.readers import ParseError, ParseLimits, archive_type, iter_members, parse
+from ragd.readers.process import process
+from ragd.readers.signatures import speak
 
 ROOT = Path(__file__).resolve().parent.parent
 EXCLUDED = Path(__file__).with_name("messy_excluded.tsv")

@@ -61,14 +61,19 @@ def whole(*paths: str) -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(paths, ())
 
 
+KEYS = (
+    "bearer_secret", "require_key", "_local_caller", "_bearer", "refuse_limited", "check_permission", "out_of_scope",
+    "request_key", "check_collection_scope", "opens", "check_unlimited",
+)  # fmt: skip
 PARTS = {
     "chunking": Part(
         whole("ragd/text/blocks.py", "ragd/text/chunking.py", "ragd/text/splitter.py"),
         ("tests/library/test_chunking.py",),
     ),
     "sentences": Part(whole("ragd/text/sentences.py"), ("tests/library/test_sentences.py",)),
-    "words": Part(whole("ragd/text/words.py"), ("tests/library/test_words.py",)),
-    "windows": Part(whole("ragd/text/windows.py"), ("tests/library/test_embedding_windows.py",)),
+    "windows": Part(
+        whole("ragd/text/windows.py"), ("tests/library/test_words.py", "tests/library/test_embedding_windows.py")
+    ),
     "fusion": Part(whole("ragd/search/fusion.py"), ("tests/library/test_fusion.py",)),
     "compression": Part(whole("ragd/search/compression.py"), ("tests/library/test_compression.py",)),
     "bm25": Part(
@@ -96,16 +101,13 @@ PARTS = {
         ("tests/evaluation/test_catalogue.py",),
     ),
     "citations": Part(
-        whole("retrieval_app/citations/citations.py"),
+        whole("retrieval_app/answers/citations.py"),
         ("tests/retrieval/test_citations.py", "tests/retrieval/test_live_citations.py"),
     ),
     "live citations": Part(
-        whole("retrieval_app/citations/live_citations.py"), ("tests/retrieval/test_live_citations.py",)
+        whole("retrieval_app/answers/live_citations.py"), ("tests/retrieval/test_live_citations.py",)
     ),
-    "key scopes": Part(
-        whole("collections_app/http/auth.py", "collections_app/models/key_scope.py"),
-        ("tests/collections/test_scopes.py",),
-    ),
+    "key scopes": Part({"collections_app/access/auth.py": KEYS}, ("tests/collections/test_scopes.py",)),
 }
 
 

@@ -36,7 +36,7 @@ ASKED, LOADS = 12, 7
 MEDIAN_MS, LONGEST_MS, SENT_KB = 100, 300, 250
 FAILURE_MODES = ("low_completeness", "low_context_relevance", "wrong_answer", "low_context_utilization")
 NAME = "handbook"
-MAIN = ("/", "/collections/", "/runs/", "/traces/", "/traces/spans/", "/evaluation/", "/operations/")
+MAIN = ("/", "/collections/", "/activity/", "/traces/", "/activity/spans/", "/evaluation/", "/operations/")
 
 COPY_DOCUMENTS = """
 INSERT INTO documents (collection_id, doc_id, title, tags, metadata, language, source, media_type, text, size_chars,
@@ -181,9 +181,9 @@ def static_kb(page: bytes) -> float:
 
 def make_little(client: Any) -> bool | None:
     """20 documents, ASKED questions with their spans, a small test set with two runs. None: they are there."""
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
     from collections_app.models import Collection
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
 
     if Collection.objects.filter(name=NAME).exists():
         return None
@@ -215,8 +215,8 @@ def recorded_spans() -> Iterator[None]:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from evaluation_app.spans.store.exporter import COPY_SPANS as COPY_IN
-    from evaluation_app.spans.store.exporter import span_row
+    from evaluation_app.telemetry.store.exporter import COPY_SPANS as COPY_IN
+    from evaluation_app.telemetry.store.exporter import span_row
     from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource, instrument
 
     class Recorder(SpanProcessor):
@@ -287,8 +287,8 @@ def make_much() -> None:
     from django.db import connection
 
     from collections_app.models import Collection
-    from evaluation_app.pages.overview.rollups import roll_up
-    from evaluation_app.spans.store import partitions
+    from evaluation_app.telemetry.overview.rollups import roll_up
+    from evaluation_app.telemetry.store import partitions
     from retrieval_app.models import QueryRun
 
     began = time.monotonic()
@@ -331,11 +331,26 @@ def make_much() -> None:
     )
 
 
+# of a collection, below its own address
+OF_A_COLLECTION = (
+    "", "upload/", "urls/", "sources/", "sources/new/", "sources/new/?kind=website", "text/", "uploads/",
+    "uploads/?state=all", "settings/", "index-versions/", "?show=statistics", "playground/", "delete/",
+    "change/?doc_id={document}",
+    "documents/{document}/", "edit/{document}/", "edit-text/{document}/", "rename/{document}/", "trash/",
+    "new-version/{document}/", "documents/{document}/?view=formatted", "history/{document}/",
+    "revision/1/{document}/", "difference/1/1/{document}/", "?state=archived&tag={name}", "chunks/0/{document}/",
+    "documents/{document}/?flagged=1", "preview/{document}/", "overlays/{document}/",
+    "neighbours/0/{document}/", "outliers/", "gaps/", "retrieved/chunk/0/{document}/",
+    "retrieved/document/{document}/", "index-versions/1/gate/", "impact/?impact=delete&doc_id={document}",
+    "golden-chunk/0/{document}/", "golden-document/{document}/",
+)  # fmt: skip
+
+
 def addresses() -> list[tuple[str, str]]:
     """(page, address) of every page that has something to show: those without arguments, and one of each other kind."""
     from evaluation_app.models import EvaluationRun, GoldenSet, Span
     from retrieval_app.models import ChatThread, QueryRun
-    from tests.web.test_every_page import NATURE, plain_addresses
+    from tests.web.test_every_page import plain_addresses
 
     of_collection = f"/collections/{NAME}/"
     document = "page1.md"
@@ -358,10 +373,10 @@ def addresses() -> list[tuple[str, str]]:
         **{f"collection, {name}": f"{of_collection}{name}/" for name in ("findings", "never-retrieved", "plans")},
         "document, ingests": f"{of_collection}ingests/{document}/",
         "thread": thread.get_absolute_url(),
-        "conversation": f"/traces/conversations/?id={thread.pk}",
+        "conversation": f"/activity/conversations/?id={thread.pk}",
         "retention, counted": "/settings/retention/?count=on",
-        "runs, filtered": "/runs/?kind=ask&text=a",
-        "runs, all, page 100": "/runs/?environment=all&page=100",
+        "runs, filtered": "/activity/?kind=ask&text=a",
+        "runs, all, page 100": "/activity/?environment=all&page=100",
         "run": f"/runs/{run.pk}/",
         "run, ranking": f"/runs/{run.pk}/ranking/",
         "run, trace": f"/runs/{run.pk}/trace/",
@@ -371,8 +386,8 @@ def addresses() -> list[tuple[str, str]]:
         "trace": f"/traces/{run.trace_id}/",
         "span": f"/traces/{run.trace_id}/spans/{span.span_id}/",
         **{f"traces, {period}": f"/traces/?period={period}" for period in ("1h", "7d", "30d")},
-        "spans, expression": "/traces/spans/?kind=LLM&where=latency_ms+%3E+0",
-        "spans, text": "/traces/spans/?text=a",
+        "spans, expression": "/activity/spans/?kind=LLM&where=latency_ms+%3E+0",
+        "spans, text": "/activity/spans/?text=a",
         "evaluation run": evaluated,
         "evaluation run, failing": f"{evaluated}?verdict=failing",
         "evaluation item": f"{evaluated}items/3/",
@@ -386,7 +401,7 @@ def addresses() -> list[tuple[str, str]]:
         "online evaluation": f"/evaluation/live/{NAME}/",
         "palette, a word": "/go/?q=page",
     }  # fmt: skip
-    filled = [each.replace("nature", NAME).replace("whales.md", document) for each in NATURE if "q=whale" not in each]
+    filled = [of_collection + each.format(document=document, name=NAME) for each in OF_A_COLLECTION]
     return [(address, address) for address in (*plain_addresses(), *filled)] + list(kinds.items())
 
 

@@ -35,7 +35,7 @@ import psycopg
 
 from benchmarks import peer_rounds
 from benchmarks.peers import NAMES, PeerProcess, peer_python
-from ragd.store.schema import apply_schema
+from ragd.store.tables import apply_schema
 from ragd_site import embedded
 
 TARGETS = {

@@ -33,8 +33,7 @@ from ragd.models.embedding import LocalEmbedder
 from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
-from ragd.store.schema import apply_schema
-from ragd.store.tables import create_collection
+from ragd.store.tables import apply_schema, create_collection
 from ragd.types import ChunkPolicy, RetrievePlan
 from ragd_site import embedded
 

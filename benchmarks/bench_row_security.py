@@ -23,9 +23,8 @@ import psycopg
 
 from benchmarks.bench_peers import running_database
 from benchmarks.vectors import Given
-from collections_app.access_context import Access
-from collections_app.domain.permissions import GIVEN, Role, group_principal
-from collections_app.row_access import bind
+from collections_app.access.context import Access, bind
+from collections_app.access.permissions import GIVEN, Role, group_principal
 from ragd import RetrievePlan, index
 from ragd.search.lexical_search import read_query, scanned_rows
 from ragd.search.retrieval import retrieve_detailed

@@ -50,11 +50,12 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     django.setup()
     from django.db import transaction
 
-    from collections_app.services.collections.collections import get_collection
-    from collections_app.stores import open_store
+    from collections_app.collections.services import get_collection
+    from collections_app.index.stores import open_store
     from ragd import retrieve
-    from retrieval_app.runs import query_pipeline
-    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search import query_pipeline
+    from retrieval_app.search.query_pipeline import QueryRequest
 
     collection = get_collection(COLLECTION)
     store = open_store(collection)
@@ -70,7 +71,10 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     report("library: retrieve()", measure(call_library, queries))
     report(
         "service: search(), run stored",
-        measure(lambda query: query_pipeline.search(collection, query, plan, channel="cli"), queries),
+        measure(
+            lambda query: query_pipeline.search(QueryRequest(collection, query, plan, channel="cli")),
+            queries,
+        ),
     )
 
 

@@ -26,8 +26,8 @@ from typing import Literal
 from benchmarks.ragbench import SETS, read_rows
 from evaluation_app.judges.answer_features import NAME, NEGATION, NUMBER
 from ragd.text.chunking import split_sentences
-from retrieval_app.answerers.extractive_answerer import list_stems
-from retrieval_app.answerers.refusals import declines
+from retrieval_app.answers.extractive_answerer import list_stems
+from retrieval_app.answers.refusals import declines
 from tests.server import need_data
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -38,13 +38,14 @@ from evaluation_app.judges.feature_model import (
     SECOND_NAMES,
     Head,
     JudgeModel,
+    Logistic,
     adherence_row,
     case_row,
     doubt,
+    fit_logistic,
     second_look,
 )
 from evaluation_app.judges.features import CONTEXT_NAMES
-from evaluation_app.judges.logistic import Logistic, fit_logistic
 from evaluation_app.judges.protocol import Numbers
 from ragd.models.embedding import LocalEmbedder
 

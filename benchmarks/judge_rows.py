@@ -16,7 +16,7 @@ from evaluation_app.judges.features import Features, measure_case
 from evaluation_app.judges.protocol import Case, texts_of
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Vector
-from retrieval_app.answerers.extractive_answerer import WORD
+from retrieval_app.answers.extractive_answerer import WORD
 from tests.evaluation.ragbench_rows import row_answer, row_context
 
 BATCH = 2048

@@ -1,4 +1,4 @@
-"""Writes evaluation_app/analysis/ragbench.json: how many rows of RAGBench have which score, set by set.
+"""Writes evaluation_app/runs/ragbench.json: how many rows of RAGBench have which score, set by set.
 
     python -m benchmarks.ragbench_share
 
@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from benchmarks.ragbench import SETS, read_rows
-from evaluation_app.analysis.figures import STEPS, TABLE
+from evaluation_app.runs.figures import STEPS, TABLE
 from tests.evaluation.ragbench_rows import PUBLISHED
 
 SOURCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation rows of seven sets, labelled by GPT-4"

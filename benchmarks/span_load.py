@@ -126,7 +126,7 @@ def prepare(var: Path) -> str:
 
 def load(url: str, total: int, *, until_s: float = float("inf")) -> bool:
     """Fill each day that is not there yet; False when `until_s` (of time.monotonic) came first. Prints what it does."""
-    from evaluation_app.spans.store import partitions as span_store
+    from evaluation_app.telemetry.store import partitions as span_store
 
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -152,7 +152,7 @@ def load(url: str, total: int, *, until_s: float = float("inf")) -> bool:
 
 def make_day(connection: psycopg.Connection[Any], day: datetime, wanted: int) -> int:
     """One partition, filled, then attached, which builds its indexes."""
-    from evaluation_app.spans.store import partitions as span_store
+    from evaluation_app.telemetry.store import partitions as span_store
 
     given = {
         "name": span_store._name(day), "lower": day.isoformat(), "upper": (day + timedelta(days=1)).isoformat()
@@ -169,7 +169,7 @@ def make_day(connection: psycopg.Connection[Any], day: datetime, wanted: int) ->
 
 def make_base(connection: psycopg.Connection[Any]) -> None:
     """The variants of the recorded traces, in a table of their own; once."""
-    from evaluation_app.spans.store.exporter import COPY_SPANS
+    from evaluation_app.telemetry.store.exporter import COPY_SPANS
 
     row = connection.execute("SELECT to_regclass('span_base') IS NOT NULL").fetchone()
     if row and row[0]:
@@ -194,10 +194,10 @@ def record() -> list[Recorded]:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
-    from collections_app.services.governance.api_keys import create_key
-    from evaluation_app.spans.store.exporter import span_row
+    from collections_app.access.api_keys import NewKey, create_key
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
+    from evaluation_app.telemetry.store.exporter import span_row
     from ragd import telemetry
     from ragd.telemetry.pricing import Cost
     from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource, instrument
@@ -222,7 +222,7 @@ def record() -> list[Recorded]:
     )
     instrument()
     connection.close()  # the next one is traced
-    _, secret = create_key(KEY)
+    _, secret = create_key(NewKey(KEY))
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     draw = random.Random(4)
     claims = list(data.queries.values())

@@ -1,9 +1,10 @@
 """Right and wrong answers that people wrote, with documents and expected answers: tests/data/answers.
 
 `tuned.txt` is what the rules were made on; `held_out.txt`, then `fresh.txt` by another author, were put right after a
-first look, and `last.txt` after it had been measured once; `more.txt` is tuned on as well. `final.txt` was written
-before these rules and is measured without a look at single answers: keep it so. A line begins with its kind: # the
-document's name and language, > its text, ? a question, = the expected answer, + a right answer, - a wrong one.
+first look, `last.txt` and `final.txt` after they had been measured; `more.txt` and `kinds.txt` are tuned on as well.
+`unseen.txt`, by an author who did not read the rules, is measured without a look at single answers: keep it so.
+A line begins with its kind: # the document's name and language, > its text, ? a question, = the expected answer, + a
+right answer, - a wrong one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-UNTUNED = "final"
-PARTS = ("tuned", "held_out", "fresh", "last", "more", UNTUNED)
+UNTUNED = "unseen"
+PARTS = ("tuned", "held_out", "fresh", "last", "more", "final", "kinds", UNTUNED)
 FOLDER = Path(__file__).parent.parent / "tests" / "data" / "answers"
 
 

@@ -56,10 +56,10 @@ def named(seed: int, name: str) -> LockKey:
     return LockKey(HASHED, {"name": name, "seed": int(seed)})
 
 
-def generation(collection_id: int, number: int) -> LockKey:
-    """A pair of 32 bits, used for the build of a generation's vector index alone."""
-    pair = "%(collection_id)s::integer, %(generation)s::integer"
-    return LockKey(pair, {"collection_id": collection_id, "generation": number})
+def index_version(collection_id: int, number: int) -> LockKey:
+    """A pair of 32 bits, used for the build of an index version's vector index alone."""
+    pair = "%(collection_id)s::integer, %(index_version)s::integer"
+    return LockKey(pair, {"collection_id": collection_id, "index_version": number})
 
 
 def document_seed(collection_id: int) -> int:

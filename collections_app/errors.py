@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from django.core.exceptions import (
+    ObjectDoesNotExist,
     PermissionDenied,
     RequestDataTooBig,
     SuspiciousOperation,
@@ -19,14 +20,13 @@ from django.http.multipartparser import MultiPartParserError
 from ninja.errors import HttpError, Throttled, ValidationError
 from psycopg.errors import InsufficientPrivilege
 
-from collections_app.access_context import Forbidden
-from collections_app.parsing.types import ParseError
-from collections_app.validation import describe_problems
+from collections_app.access.context import Forbidden
+from collections_app.http.validation import describe_problems
 from ragd.errors import (
     DimensionMismatch,
     EmbedderError,
     EmptyContent,
-    GenerationChanged,
+    IndexVersionChanged,
     InvalidInput,
     LexicalDisabled,
     QueryVectorError,
@@ -35,6 +35,7 @@ from ragd.errors import (
     UnknownCollection,
     UnsupportedDatabase,
 )
+from ragd.readers.types import ParseError
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +68,14 @@ TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (LexicalDisabled, 400, "lexical_disabled"),
     (InvalidInput, 422, "invalid_input"),
     (UnknownCollection, 404, "unknown_collection"),
-    (GenerationChanged, 409, "generation_changed"),
+    (IndexVersionChanged, 409, "index_version_changed"),
     (UnsupportedDatabase, 503, "unsupported_database"),
     (EmbedderError, 502, "embedder_failed"),
     (RerankerError, 502, "reranker_failed"),
     (RagdError, 500, "internal_error"),
     (ParseError, 422, "unreadable_file"),
     (Http404, 404, "not_found"),
+    (ObjectDoesNotExist, 404, "gone"),  # deleted, or closed to this reader, while it was read
     (PermissionDenied, 403, "forbidden"),
     (RequestDataTooBig, 413, "too_large"),
     (TooManyFilesSent, 413, "too_many_files"),
@@ -88,6 +90,7 @@ TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
 
 MESSAGES = {
     "not_found": "not found; check the path, the names in it and the method",
+    "gone": "what this reads was deleted or restricted while it was read; read the list that it stood in again",
     "forbidden": "this needs a permission that you do not have",
     "too_large": "the request is larger than the server takes; send a smaller document, or raise RAGD_MAX_DOCUMENT_MB",
     "too_many_files": "too many files in one request; send them in several requests",

@@ -8,7 +8,6 @@ from django.urls import reverse
 from collections_app.admin.base import ERASE, Listing, register, row_action
 from evaluation_app.experiments.lifecycle import cancel_experiment
 from evaluation_app.models import (
-    ConformanceResult,
     EvaluationItem,
     EvaluationRun,
     Experiment,
@@ -36,11 +35,6 @@ TABLE: dict[type[Model], Listing] = {
     ),
     SpanWriter: Listing(
         columns=("name", "written", "lost", "last_error", "updated_at"), search=("name",), deletable=True
-    ),
-    ConformanceResult: Listing(
-        columns=("started_at", "state", "spec_version", "database_version", "cases", "started_by"),
-        filters=("passed", "spec_version"),
-        deletable=True,
     ),
     GoldenSet: Listing(
         columns=("name", "collection_name", "version", "updated_at"),

@@ -8,21 +8,20 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
-from collections_app.api.access import ERRORS
-from collections_app.domain.permissions import Permission
-from collections_app.http.auth import BearerAuth
-from evaluation_app.analysis.comparison.api import router as comparison_router
+from collections_app.access.auth import ERRORS, BearerAuth
+from collections_app.access.permissions import Permission
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.experiments.api import router as experiments_router
-from evaluation_app.golden.api.sets import router as golden_router
-from evaluation_app.history.api import router as history_router
+from evaluation_app.failures.bisect_views import router as history_router
+from evaluation_app.golden.api import router as golden_router
 from evaluation_app.reviews.api import router as reviews_router
 from evaluation_app.runs.api import router as evaluation_runs_router
+from evaluation_app.runs.comparison.api import router as comparison_router
 from evaluation_app.scoring.api import router as scoring_router
-from evaluation_app.spans.search.api import router as spans_router
-from evaluation_app.spans.search.schemas import SpanList
-from evaluation_app.spans.store.span_reads import flush_pending, run_spans
-from retrieval_app.api.queries import find_run
+from evaluation_app.telemetry.search.api import SpanList
+from evaluation_app.telemetry.search.api import router as spans_router
+from evaluation_app.telemetry.store.span_reads import flush_pending, run_spans
+from retrieval_app.search.api import find_run
 
 router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 router.add_router("", spans_router)

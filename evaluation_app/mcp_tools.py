@@ -7,18 +7,17 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from ninja import Field
 
-from collections_app.api.schemas import Request
-from collections_app.domain.permissions import Permission
-from collections_app.http.auth import request_key
-from collections_app.http.paging import DEFAULT_LIMIT
-from collections_app.validation import SomeUuid, StrictInt
-from evaluation_app.golden import edits
-from evaluation_app.golden.api import sets
-from evaluation_app.golden.api.questions import QuestionState, question_states
-from evaluation_app.golden.api.schemas import GoldenQuestionOut, GoldenSetList, QuestionFields
+from collections_app.access.auth import request_key
+from collections_app.access.permissions import Permission
+from collections_app.http.lists import DEFAULT_LIMIT
+from collections_app.http.schemas import Request
+from collections_app.http.validation import SomeUuid, StrictInt
+from evaluation_app.golden import api, edits
+from evaluation_app.golden.api import QuestionState, question_states
+from evaluation_app.golden.schemas import GoldenQuestionOut, GoldenSetList, QuestionFields
 from evaluation_app.runs import api as runs
-from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunOut, EvaluationRunRequest
-from retrieval_app.api.mcp.tools import Tool
+from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
+from retrieval_app.mcp.tools import Tool
 
 EVALUATE = Permission.EVALUATE
 
@@ -46,11 +45,11 @@ class ResultsArguments(RunArguments):
 
 
 def list_sets(request: HttpRequest, arguments: SetsArguments) -> Any:
-    return sets.list_sets(request, **arguments.dict())
+    return api.list_sets(request, **arguments.dict())
 
 
 def suggest_question(request: HttpRequest, arguments: SuggestionArguments) -> QuestionState:
-    golden_set = sets.find_visible(request, arguments.golden_set)
+    golden_set = api.find_visible(request, arguments.golden_set)
     stated = arguments.model_dump(exclude_unset=True, exclude_none=True, exclude={"golden_set"})
     question = edits.add_question(golden_set, stated, suggested=True, actor=request_key(request))
     return question_states(golden_set, [question])[0]
@@ -61,11 +60,12 @@ def create_run(request: HttpRequest, arguments: EvaluationRunRequest) -> Any:
 
 
 def get_run(request: HttpRequest, arguments: RunArguments) -> Any:
-    return runs.get_run(request, arguments.run_id)
+    return runs.get_run(request, arguments.run_id, anchored=False)
 
 
 def list_results(request: HttpRequest, arguments: ResultsArguments) -> Any:
-    return runs.list_results(request, **arguments.dict(), content=False)
+    query = ResultQuery(mode=arguments.mode, outcome=arguments.outcome, content=False)
+    return runs.list_results(request, arguments.run_id, query, arguments.limit, arguments.cursor)
 
 
 TOOLS = (
@@ -102,7 +102,7 @@ TOOLS = (
         RunArguments,
         get_run,
         EVALUATE,
-        shape=EvaluationRunOut,
+        shape=EvaluationRunDetail,
     ),
     Tool(
         "evaluation-runs-results",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from collections_app.collections.export_parts import Part, Row, check_time, register
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from evaluation_app.curation.gate import check_gate
-from evaluation_app.golden.criteria import CRITERIA, clean_criteria
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
-from evaluation_app.golden.sets import NAMED_CHARS, free_name
+from evaluation_app.golden.sets import CRITERIA, NAMED_CHARS, clean_criteria, free_name
 from evaluation_app.golden.versions import digest_of
+from evaluation_app.judges.rubrics import clean_rubrics
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling
-from evaluation_app.rubrics.definitions import clean_rubrics
 from evaluation_app.scoring.sampling import JUDGES, check_sampling
 from ragd.errors import InvalidInput
 

@@ -1,37 +1,27 @@
 from __future__ import annotations
 
 from django.urls import path
-from django.views.generic.base import RedirectView
 
-from evaluation_app.alerts import pages as alerts
-from evaluation_app.analysis.comparison import pages as comparison
-from evaluation_app.analysis.diagnosis import pages as diagnosis
 from evaluation_app.curation import impact_page
 from evaluation_app.curation import pages as curation
 from evaluation_app.experiments import pages as experiments
-from evaluation_app.gaps import pages as gaps
-from evaluation_app.golden.pages import questions as golden_questions
-from evaluation_app.golden.pages import questions as golden_runs
-from evaluation_app.golden.pages import questions as golden_suggestions
-from evaluation_app.golden.pages import rubrics as golden_rubrics
-from evaluation_app.golden.pages import sets as golden_sets
-from evaluation_app.golden.pages import sets as golden_versions
-from evaluation_app.golden.pages import transfers as golden_transfers
-from evaluation_app.history import pages as history
-from evaluation_app.leak_probe import pages as leak_probe
-from evaluation_app.pages.dashboard import bands_page, dashboard, item_page, run_page, runs_page
-from evaluation_app.pages.dashboard import runs_page as run_actions
-from evaluation_app.pages.explorer import pages as explorer
-from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import cluster, collector_page, home, model_prices, palette, retention_page
-from evaluation_app.pages.overview import pages as overview_page
-from evaluation_app.pages.traces import conversations, run_pair
-from evaluation_app.pages.traces import views as trace_views
+from evaluation_app.failures import bisect_views as history
+from evaluation_app.failures import views as diagnosis
+from evaluation_app.golden import question_views as golden_questions
+from evaluation_app.golden import set_views as golden_rubrics
 from evaluation_app.reviews import pages as reviews
 from evaluation_app.runs import pages as calibration
-from evaluation_app.runs import pages as runs
-from evaluation_app.spans.evidence import pages as evidence_pages
-from evaluation_app.spans.exports import downloads
+from evaluation_app.runs.comparison import pages as comparison
+from evaluation_app.runs.run_pages import bands_page, dashboard, item_page, run_page, runs_page
+from evaluation_app.runs.run_pages import runs_page as run_actions
+from evaluation_app.scoring import live_views, views
+from evaluation_app.telemetry.alerts import pages as alerts
+from evaluation_app.telemetry.evidence import pages as evidence_pages
+from evaluation_app.telemetry.explorer import pages as explorer
+from evaluation_app.telemetry.exports import downloads
+from evaluation_app.telemetry.overview import pages as overview_page
+from evaluation_app.telemetry.traces import conversations
+from evaluation_app.telemetry.traces import views as trace_views
 
 RUN = "evaluation/runs/<uuid:pk>"
 SET = "evaluation/sets/<int:pk>"
@@ -40,36 +30,18 @@ COLLECTION = "collections/<str:name>"
 
 app_name = "evaluation"
 urlpatterns = [
-    path("", home.home, name="home"),
-    path("operations/", home.operations, name="operations"),
-    path("operations/retry/", home.retry_failed, name="retry-failed"),
-    path("operations/prices/", model_prices.prices_page, name="prices"),
-    path("operations/cluster/", cluster.cluster, name="cluster"),
-    path("operations/upkeep/", home.upkeep, name="upkeep"),
-    path("operations/leak-probe/", leak_probe.leak_probe, name="leak-probe"),
     path("alerts/", alerts.alerts, name="alerts"),
     path("alerts/rules/new/<str:kind>/", alerts.new_rule, name="new-alert-rule"),
     path("alerts/rules/<int:pk>/", alerts.edit_rule, name="alert-rule"),
-    path("alerts/rules/<int:pk>/delete/", alerts.remove_rule, name="delete-alert-rule"),
     path("alerts/webhooks/new/", alerts.new_webhook, name="new-webhook"),
     path("alerts/webhooks/<int:pk>/", alerts.edit_webhook, name="webhook"),
-    path("alerts/webhooks/<int:pk>/test/", alerts.test_webhook, name="test-webhook"),
     path("alerts/webhooks/<int:pk>/delete/", alerts.remove_webhook, name="delete-webhook"),
-    path("alerts/deliveries/<uuid:pk>/again/", alerts.deliver_again, name="deliver-again"),
-    path("status/", home.status, name="status"),
-    path("status/try/", home.try_rules, name="try-rules"),
-    path("go/", palette.palette, name="palette"),
-    path("settings/retention/", retention_page.retention, name="retention"),
-    path("settings/retention/<slug:period>/", retention_page.change_period, name="retention-period"),
-    path("settings/connections/collector/", collector_page.collector, name="collector"),
     # traces
     path("traces/", overview_page.show_overview, name="traces"),
-    path("traces/list/", explorer.traces, name="trace-list"),
-    path("traces/spans/", explorer.spans, name="spans"),
-    path("traces/spans/completions/", explorer.completions, name="span-completions"),
+    path("activity/", explorer.activity, name="activity"),
+    path("activity/completions/", explorer.completions, name="span-completions"),
     path("traces/evidence/", evidence_pages.evidence, name="evidence"),
-    path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
-    path("traces/conversations/", conversations.conversations, name="conversations"),
+    path("activity/<slug:level>/", explorer.activity, name="activity"),
     path("traces/export/", downloads.selection, name="spans-export"),
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
@@ -78,21 +50,21 @@ urlpatterns = [
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
     path("runs/<uuid:run_id>/trace/", trace_views.trace_of_run, name="run-trace"),
-    path("runs/<uuid:run_id>/compare/<uuid:other_id>/", run_pair.compare_query_runs, name="compare-query-runs"),
+    path("runs/<uuid:run_id>/compare/<uuid:other_id>/", conversations.compare_query_runs, name="compare-query-runs"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
     # evaluation runs
     path("evaluation/", dashboard.dashboard, name="index"),
     path("evaluation/runs/", runs_page.list_runs, name="evaluation-runs"),
-    path("evaluation/runs/new/", runs.new_run, name="new-evaluation-run"),
+    path("evaluation/runs/new/", calibration.new_run, name="new-evaluation-run"),
     path(f"{RUN}/", run_page.show_run, name="evaluation-run"),
     path(f"{RUN}/cancel/", run_actions.cancel, name="cancel-evaluation-run"),
     path(f"{RUN}/resume/", run_actions.resume, name="resume-evaluation-run"),
     path(f"{RUN}/retry/", run_actions.retry, name="retry-evaluation-run"),
     path(f"{RUN}/baseline/", run_actions.baseline, name="make-baseline"),
     path(f"{RUN}/delete/", run_actions.delete, name="delete-evaluation-run"),
-    path(f"{RUN}/jsonl/", runs.download_run, name="evaluation-run-jsonl"),
+    path(f"{RUN}/jsonl/", calibration.download_run, name="evaluation-run-jsonl"),
     path(f"{RUN}/without/", runs_page.run_without, name="run-without"),
     path(f"{RUN}/items/<int:position>/", item_page.show_item, name="evaluation-item"),
     path(f"{RUN}/items/<int:position>/changes/", history.show_changes, name="item-changes"),
@@ -102,41 +74,38 @@ urlpatterns = [
     path("evaluation/compare/questions/<int:position>/", comparison.question, name="compare-question"),
     path("evaluation/last/", curation.last_evaluation, name="last-evaluation"),
     # golden sets
-    path("evaluation/sets/", golden_sets.list_sets, name="golden-sets"),
-    path("evaluation/sets/new/", golden_sets.new_set, name="new-golden-set"),
-    path("evaluation/sets/from-run/<uuid:run_id>/", golden_runs.question_from_run, name="golden-from-run"),
-    path("evaluation/sets/of-run/<uuid:run_id>/", golden_runs.golden_of_run, name="golden-of-run"),
-    path(f"{SET}/", golden_sets.show_set, name="golden-set"),
-    path(f"{SET}/settings/", golden_sets.set_settings, name="golden-set-settings"),
-    path(f"{SET}/delete/", golden_sets.delete_set, name="delete-golden-set"),
-    path(f"{SET}/change/", golden_sets.change_questions, name="change-golden-questions"),
+    path("evaluation/sets/", golden_rubrics.list_sets, name="golden-sets"),
+    path("evaluation/sets/new/", golden_rubrics.new_set, name="new-golden-set"),
+    path("evaluation/sets/from-run/<uuid:run_id>/", golden_questions.question_from_run, name="golden-from-run"),
+    path("evaluation/sets/of-run/<uuid:run_id>/", golden_questions.golden_of_run, name="golden-of-run"),
+    path(f"{SET}/", golden_rubrics.show_set, name="golden-set"),
+    path(f"{SET}/settings/", golden_rubrics.set_settings, name="golden-set-settings"),
+    path(f"{SET}/delete/", golden_rubrics.delete_set, name="delete-golden-set"),
+    path(f"{SET}/change/", golden_rubrics.change_questions, name="change-golden-questions"),
     path(f"{SET}/no-baseline/", run_actions.no_baseline, name="no-baseline"),
     path(f"{SET}/rubrics/", golden_rubrics.show_rubrics, name="golden-set-rubrics"),
     path(f"{SET}/bands/", bands_page.bands, name="golden-set-bands"),
     path(f"{SET}/questions/new/", golden_questions.new_question, name="new-golden-question"),
     path(f"{SET}/questions/<int:question_id>/", golden_questions.edit_question, name="golden-question"),
-    path(f"{SET}/suggestions/", golden_suggestions.suggestions, name="golden-suggestions"),
-    path(f"{SET}/versions/", golden_versions.list_versions, name="golden-versions"),
-    path(f"{SET}/versions/<int:version>/", golden_versions.show_version, name="golden-version"),
-    path(f"{SET}/versions/<int:version>/back/", golden_versions.bring_back, name="bring-back-golden"),
-    path(f"{SET}/versions/<int:before>/<int:after>/", golden_versions.show_difference, name="golden-difference"),
-    path(f"{SET}/import/", golden_transfers.import_questions, name="import-golden"),
-    path(f"{SET}/export.<str:format>", golden_transfers.export_questions, name="export-golden"),
+    path(f"{SET}/suggestions/", golden_questions.suggestions, name="golden-suggestions"),
+    path(f"{SET}/versions/", golden_rubrics.list_versions, name="golden-versions"),
+    path(f"{SET}/versions/<int:version>/", golden_rubrics.show_version, name="golden-version"),
+    path(f"{SET}/versions/<int:version>/back/", golden_rubrics.bring_back, name="bring-back-golden"),
+    path(f"{SET}/versions/<int:before>/<int:after>/", golden_rubrics.show_difference, name="golden-difference"),
+    path(f"{SET}/import/", golden_questions.import_questions, name="import-golden"),
+    path(f"{SET}/export.<str:format>", golden_questions.export_questions, name="export-golden"),
     # scores of live traffic
-    path("runs/<uuid:run_id>/evaluation/", run_scores.show_score, name="run-score"),
-    path("runs/<uuid:run_id>/judge/", run_scores.judge, name="judge-run"),
-    path("evaluation/live/", live_traffic.live, name="live"),
-    path("evaluation/live/<str:name>/", live_traffic.live_collection, name="live-collection"),
+    path("runs/<uuid:run_id>/evaluation/", views.show_score, name="run-score"),
+    path("runs/<uuid:run_id>/judge/", views.judge, name="judge-run"),
+    path("evaluation/live/", live_views.live, name="live"),
+    path("evaluation/live/<str:name>/", live_views.live_collection, name="live-collection"),
     # experiments
     path("evaluation/experiments/", experiments.list_experiments, name="experiments"),
     path("evaluation/experiments/new/plans/", experiments.new_plans, name="new-plans-experiment"),
     path("evaluation/experiments/new/models/", experiments.new_models, name="new-models-experiment"),
     path("evaluation/experiments/measured/<str:name>/", experiments.measured, name="measured"),
     path(f"{EXPERIMENT}/", experiments.show_experiment, name="experiment"),
-    path(f"{EXPERIMENT}/cancel/", experiments.cancel, name="cancel-experiment"),
     path(f"{EXPERIMENT}/delete/", experiments.delete, name="delete-experiment"),
-    path(f"{EXPERIMENT}/save/", experiments.save, name="save-experiment"),
-    path(f"{EXPERIMENT}/build/", experiments.build, name="build-experiment"),
     # failure analysis
     path("evaluation/board/", diagnosis.board, name="board"),
     path("evaluation/board/modes/", diagnosis.modes, name="failure-modes"),
@@ -151,13 +120,11 @@ urlpatterns = [
     path(f"{RUN}/anchored/<uuid:other>/", reviews.anchored_comparison, name="anchored-comparison"),
     path("runs/<uuid:run_id>/feedback/", reviews.feedback, name="feedback"),
     path("evaluation/review/<int:pk>/", reviews.judge, name="review-task"),
-    path("evaluation/review/<int:pk>/skip/", reviews.skip, name="review-skip"),
-    path("evaluation/review/<int:pk>/aside/", reviews.aside, name="review-aside"),
     # what golden questions say of changes to a collection
-    path(f"{COLLECTION}/gaps/", gaps.content_gaps, name="content-gaps"),
+    path(f"{COLLECTION}/gaps/", diagnosis.content_gaps, name="content-gaps"),
     path(f"{COLLECTION}/impact/", impact_page.show_impact, name="impact"),
     path(f"{COLLECTION}/gate/", curation.gate_settings, name="gate"),
-    path(f"{COLLECTION}/generations/<int:number>/gate/", curation.gate_report, name="gate-report"),
+    path(f"{COLLECTION}/index-versions/<int:number>/gate/", curation.gate_report, name="gate-report"),
     path(f"{COLLECTION}/golden-chunk/<int:index>/<path:doc_id>/", curation.golden_of_chunk, name="golden-of-chunk"),
     path(f"{COLLECTION}/golden-document/<path:doc_id>/", curation.golden_of_document, name="golden-of-document"),
     path(f"{COLLECTION}/corrective/calibrate/", calibration.calibrate_page, name="calibrate"),

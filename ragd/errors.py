@@ -35,8 +35,8 @@ class UnknownCollection(RagdError):
     """No collection has that name or id (HTTP 404)."""
 
 
-class GenerationChanged(RagdError):
-    """Another generation of the collection serves than the store was opened for; open it again (HTTP 409)."""
+class IndexVersionChanged(RagdError):
+    """Another index version of the collection serves than the store was opened for; open it again (HTTP 409)."""
 
 
 class UnsupportedDatabase(RagdError):

@@ -10,13 +10,13 @@ CREATE TABLE IF NOT EXISTS collections (
     name            text NOT NULL COLLATE "C",
     title           text NOT NULL DEFAULT '',          -- what people call it; '': its name
     description     text NOT NULL DEFAULT '',
-    embed_model     text NOT NULL,                     -- fixed for one generation
-    embed_dims      integer NOT NULL CHECK (embed_dims BETWEEN 1 AND 4000),  -- fixed for one generation
+    embed_model     text NOT NULL,                     -- fixed for one index version
+    embed_dims      integer NOT NULL CHECK (embed_dims BETWEEN 1 AND 4000),  -- fixed for one index version
     vector_type     text NOT NULL DEFAULT 'vector' CHECK (vector_type IN ('vector', 'halfvec')),  -- of the HNSW index
     hybrid_enabled  boolean NOT NULL DEFAULT true,     -- keeps a lexical index
     language        text NOT NULL DEFAULT 'english',   -- its text search configuration, or auto: by each document's language
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON
-    generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
+    index_version   integer NOT NULL DEFAULT 1,        -- which index version serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
     security        jsonb NOT NULL DEFAULT '{}',       -- what findings in questions, sources and answers lead to
     access_from     text NOT NULL DEFAULT '',          -- the metadata key that names who may read a document
@@ -29,19 +29,19 @@ CREATE TABLE IF NOT EXISTS collections (
 -- a name is free again as soon as its collection is being deleted
 CREATE UNIQUE INDEX IF NOT EXISTS collections_name_key ON collections (name) WHERE deleted_at IS NULL;
 
--- Model and dimensions change with the generation only: its table holds the vectors (ragd/store/tables.py).
+-- Model and dimensions change with the index version only: its table holds the vectors (ragd/store/tables.py).
 CREATE OR REPLACE FUNCTION ragd_keep_dims() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF OLD.embed_model <> NEW.embed_model THEN
         RAISE EXCEPTION 'collection % holds vectors of the model %, not of %', OLD.name, OLD.embed_model, NEW.embed_model
-            USING ERRCODE = 'check_violation', HINT = 'Build a generation with the other model and let it serve.';
+            USING ERRCODE = 'check_violation', HINT = 'Build an index version with the other model and let it serve.';
     END IF;
     RAISE EXCEPTION 'collection % holds vectors of % dimensions, not %', OLD.name, OLD.embed_dims, NEW.embed_dims
-        USING ERRCODE = 'check_violation', HINT = 'Build a generation with other dimensions and let it serve.';
+        USING ERRCODE = 'check_violation', HINT = 'Build an index version with other dimensions and let it serve.';
 END $$;
 CREATE OR REPLACE TRIGGER collections_dims BEFORE UPDATE OF embed_dims, embed_model ON collections FOR EACH ROW
     WHEN ((OLD.embed_dims, OLD.embed_model) IS DISTINCT FROM (NEW.embed_dims, NEW.embed_model)
-          AND OLD.generation = NEW.generation)
+          AND OLD.index_version = NEW.index_version)
     EXECUTE FUNCTION ragd_keep_dims();
 
 CREATE TABLE IF NOT EXISTS documents (
@@ -69,21 +69,23 @@ CREATE TABLE IF NOT EXISTS documents (
     chunk_policy_stated jsonb NOT NULL DEFAULT '{}',   -- its fields that were stated for this document alone
     warnings        jsonb NOT NULL DEFAULT '[]',       -- what the parser noticed
     revision        integer NOT NULL DEFAULT 1,
-    enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved
-    archived_at     timestamptz,                       -- read-only and not retrieved since then
     access          bigint[] NOT NULL DEFAULT '{0,1}', -- who may read it: a copy of document_access
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now(),
+    -- disabled: kept, not retrieved; archived: read-only too
+    state           text NOT NULL DEFAULT 'enabled' CHECK (state IN ('enabled', 'disabled', 'archived')),
+    enabled         boolean NOT NULL GENERATED ALWAYS AS (state = 'enabled') STORED,
     UNIQUE (collection_id, doc_id)
 );
 -- the documents table of a collection page, newest first
 CREATE INDEX IF NOT EXISTS documents_updated_idx ON documents (collection_id, updated_at DESC, doc_id);
 
--- One table chunks_c<collection>_g<generation> per collection and generation, each with its own indexes. The one that
+-- One table chunks_c<collection>_g<number> per collection and index version, each with its own indexes. The one that
 -- serves is attached here; one that is being built, or is kept for the way back, is a detached table of the same shape
--- (ragd/store/generations.py). The library reads and writes a generation by its table's name, so that a search sees one whole.
+-- (ragd/store/index_versions.py). The library reads and writes an index version by its table's name, so that a search
+-- sees one whole.
 --   PRIMARY KEY, UNIQUE, CHECK (collection_id = ...): the same as here, so that attaching reads no row
---   CHECK (vector_dims(embedding) = ...): the generation's dimensions. A type vector(N) would say the same, but a
+--   CHECK (vector_dims(embedding) = ...): the index version's dimensions. A type vector(N) would say the same, but a
 --               partition's columns have the type of chunks, which has partitions of many dimensions
 --   TRIGGER {partition}_document: a row needs its document, and has its access (ragd_need_document)
 --   ROW SECURITY for the role ragd_reader, where there is one (ragd_protect_chunks)
@@ -111,7 +113,7 @@ CREATE TABLE IF NOT EXISTS chunks (
     enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved
     switched_off    boolean NOT NULL DEFAULT false,    -- by itself, whatever its document is: then never enabled
     access          bigint[] NOT NULL DEFAULT '{0,1}', -- of its document
-    embedding       vector NOT NULL,                   -- embed_dims of its generation, by the check of its table
+    embedding       vector NOT NULL,                   -- embed_dims of its index version, by the check of its table
     fts             tsvector,                          -- NULL when the collection is not hybrid
     lexical         sparsevec,                         -- BM25 term weights without idf; NULL when not hybrid
     created_at      timestamptz NOT NULL DEFAULT now(),
@@ -122,9 +124,9 @@ CREATE TABLE IF NOT EXISTS chunks (
 ALTER TABLE chunks ALTER COLUMN embedding SET STORAGE MAIN, ALTER COLUMN lexical SET STORAGE MAIN;
 
 -- A chunk belongs to a document of its collection, and is read by those who may read that. Triggers, and no foreign key
--- from each generation's table: making or dropping one would wait for every transaction that writes documents, whatever
--- their collection, and hold up the next ones. Like a foreign key it locks the document's key, so that nobody deletes it
--- before the chunk is committed.
+-- from each index version's table: making or dropping one would wait for every transaction that writes documents,
+-- whatever their collection, and hold up the next ones. Like a foreign key it locks the document's key, so that nobody
+-- deletes it before the chunk is committed.
 CREATE OR REPLACE FUNCTION ragd_need_document() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     SELECT d.access INTO NEW.access FROM documents d
@@ -142,13 +144,13 @@ END $$;
 CREATE OR REPLACE FUNCTION ragd_serving_chunks(collection bigint) RETURNS text LANGUAGE sql STABLE
 AS $$
     SELECT coalesce(
-        (SELECT to_regclass(format('chunks_c%s_g%s', id, generation)) FROM collections WHERE id = collection),
+        (SELECT to_regclass(format('chunks_c%s_g%s', id, index_version)) FROM collections WHERE id = collection),
         (SELECT min(c.oid) FROM pg_class c
          WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'chunks'::regclass)
            AND c.relname ~ format('^chunks_c%s_g[0-9]+$', collection))::regclass)::text
 $$;
 
--- The other side: a document goes after its chunks, and keeps its name while it has some. Of the generation that
+-- The other side: a document goes after its chunks, and keeps its name while it has some. Of the index version that
 -- serves only: one that is kept for the way back catches up with the documents before it serves again.
 CREATE OR REPLACE FUNCTION ragd_need_no_chunks() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -281,8 +283,9 @@ END $$;
 CREATE OR REPLACE TRIGGER documents_access BEFORE INSERT OR UPDATE OF collection_id, doc_id, access ON documents
     FOR EACH ROW EXECUTE FUNCTION ragd_copy_access();
 
--- A change reaches the document, its chunks and the statistics of every generation, or nothing. Writers of chunks hold the
--- row of chunk_stats, and who makes or swaps a generation that of collections: none of them writes the access of before.
+-- A change reaches the document, its chunks and the statistics of every index version, or nothing. Writers of chunks
+-- hold the row of
+-- chunk_stats, and who makes or swaps an index version that of collections: none of them writes the access of before.
 CREATE OR REPLACE FUNCTION ragd_spread_access() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -297,7 +300,7 @@ BEGIN
         RETURN NULL;  -- it is being deleted, with all that it holds
     END IF;
     UPDATE documents SET access = readers WHERE collection_id = scope AND doc_id = document;
-    FOR number IN SELECT generation FROM chunk_stats WHERE collection_id = scope ORDER BY generation FOR UPDATE LOOP
+    FOR number IN SELECT index_version FROM chunk_stats WHERE collection_id = scope ORDER BY index_version FOR UPDATE LOOP
         part := format('chunks_c%s_g%s', scope, number);
         IF to_regclass(part) IS NOT NULL THEN
             IF TG_OP <> 'UPDATE' THEN
@@ -312,7 +315,7 @@ END $$;
 CREATE OR REPLACE TRIGGER document_access_spread AFTER INSERT OR UPDATE OR DELETE ON document_access
     FOR EACH ROW EXECUTE FUNCTION ragd_spread_access();
 
--- Row security of one generation's table, where the role ragd_reader is there; the table's owner is not bound by it.
+-- Row security of one index version's table, where the role ragd_reader is there; the table's owner is not bound by it.
 -- elsewhere: it will be distributed; there a policy has no subquery, and the settings of a transaction alone arrive.
 CREATE OR REPLACE FUNCTION ragd_protect_chunks(part text, scope bigint, elsewhere boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -329,26 +332,26 @@ BEGIN
     END IF;
 END $$;
 
--- What is indexed, per generation. The row is the lock that writers of one generation take in turn.
+-- What is indexed, per index version. The row is the lock that writers of one index version take in turn.
 CREATE TABLE IF NOT EXISTS chunk_stats (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
-    generation      integer NOT NULL DEFAULT 1,
+    index_version   integer NOT NULL DEFAULT 1,
     serving         boolean NOT NULL DEFAULT true,        -- false: being built, or kept for the way back
     chunk_count     bigint NOT NULL DEFAULT 0,
     open_count      bigint NOT NULL DEFAULT 0,            -- of them, those without an access list: the N of BM25
     length_total    bigint NOT NULL DEFAULT 0,            -- summed length of the open chunks, in lexemes
     length_baked    double precision NOT NULL DEFAULT 1,  -- the mean length that chunks.lexical was computed with
     placement       text NOT NULL DEFAULT 'local' CHECK (placement IN ('local', 'node', 'spread')),  -- of its chunks' table
-    PRIMARY KEY (collection_id, generation)
+    PRIMARY KEY (collection_id, index_version)
 );
 
--- BM25 document frequencies: in how many open chunks of the generation a term occurs (ragd_counted)
+-- BM25 document frequencies: in how many open chunks of the index version a term occurs (ragd_counted)
 CREATE TABLE IF NOT EXISTS chunk_terms (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
-    generation      integer NOT NULL DEFAULT 1,
+    index_version   integer NOT NULL DEFAULT 1,
     term            integer NOT NULL,
     chunk_count     bigint NOT NULL,
-    PRIMARY KEY (collection_id, generation, term)
+    PRIMARY KEY (collection_id, index_version, term)
 );
 
 -- Postings of a large collection (ragd/postings.py): which chunks hold a term, packed by ranges of ids, so that a search
@@ -356,15 +359,15 @@ CREATE TABLE IF NOT EXISTS chunk_terms (
 CREATE TABLE IF NOT EXISTS chunk_segments (
     id              bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     collection_id   bigint NOT NULL,
-    generation      integer NOT NULL,
+    index_version   integer NOT NULL,
     first_id        bigint NOT NULL,                      -- of chunks.id, both included
     last_id         bigint NOT NULL,
     size            integer NOT NULL,                     -- chunks when it was made; deleted ones stay counted
     chunk_ids       bytea NOT NULL,                       -- their ids in order, 8 bytes each, big endian
-    FOREIGN KEY (collection_id, generation) REFERENCES chunk_stats (collection_id, generation) ON DELETE CASCADE
+    FOREIGN KEY (collection_id, index_version) REFERENCES chunk_stats (collection_id, index_version) ON DELETE CASCADE
 );
--- the segments of a generation in order
-CREATE INDEX IF NOT EXISTS chunk_segments_range_idx ON chunk_segments (collection_id, generation, last_id);
+-- the segments of an index version in order
+CREATE INDEX IF NOT EXISTS chunk_segments_range_idx ON chunk_segments (collection_id, index_version, last_id);
 
 CREATE TABLE IF NOT EXISTS chunk_postings (
     segment_id      bigint NOT NULL REFERENCES chunk_segments (id) ON DELETE CASCADE,
@@ -404,7 +407,7 @@ BEGIN ATOMIC
     SELECT ragd_term('restricted ' || ragd_prefix(fts)), 0 WHERE 1 <> ALL (access) AND ragd_prefix(fts) <> '';
 END;
 
--- The statistics of one generation follow a document that gets or loses its access list, before its chunks have it.
+-- The statistics of one index version follow a document that gets or loses its access list, before its chunks have it.
 CREATE OR REPLACE FUNCTION ragd_count_access(collection bigint, number integer, document text, readers bigint[])
     RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -428,15 +431,15 @@ BEGIN
     IF moved = 0 THEN
         RETURN;
     END IF;
-    INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+    INSERT INTO chunk_terms (collection_id, index_version, term, chunk_count)
     SELECT collection, number, listed.term, listed.change
     FROM unnest(changed_terms, changes) AS listed (term, change) WHERE listed.change <> 0
-    ON CONFLICT (collection_id, generation, term) DO UPDATE
+    ON CONFLICT (collection_id, index_version, term) DO UPDATE
         SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count;
     UPDATE chunk_stats s
     SET open_count = s.open_count + CASE WHEN 1 = ANY (readers) THEN moved ELSE -moved END,
         length_total = s.length_total + length
-    WHERE s.collection_id = collection AND s.generation = number;
+    WHERE s.collection_id = collection AND s.index_version = number;
     PERFORM ragd_follow_length(collection, number, moved);
 END $$;
 
@@ -455,24 +458,24 @@ DECLARE
 BEGIN
     SELECT ragd_bake_length(s.length_total, s.open_count) INTO mean
     FROM chunk_stats s JOIN collections c ON c.id = s.collection_id
-    WHERE s.collection_id = collection AND s.generation = number
+    WHERE s.collection_id = collection AND s.index_version = number
       AND s.open_count - moved <= 20000 AND ragd_bake_length(s.length_total, s.open_count) <> s.length_baked;
     IF mean IS NULL THEN
         RETURN;
     END IF;
     EXECUTE format('UPDATE %I SET lexical = ragd_bm25(fts, $1) WHERE fts IS NOT NULL',
                    format('chunks_c%s_g%s', collection, number)) USING mean;
-    UPDATE chunk_stats SET length_baked = mean WHERE collection_id = collection AND generation = number;
-    DELETE FROM chunk_segments WHERE collection_id = collection AND generation = number;  -- packed again by the worker
+    UPDATE chunk_stats SET length_baked = mean WHERE collection_id = collection AND index_version = number;
+    DELETE FROM chunk_segments WHERE collection_id = collection AND index_version = number;  -- packed again by the worker
 END $$;
 
--- All statistics of one generation anew, of a table that was not written by index().
+-- All statistics of one index version anew, of a table that was not written by index().
 CREATE OR REPLACE FUNCTION ragd_recount(collection bigint, number integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     part text := format('chunks_c%s_g%s', collection, number);
 BEGIN
-    DELETE FROM chunk_terms WHERE collection_id = collection AND generation = number;
-    EXECUTE format('INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+    DELETE FROM chunk_terms WHERE collection_id = collection AND index_version = number;
+    EXECUTE format('INSERT INTO chunk_terms (collection_id, index_version, term, chunk_count)
         SELECT $1, $2, c.term, count(*) FROM (SELECT fts, access FROM %I OFFSET 0) AS held, ragd_counted(fts, access) AS c
         GROUP BY c.term', part) USING collection, number;
     EXECUTE format('UPDATE chunk_stats s
@@ -480,7 +483,7 @@ BEGIN
         FROM (SELECT count(*) AS chunks, count(*) FILTER (WHERE 1 = ANY (access)) AS open,
                      coalesce(sum((SELECT sum(c.places) FROM ragd_counted(fts, access) AS c)), 0)::bigint AS length
               FROM (SELECT fts, access FROM %I OFFSET 0) AS held) AS counted
-        WHERE s.collection_id = $1 AND s.generation = $2', part) USING collection, number;
+        WHERE s.collection_id = $1 AND s.index_version = $2', part) USING collection, number;
 END $$;
 
 -- BM25 (k1 = 1.2, b = 0.75) without the inverse document frequency, which the query brings:

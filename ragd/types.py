@@ -28,7 +28,7 @@ EXACT_CHOICES: tuple[Exact, ...] = ("auto", "always", "never")
 VECTOR_TYPES: tuple[VectorType, ...] = ("vector", "halfvec")
 COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
-CODES = "codes"  # the list that a hybrid search adds for the codes of a query (`ragd.search.codes`)
+CODES = "codes"  # the list that a hybrid search adds for the codes of a query (`ragd.search.hops`)
 HOP_LISTS = ("hop2", "hop3")  # the lists that a plan with hops adds (`ragd.search.hop_search`)
 
 RRF_K = 60
@@ -118,7 +118,7 @@ class Chunk:
     indexed before content, never part of it. embedding, when given, has the collection's embed_dims entries.
     enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
     added says so in attributes["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
-    attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/structure.md).
+    attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/chunking.md).
     """
 
     doc_id: str

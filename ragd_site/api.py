@@ -21,14 +21,14 @@ from ninja.openapi.docs import Swagger
 from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
-from collections_app.api.routes import router as collections_router
-from collections_app.validation import Api, refuse_unknown_parameters
+from collections_app.http.validation import Api, refuse_unknown_parameters
+from collections_app.routes import router as collections_router
 from evaluation_app.api import router as evaluation_router
-from evaluation_app.spans.evidence.pages import router as evidence_router
-from evaluation_app.spans.exports.api import router as exports_router
-from ragd.store.schema import is_supported_pgvector
-from retrieval_app.api import chat
-from retrieval_app.api.queries import router as retrieval_router
+from evaluation_app.telemetry.evidence.pages import router as evidence_router
+from evaluation_app.telemetry.exports.api import router as exports_router
+from ragd.store.tables import is_supported_pgvector
+from retrieval_app.chat import api as chat
+from retrieval_app.search.api import router as retrieval_router
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from importlib import import_module
 from django.apps import AppConfig
 from django.conf import settings
 
-from collections_app.audit_origin import Channel, set_process_channel
+from collections_app.audit.origin import Channel, set_process_channel
 
 
 class SiteConfig(AppConfig):
@@ -23,7 +23,7 @@ class SiteConfig(AppConfig):
         "evaluation_app.transfer_parts",
         "evaluation_app.curation.expectations",
         "evaluation_app.curation.gate",
-        "evaluation_app.spans.search.scores",
+        "evaluation_app.telemetry.search.conditions",
     )
 
     channels = {"web": Channel.WEB, "worker": Channel.WORKER}  # of what a process does by itself

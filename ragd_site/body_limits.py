@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -49,6 +47,7 @@ LIMITS: tuple[tuple[str, BodyLimit], ...] = (
     ("admin/collections_app/document/add/", UPLOAD),
     ("collections/import/", IMPORT),
     ("collections/<str:name>/upload/", UPLOAD),
+    ("chat/files/", UPLOAD),
     ("collections/<str:name>/text/", TEXT),
     ("collections/<str:name>/urls/", TEXT),
     ("evaluation/sets/<int:pk>/import/", TEXT),
@@ -59,32 +58,19 @@ def body_limit(route: str) -> BodyLimit:
     return next((limit for start, limit in LIMITS if route.startswith(start)), FIELDS)
 
 
-class BodyLimitMiddleware:
-    """Answers 413 for a body above its route's limit, and 411 for one of unstated length, which cannot be bounded.
-
-    Its `process_view` runs before all others: the check of forms against forgery reads the body already.
-    """
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
-
-    def process_view(self, request: HttpRequest, *view: Any) -> HttpResponseBase | None:
-        explicit = request.META.get("CONTENT_LENGTH") or ""
-        if not explicit and request.headers.get("Transfer-Encoding"):
-            message = "the request does not state its length; send it with Content-Length, not in chunks"
-            return _refuse(request, ServiceError(message, type="length_required", status=411))
-        match = request.resolver_match
-        limit = body_limit(match.route if match else "")
-        if not explicit.isdecimal() or int(explicit) <= limit.limit_mb * MEGABYTE:
-            return None
-        advice = f"send it in parts, or raise {limit.setting}" if limit.setting else "send less"
-        message = (
-            f"the request has {int(explicit):,} bytes, and this address takes at most {limit.limit_mb:,} MB; {advice}"
-        )
-        return _refuse(request, ServiceError(message, type="too_large", status=413))
+def refuse_body(request: HttpRequest) -> HttpResponseBase | None:
+    """413 for a body above its route's limit, and 411 for one of unstated length, which cannot be bounded."""
+    explicit = request.META.get("CONTENT_LENGTH") or ""
+    if not explicit and request.headers.get("Transfer-Encoding"):
+        message = "the request does not state its length; send it with Content-Length, not in chunks"
+        return _refuse(request, ServiceError(message, type="length_required", status=411))
+    match = request.resolver_match
+    limit = body_limit(match.route if match else "")
+    if not explicit.isdecimal() or int(explicit) <= limit.limit_mb * MEGABYTE:
+        return None
+    advice = f"send it in parts, or raise {limit.setting}" if limit.setting else "send less"
+    message = f"the request has {int(explicit):,} bytes, and this address takes at most {limit.limit_mb:,} MB; {advice}"
+    return _refuse(request, ServiceError(message, type="too_large", status=413))
 
 
 def _refuse(request: HttpRequest, error: ServiceError) -> HttpResponseBase:

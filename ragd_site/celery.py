@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery, Task
 from kombu.transport import TRANSPORT_ALIASES, pgmq
 
-from collections_app.access_context import system_access
+from collections_app.access.context import system_access
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import NotSupportedError, OperationalError, connections
 
-from collections_app.access_context import system_access
-from collections_app.row_access import READER
-from ragd.store.schema import is_supported_pgvector
+from collections_app.access.context import READER, system_access
+from ragd.store.tables import is_supported_pgvector
 from ragd_site.postgresql.row_security import POLICIES
 
 UNREACHABLE = "ragd.E001"

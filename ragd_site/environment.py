@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
 from ragd.models.prompts import PROMPT_PRESETS
-from ragd_site.runtime.secret_files import read_secret_files
 from ragd_site.runtime.setting_types import (
     HTTP_SCHEMES,
     CommaList,
@@ -26,6 +25,7 @@ from ragd_site.runtime.setting_types import (
     check_database_parts,
     check_networks,
     check_scheme,
+    read_secret_files,
 )
 from ragd_site.sign_on.environment import MailSettings, SignOnSettings
 
@@ -42,6 +42,24 @@ IN_PLAIN = [
     "RAGD_SECRET_KEY_FALLBACKS",
     "AWS_ACCESS_KEY_ID",
 ]
+
+
+# set on pages alone: no variable names them
+ON_PAGES_ALONE = frozenset(
+    """
+    RAGD_NAME
+    RAGD_REPLICA_MAX_LAG_S RAGD_DEGRADE RAGD_QUEUE_MAX_S RAGD_QUEUE_MAX_JOBS RAGD_QUEUE_MAX_MB RAGD_KEY_MAX_DAYS
+    RAGD_REQUESTS_PER_MINUTE RAGD_TOKENS_PER_DAY RAGD_WRONG_KEYS_PER_MINUTE RAGD_EMBED_TIMEOUT_S
+    RAGD_EMBED_REQUESTS_PER_MINUTE RAGD_EMBED_TOKENS_PER_MINUTE RAGD_RERANK_TIMEOUT_S RAGD_LLM_TIMEOUT_S
+    RAGD_LLM_MAX_TOKENS RAGD_JUDGE_TIMEOUT_S RAGD_JUDGE_MAX_TOKENS RAGD_PARSE_TIMEOUT_S RAGD_PARSE_MEMORY_MB
+    RAGD_PARSE_MAX_CHARS RAGD_OCR_MAX_PAGES RAGD_OCR_PAGE_TIMEOUT_S RAGD_FETCH_CONTACT RAGD_FETCH_TIMEOUT_S
+    RAGD_SOURCE_MAX_ITEMS RAGD_EXACT_THRESHOLD RAGD_RECALL_WARNING RAGD_EVALUATION_BANDS RAGD_CAPTURE_VECTORS
+    RAGD_INDEX_VERSION_KEEP_DAYS RAGD_REVISIONS_KEPT RAGD_DELETED_KEPT_DAYS RAGD_TRASH_DAYS
+    RAGD_EVALUATION_RETENTION_DAYS RAGD_RUN_RETENTION_DAYS RAGD_SPAN_RETENTION_DAYS RAGD_BACKUP_KEEP
+    RAGD_OIDC_NAME RAGD_OIDC_SCOPES RAGD_OIDC_GROUPS_CLAIM RAGD_OIDC_ADMIN_GROUP RAGD_OIDC_SIGNUP RAGD_OIDC_LINK_EMAIL
+    RAGD_SESSION_HOURS
+    """.split()  # noqa: SIM905  (a list of 60 quoted names would be a page)
+)
 
 
 class SettingError(Exception):
@@ -81,7 +99,7 @@ class ServerSettings(BaseSettings):
         "", description="A read-only copy of that database (streaming replica), which then takes retrieval"
     )
     RAGD_REPLICA_MAX_LAG_S: Seconds = Field(
-        10.0, description="Seconds that the copy may be behind before the primary takes over"
+        10.0, description="Seconds that the read-only copy of the database may be behind before the primary takes over"
     )
     RAGD_DEGRADE: bool = Field(
         True, description="Whether queries go on without an embedder, reranker or model that does not answer"
@@ -90,6 +108,9 @@ class ServerSettings(BaseSettings):
         "", description="`redis://` or `amqp://` broker; unset: a queue in the same PostgreSQL (pgmq)"
     )
 
+    RAGD_NAME: Annotated[str, Field(min_length=1, max_length=40)] = Field(
+        "ragd", description="What pages call this server, at the top and in the titles"
+    )
     RAGD_SAMPLE: bool = Field(True, description="Whether a start loads the sample collection and evaluates it once")
     RAGD_SECRET_KEY: SecretStr = Field(
         SecretStr(""),
@@ -147,7 +168,7 @@ class ServerSettings(BaseSettings):
         0, description="Requests that all workers together send to one embedding endpoint in a minute; 0: any number"
     )
     RAGD_EMBED_TOKENS_PER_MINUTE: Natural = Field(
-        0, description="Tokens, estimated, that they send in a minute; 0: any number"
+        0, description="Tokens, estimated, that all workers together send to it in a minute; 0: any number"
     )
 
     RAGD_RERANK_BASE_URL: str = Field(
@@ -245,7 +266,7 @@ class ServerSettings(BaseSettings):
         False, description="Whether spans of embedding calls show the vectors of up to eight texts"
     )
     RAGD_OTLP_CONTENT: Literal["full", "hash", "none"] = Field(
-        "none", description="The same for spans that leave this machine"
+        "none", description="Texts in spans that leave this machine: as they are, hashed, or left out"
     )
     OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
         "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
@@ -256,8 +277,8 @@ class ServerSettings(BaseSettings):
     RAGD_METRICS_KEY: SecretStr = Field(
         SecretStr(""), description="What `/metrics` asks for as a bearer; unset: only this machine reads it"
     )
-    RAGD_GENERATION_KEEP_DAYS: Natural = Field(
-        7, description="Days that the index generation before the present one is kept for the way back"
+    RAGD_INDEX_VERSION_KEEP_DAYS: Natural = Field(
+        7, description="Days that the index version before the present one is kept for the way back"
     )
     RAGD_REVISIONS_KEPT: Natural = Field(10, description="Earlier revisions that are kept of each document")
     RAGD_DELETED_KEPT_DAYS: Natural = Field(
@@ -363,8 +384,21 @@ class ServerSettings(BaseSettings):
         return path.expanduser().absolute()
 
 
+class Variables(EnvSettingsSource):
+    """The environment without those that pages alone set."""
+
+    def __call__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__call__().items() if name not in ON_PAGES_ALONE}
+
+
 class Environment(MailSettings, SignOnSettings, ServerSettings):
-    """The settings of one process, read once at its start. Empty variables count as unset."""
+    """The settings of one process as it starts, before those of pages. Empty variables count as unset."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, Variables(settings_cls)
 
     def as_settings(self) -> dict[str, Any]:
         """Every value under the name of its variable, secrets as they are."""
@@ -374,6 +408,10 @@ class Environment(MailSettings, SignOnSettings, ServerSettings):
 def read_environment() -> Environment:
     """The typed settings of this process. Raises SettingError, which names every wrong variable."""
     values, problems = read_secret_files(secret_names(), os.environ)
+    problems += [
+        f"{name}={os.environ[name]!r} is not accepted: expected it on the page Server settings or Retention. Unset it."
+        for name in sorted(ON_PAGES_ALONE & os.environ.keys())
+    ]
     try:
         environment = Environment(**values)  # type: ignore[arg-type]  # as a variable would give them
     except ValidationError as error:
@@ -446,13 +484,38 @@ def default_model_name(environment: Environment) -> str:
     return environment.RAGD_EMBED_MODEL if is_stated or not environment.RAGD_EMBED_PATH else ""
 
 
+def list_variables() -> list[str]:
+    """The names that the environment may state, in the order of the documentation."""
+    return [name for name in Environment.model_fields if name not in ON_PAGES_ALONE]
+
+
+def check_changes(present: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """(the typed values of the changes, name -> what was expected of each that is refused) beside the present settings.
+
+    changes: text as a variable would give it, or a list of lines.
+    """
+    try:
+        environment = Environment(**{**present, **changes})
+    except ValidationError as error:
+        problems = [(str(each["loc"][0]), each) for each in error.errors()]
+        return {}, {
+            name: str(each["ctx"]["error"]) if each["type"] == "value_error" else describe_accepted(name)
+            for name, each in problems
+        }
+    values = environment.as_settings()
+    return {name: values[name] for name in changes}, {}
+
+
 def describe_variables() -> str:
-    """The table of all variables in Markdown."""
-    rows = [
-        f"| `{name}` | {describe_default(name)} | {field.description} |"
-        for name, field in Environment.model_fields.items()
-    ]
-    return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows])
+    """The tables of all variables and of all settings of pages in Markdown."""
+    alone = [name for name in Environment.model_fields if name in ON_PAGES_ALONE]
+    return f"{_table('variable', list_variables())}\n\nOn pages alone:\n\n{_table('setting', alone)}"
+
+
+def _table(head: str, names: Iterable[str]) -> str:
+    fields = Environment.model_fields
+    rows = [f"| `{name}` | {describe_default(name)} | {fields[name].description} |" for name in names]
+    return "\n".join([f"| {head} | default | meaning |", "|---|---|---|", *rows])
 
 
 def describe_default(name: str) -> str:

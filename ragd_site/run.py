@@ -21,7 +21,6 @@ from ragd_site import embedded
 from ragd_site.environment import REPOSITORY, Environment, SettingError, local_address, read_environment
 from ragd_site.runtime import accounts
 from ragd_site.runtime.programs import EmbeddedError
-from ragd_site.runtime.start_warnings import start_warnings
 from ragd_site.runtime.supervisor import Child
 
 READY_TIMEOUT_S = 120.0
@@ -44,7 +43,9 @@ def main() -> None:
             leave_root(environment)
             accounts.close_folder(environment.RAGD_VAR)
             proxies = environment.RAGD_TRUSTED_PROXIES
-            for sentence in start_warnings(environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS, proxies):
+            for sentence in accounts.start_warnings(
+                environment.RAGD_HOST, environment.RAGD_CSRF_TRUSTED_ORIGINS, proxies
+            ):
                 say(sentence)
             serve(environment, stopping)
     except (StartError, SettingError, EmbeddedError) as error:

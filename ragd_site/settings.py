@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -14,7 +15,7 @@ from csp.constants import NONE, SELF
 from collections_app.domain.formats import MEGABYTE
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
-from ragd_site.environment import REPOSITORY, Environment, SettingError, default_model_name, read_environment
+from ragd_site.environment import REPOSITORY, SettingError, default_model_name, read_environment
 from ragd_site.runtime.programs import EmbeddedError
 
 try:
@@ -36,8 +37,12 @@ RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment
 RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
 RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
 RAGD_COLLECTOR = "ragd_site.observability.collector.configured"  # reads where spans are sent
-# which variables are set: those of retention go before what is set on the page
+# which variables are set: they go before what is set on pages
 RAGD_STATED = frozenset(environment.model_fields_set)
+RAGD_AT_START = environment.as_settings()  # what holds where no page has set another value
+RAGD_DERIVE = "ragd_site.settings.derive"
+RAGD_FOLLOW = "ragd_site.observability.tracing.follow_settings"  # after a page changed a setting
+RAGD_FOLLOWS_PAGES = PROCESS == "web"  # whether each request looks at what pages set
 
 
 def keep_secret_key(var: Path) -> str:
@@ -100,24 +105,40 @@ def describe_replica(url: str) -> dict[str, Any]:
     return described | {"TEST": {"MIRROR": "default"}}
 
 
-def describe_provider(environment: Environment) -> dict[str, Any]:
-    """SOCIALACCOUNT_PROVIDERS: the provider of single sign-on, where the environment names one."""
-    if not environment.RAGD_OIDC_ISSUER:
-        return {}
-    application = {
-        "provider_id": environment.RAGD_OIDC_ISSUER,
-        "name": environment.RAGD_OIDC_NAME,
-        "client_id": environment.RAGD_OIDC_CLIENT_ID,
-        "secret": environment.RAGD_OIDC_CLIENT_SECRET.get_secret_value(),
-        "settings": {
-            "server_url": environment.RAGD_OIDC_ISSUER.rstrip("/"),
-            "scope": environment.RAGD_OIDC_SCOPES.split(),
-            "oauth_pkce_enabled": True,
-        },
+def derive(values: Any) -> dict[str, Any]:
+    """Settings of Django and allauth that follow from ragd's own, of the process or of a page. values: with the names
+    of the environment as attributes, secrets as text."""
+    provider: dict[str, Any] = {}
+    if values.RAGD_OIDC_ISSUER:
+        application = {
+            "provider_id": values.RAGD_OIDC_ISSUER,
+            "name": values.RAGD_OIDC_NAME,
+            "client_id": values.RAGD_OIDC_CLIENT_ID,
+            "secret": values.RAGD_OIDC_CLIENT_SECRET,
+            "settings": {
+                "server_url": values.RAGD_OIDC_ISSUER.rstrip("/"),
+                "scope": values.RAGD_OIDC_SCOPES.split(),
+                "oauth_pkce_enabled": True,
+            },
+        }
+        provider = {"oidc": {"APPS": [application]}}
+    return {
+        "SOCIALACCOUNT_PROVIDERS": provider,
+        "MFA_PASSKEY_LOGIN_ENABLED": values.RAGD_PASSWORD_LOGIN,  # both are log-ins at ragd itself
+        "EMAIL_HOST": values.RAGD_MAIL_HOST,
+        "EMAIL_PORT": values.RAGD_MAIL_PORT,
+        "EMAIL_USE_TLS": values.RAGD_MAIL_SECURITY == "starttls",
+        "EMAIL_USE_SSL": values.RAGD_MAIL_SECURITY == "tls",
+        "EMAIL_HOST_USER": values.RAGD_MAIL_USER,
+        "EMAIL_HOST_PASSWORD": values.RAGD_MAIL_PASSWORD,
+        "DEFAULT_FROM_EMAIL": values.RAGD_MAIL_FROM,
+        "SESSION_COOKIE_AGE": int(values.RAGD_SESSION_HOURS * 3600),
+        # a body in JSON escapes some characters, and segments add field names
+        "DATA_UPLOAD_MAX_MEMORY_SIZE": values.RAGD_MAX_DOCUMENT_MB * MEGABYTE * 2,
     }
-    return {"oidc": {"APPS": [application]}}
 
 
+globals().update(derive(SimpleNamespace(**RAGD_AT_START)))
 SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
 RAGD_KEEPS_SECRET_KEY = not environment.RAGD_SECRET_KEY.get_secret_value()
 SECRET_KEY_FALLBACKS = environment.RAGD_SECRET_KEY_FALLBACKS + read_earlier_keys(RAGD_VAR)
@@ -158,32 +179,35 @@ INSTALLED_APPS = [
     "ragd_site.sign_on",
 ]
 MIDDLEWARE = [
-    "collections_app.http.middleware.ApiErrorMiddleware",
-    "collections_app.http.middleware.NormalFormMiddleware",
-    "ragd_site.access.back_pressure.BackPressureMiddleware",
-    "ragd_site.sign_on.proxies.TrustedProxyMiddleware",
-    "ragd_site.body_limits.BodyLimitMiddleware",
+    "collections_app.http.middleware.RequestMiddleware",
+    "ragd_site.access.middleware.LoadMiddleware",
+    "ragd_site.sign_on.proxies.OriginMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "collections_app.http.middleware.CacheMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "collections_app.http.middleware.LanguageMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "collections_app.http.audit_middleware.AuditMiddleware",
     "ragd_site.sign_on.proxies.ProxyUserMiddleware",
     "ragd_site.access.middleware.AccessMiddleware",
-    "ragd_site.access.entrance.PageLoginMiddleware",
+    "ragd_site.access.middleware.PageLoginMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "ragd_site.sign_on.sessions.SessionActivityMiddleware",
-    "ragd_site.sign_on.second_factor.SecondFactorMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
-    "collections_app.http.middleware.NodeAwayMiddleware",
+]
+# what a request of the API passes behind the first of them, in the same order
+API_MIDDLEWARE = [
+    "ragd_site.access.middleware.LoadMiddleware",
+    "ragd_site.sign_on.proxies.OriginMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "ragd_site.access.middleware.AccessMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "ragd_site.urls"
 WSGI_APPLICATION = "ragd_site.wsgi.application"
@@ -197,7 +221,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "ragd_site.access.reader.rights",
+                "ragd_site.access.page_rules.rights",
             ],
         },
     }
@@ -224,17 +248,12 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
 PASSWORD_RESET_TIMEOUT = 15 * 60  # of log-in links, which the shell makes; those of mails have times of their own
-EMAIL_HOST, EMAIL_PORT = environment.RAGD_MAIL_HOST, environment.RAGD_MAIL_PORT
-EMAIL_USE_TLS, EMAIL_USE_SSL = (mode == environment.RAGD_MAIL_SECURITY for mode in ("starttls", "tls"))
-EMAIL_HOST_USER = environment.RAGD_MAIL_USER
-EMAIL_HOST_PASSWORD = environment.RAGD_MAIL_PASSWORD.get_secret_value()
 EMAIL_TIMEOUT = 10  # seconds
-DEFAULT_FROM_EMAIL = environment.RAGD_MAIL_FROM
 LOGIN_URL = "login"
-CSRF_FAILURE_VIEW = "ragd_site.access.entrance.refuse_forgery"
-LOGIN_REDIRECT_URL = "evaluation:home"
+CSRF_FAILURE_VIEW = "ragd_site.access.middleware.refuse_forgery"
+LOGIN_REDIRECT_URL = "operations:home"
 LOGOUT_REDIRECT_URL = "login"
-AXES_HANDLER = "ragd_site.sign_on.attempts.AttemptsHandler"
+AXES_HANDLER = "ragd_site.sign_on.sessions.AttemptsHandler"
 AXES_FAILURE_LIMIT = 10
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # the handler counts addresses too
@@ -247,10 +266,8 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_UNIQUE_EMAIL = False
 ACCOUNT_RATE_LIMITS = {"reset_password": "20/h/ip,3/h/key"}  # key: the address that is typed
 SOCIALACCOUNT_ADAPTER = "ragd_site.sign_on.adapters.SignOnAdapter"
-SOCIALACCOUNT_PROVIDERS = describe_provider(environment)
 MFA_ADAPTER = "ragd_site.sign_on.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
-MFA_PASSKEY_LOGIN_ENABLED = environment.RAGD_PASSWORD_LOGIN  # both are log-ins at ragd itself
 MFA_TOTP_ISSUER = "ragd"
 # what allauth counts, such as wrong codes, holds for all processes
 CACHES = {
@@ -266,7 +283,6 @@ SERVED_BY_HTTPS = any(origin.startswith("https://") for origin in CSRF_TRUSTED_O
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SERVED_BY_HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = int(environment.RAGD_SESSION_HOURS * 3600)
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SERVED_BY_HTTPS else None
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SERVED_BY_HTTPS else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -283,8 +299,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# a body in JSON escapes some characters, and segments add field names
-DATA_UPLOAD_MAX_MEMORY_SIZE = environment.RAGD_MAX_DOCUMENT_MB * MEGABYTE * 2
 DATA_UPLOAD_MAX_NUMBER_FILES = 1000
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 3000  # every file may come with an id of its own
 FILE_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024  # of each of up to a thousand files in one request

@@ -10,12 +10,12 @@ from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog, set_language
 
 from evaluation_app import mcp_tools as evaluating
-from evaluation_app.metrics.pages import metrics_page
-from ragd_site.access.entrance import page_not_found
+from evaluation_app.telemetry.metrics.pages import metrics_page
+from ragd_site.access.middleware import page_not_found
 from ragd_site.api import api_urls
 from ragd_site.sign_on.views import admin_logout_page, admin_password_page
-from retrieval_app.api.mcp import curation, reading
-from retrieval_app.api.mcp.server import mcp_view
+from retrieval_app.mcp import tools
+from retrieval_app.mcp.server import mcp_view
 
 # the admin has no way in of its own: all log-ins go through the one page, and a second factor where there is one
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
@@ -34,8 +34,11 @@ urlpatterns = [
     ),
     path("v1/", api_urls()),
     path("metrics", metrics_page, name="metrics"),
-    path("mcp", login_not_required(mcp_view(*reading.TOOLS, *curation.TOOLS, *evaluating.TOOLS)), name="mcp"),
+    path(
+        "mcp", login_not_required(mcp_view(*tools.READING_TOOLS, *tools.CURATION_TOOLS, *evaluating.TOOLS)), name="mcp"
+    ),
     path("", include("collections_app.urls")),
     path("", include("retrieval_app.urls")),
     path("", include("evaluation_app.urls")),
+    path("", include("ragd_site.operations.urls")),
 ]

@@ -9,9 +9,9 @@ from typing import Any
 
 from ragd_site.environment import read_environment
 from ragd_site.observability import tracing
+from ragd_site.runtime.accounts import start_warnings
 from ragd_site.runtime.machine import SHARED_MEMORY
-from ragd_site.runtime.process_end import leave
-from ragd_site.runtime.start_warnings import start_warnings
+from ragd_site.runtime.supervisor import leave
 
 environment = read_environment()
 is_supervised = "RAGD_PROCESS" in os.environ
@@ -42,7 +42,7 @@ def on_starting(server: Any) -> None:
 
 def post_worker_init(worker: Any) -> None:
     """Imported here, once the application is loaded, which the settings need."""
-    import_module("ragd_site.access.back_pressure").stamp(worker.tpool)
+    import_module("ragd_site.access.middleware").stamp(worker.tpool)
 
 
 def worker_exit(server: Any, worker: Any) -> None:

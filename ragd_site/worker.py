@@ -21,6 +21,7 @@ os.environ.setdefault("RAGD_PROCESS", "worker")
 import django
 from celery.platforms import SecurityWarning
 from celery.signals import (
+    task_prerun,
     worker_init,
     worker_process_init,
     worker_process_shutdown,
@@ -37,24 +38,24 @@ from ragd_site.celery import app
 
 django.setup()  # before the models are imported
 
+from collections_app.endpoints.server_settings import stored
+from collections_app.jobs.leases import LeasedWork, forgive_host, release_dead
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.recovery import resend_taken
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
-from collections_app.services.jobs.recovery import resend_taken
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work.leases import LeasedWork, forgive_host, release_dead
-from evaluation_app.alerts.evaluation import evaluate_alerts
-from evaluation_app.alerts.webhooks import deliver_soon
-from evaluation_app.conformance import sweep_conformance
-from evaluation_app.models import ConformanceResult
-from evaluation_app.pages.overview import rollups
+from evaluation_app.failures.bisect_requests import forget_bisections
 from evaluation_app.runs import retention
-from evaluation_app.runs.claims import release_host
 from evaluation_app.runs.lifecycle import send_waiting
+from evaluation_app.runs.runner import release_host
 from evaluation_app.scoring.sampling import send_samples
-from evaluation_app.spans.evidence.kept import refresh_usual
+from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
+from evaluation_app.telemetry.alerts.webhooks import deliver_soon
+from evaluation_app.telemetry.evidence.report import refresh_usual
+from evaluation_app.telemetry.overview import rollups
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
-from ragd_site.runtime.process_end import leave
-from ragd_site.runtime.start_warnings import start_warnings
+from ragd_site.runtime.accounts import start_warnings
+from ragd_site.runtime.supervisor import leave
 
 __all__ = ["app"]
 
@@ -78,6 +79,11 @@ def look_at_database(**_: Any) -> None:
     if not IS_SUPERVISED:  # else the supervisor has said it
         for sentence in start_warnings("localhost", [], []):
             logger.warning(sentence)
+
+
+@task_prerun.connect(weak=False)  # type: ignore[untyped-decorator]
+def follow_pages(**_: object) -> None:
+    stored.refresh()
 
 
 @worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
@@ -150,7 +156,7 @@ def end_quickly(sender: Any, **_: Any) -> None:
 
 def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     try:
-        for model in (IngestJob, Operation, ConformanceResult):
+        for model in (IngestJob, Operation):
             forgive_host(model.objects.all(), socket.gethostname(), but=but)
         release_host(socket.gethostname(), but=but)
     finally:
@@ -171,6 +177,7 @@ def sweep_until_stopped() -> None:
             if is_first:
                 release_the_dead()
                 is_first = False
+            stored.refresh()
             sweep_jobs()
             if time.monotonic() >= alert_at:
                 alert_at = time.monotonic() + ALERT_EVERY_S
@@ -200,10 +207,9 @@ def release_the_dead() -> None:
 
 
 def sweep_jobs() -> None:
-    """Send jobs that were lost, evaluations and conformance runs that wait, and live traffic to score."""
+    """Send jobs that were lost, evaluations that wait, and live traffic to score."""
     sweep()
     send_waiting()
-    sweep_conformance()
     send_samples()
     deliver_soon()
 
@@ -212,6 +218,7 @@ def apply_retention() -> None:
     """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
     retention.apply_retention()
     retention.check_daily()
+    forget_bisections()
 
 
 def roll_up_spans(*, everything: bool = False) -> None:

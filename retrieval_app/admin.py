@@ -9,12 +9,12 @@ from django.db.models import Model
 
 from collections_app.admin.base import ERASE, Listing, register, row_action
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.models.runs import LIST_DEFERRED
-from retrieval_app.runs import plans
+from retrieval_app.plans import services
+from retrieval_app.runs.models import LIST_DEFERRED
 
 
 def _mark_default(saved: SavedPlan, user: Any, *, is_default: bool) -> None:
-    plans.update_plan(saved.collection, saved.name, is_default=is_default, actor=user)
+    services.update_plan(saved.collection, saved.name, is_default=is_default, actor=user)
 
 
 TABLE: dict[type[Model], Listing] = {
@@ -41,7 +41,7 @@ TABLE: dict[type[Model], Listing] = {
             ),
             row_action(
                 "Delete selected presets",
-                lambda row, user: plans.delete_plan(row.collection, row.name, actor=user), "deleted",
+                lambda row, user: services.delete_plan(row.collection, row.name, actor=user), "deleted",
                 name="delete_plans", permission=ERASE,
             ),
         ),

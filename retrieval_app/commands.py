@@ -11,18 +11,19 @@ from typing import Any
 
 from django.utils import timezone
 
+from collections_app.collections.services import get_collection
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, as_usage, split_pair
-from collections_app.domain.filter_language import read_filter
+from collections_app.documents.filters import read_filter
 from collections_app.models import Collection
-from collections_app.services.collections.collections import get_collection
 from ragd.errors import InvalidInput
 from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES
-from retrieval_app.api.responses import body_of
-from retrieval_app.api.schemas import AskResponse, SearchResponse
-from retrieval_app.receipts.signing import own_key, read_key
-from retrieval_app.receipts.verification import read_receipt, verify
-from retrieval_app.runs import query_pipeline as retrieval_services
-from retrieval_app.runs.plans import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
+from retrieval_app.answers.streams import body_of
+from retrieval_app.plans.services import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
+from retrieval_app.runs.receipt_verification import read_receipt, verify
+from retrieval_app.runs.receipts import own_key, read_key
+from retrieval_app.search import query_pipeline as retrieval_services
+from retrieval_app.search.query_pipeline import QueryRequest
+from retrieval_app.search.schemas import AskResponse, SearchResponse
 
 SHOWN_CHARS = 300
 
@@ -57,7 +58,7 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--tag-any", action="append", help="at least one of these tags; repeatable")
     parser.add_argument("--tag-all", action="append", help="every one of these tags; repeatable")
     parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="equal text; repeatable")
-    parser.add_argument("--filter", help="a typed filter, such as 'page >= 3 and language = de' (docs/filters.md)")
+    parser.add_argument("--filter", help="a typed filter, such as 'page >= 3 and language = de' (docs/search.md)")
 
 
 def add_ask_arguments(parser: ArgumentParser) -> None:
@@ -68,24 +69,20 @@ def add_ask_arguments(parser: ArgumentParser) -> None:
 
 def run_search(options: Options) -> Answer:
     collection, chosen = _choose_plan(options)
-    run = retrieval_services.search(
-        collection, options["query"], chosen.plan, channel="cli", plan_name=chosen.name, as_of=options["as_of"]
+    request = QueryRequest(
+        collection, options["query"], chosen.plan, "cli", plan_name=chosen.name, as_of=options["as_of"]
     )
+    run = retrieval_services.search(request)
     return body_of(SearchResponse.from_orm(run))
 
 
 def run_ask(options: Options) -> Answer:
     collection, chosen = _choose_plan(options)
-    run = retrieval_services.ask(
-        collection,
-        options["query"],
-        chosen.plan,
-        channel="cli",
-        llm_model=options["llm_model"],
-        corrective=options["corrective"],
-        plan_name=chosen.name,
-        as_of=options["as_of"],
-    )
+    request = QueryRequest(
+        collection, options["query"], chosen.plan, "cli", plan_name=chosen.name, as_of=options["as_of"],
+        llm_model=options["llm_model"], corrective=options["corrective"],
+    )  # fmt: skip
+    run = retrieval_services.ask(request)
     return body_of(AskResponse.from_orm(run))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
+from collections_app.collections.export_parts import Part, Row, check_time, register
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
-from retrieval_app.confidence.evaluator import Rule, Weights
 from retrieval_app.models import Calibration, SavedPlan
+from retrieval_app.search.confidence import Rule, Weights
 
 
 def _plan(collection: Collection, row: Row, _: dict[str, SavedPlan]) -> SavedPlan:

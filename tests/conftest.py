@@ -9,9 +9,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 import pytest
@@ -31,22 +32,35 @@ from ragd_site import embedded  # noqa: E402  (reads the environment set above)
 from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
 from tools.nearest_tests import WAITING  # noqa: E402
 
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from collections_app.models import Collection
+
 VAR = Path(os.environ["RAGD_VAR"])
 DURATIONS = VAR / "durations.json"
 SECONDS: Counter[str] = Counter()
 # what an example costs depends on what else the machine does; speed is measured in benchmarks
-hypothesis_settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.register_profile(
+    "tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 if hypothesis_settings.get_current_profile_name() != "mutation":
     hypothesis_settings.load_profile("tests")
 STARTED_HERE = False
 # What judges the machine rather than a change, or reads everything there is: `make test-slow`.
 SLOW = (
-    "tests/backup/", "tests/cluster/", "tests/faults/", "tests/access/test_word_oracle.py",
-    "tests/browser/test_every_page.py", "tests/commands/test_terminal.py", "tests/security/test_hostile.py",
-    "tests/security/test_pattern_time.py", "tests/security/test_rotation.py", "tests/security/test_schema.py",
-    "tests/security/test_secrets.py", "tests/security/test_static_checks.py", "tests/telemetry/test_sample.py",
-    "tests/test_conformance_channels.py", "tests/test_packaging.py",
+    "tests/backup/", "tests/browser/", "tests/cluster/", "tests/faults/", "tests/access/test_word_oracle.py",
+    "tests/access/test_pages.py::test_every_page_of_the_own_collection[curator]",
+    "tests/access/test_pages.py::test_every_page_of_the_own_collection[evaluator]",
+    "tests/access/test_pages.py::test_every_page_of_the_own_collection[viewer]",
+    "tests/collections/test_admin.py::test_every_model", "tests/collections/test_admin.py::test_nothing_of_a_foreign",
+    "tests/collections/test_admin.py::test_no_foreign_row", "tests/collections/test_large_documents.py",
+    "tests/commands/test_terminal.py", "tests/parsing/test_hostile.py", "tests/parsing/test_process.py",
+    "tests/security/test_hostile.py", "tests/security/test_pattern_time.py", "tests/security/test_rotation.py",
+    "tests/security/test_schema.py", "tests/security/test_secrets.py", "tests/security/test_static_checks.py",
+    "tests/sign_on/test_single_sign_on.py", "tests/telemetry/test_sample.py", "tests/test_conformance_channels.py",
+    "tests/test_database.py", "tests/test_packaging.py",
 )  # fmt: skip
+# what a newcomer does in a browser is tried with every change
+EVERY_CHANGE = "tests/browser/test_flows.py::test_a_file_is_dropped_on_home_and_asked"
 
 
 def start_cluster() -> bool:
@@ -75,11 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     # each test's endpoint has a client of its own, and each client would read the certificates of all authorities
     httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+    settings.STATIC_ROOT = VAR / "no-static"  # a server that a test starts may be filling the folder of RAGD_VAR
     settings.STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns of a folder that is not there
     openai_client.BACKOFF_MAX_S = 0.2  # an endpoint that fails is asked five times: 0.5, 1, 2 and 4 s after each other
     django.setup()
-    from collections_app.model_endpoints import endpoints
-    from retrieval_app.runs import degrading
+    from collections_app.endpoints import endpoints
+    from retrieval_app.search import degrading
     from tests.databases import make_template, template_name
     from tests.embedding_memory import remember_vectors
 
@@ -93,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.nodeid.startswith(SLOW):
+    if item.nodeid.startswith(SLOW) and item.nodeid != EVERY_CHANGE:
         item.add_marker("slow")
 
 
@@ -130,6 +145,41 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     with django_db_blocker.unblock():
         baseline = Baseline.read()
     TransactionTestCase._fixture_teardown = lambda case: baseline.restore()
+
+
+@pytest.fixture(scope="module")
+def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Keep what fixtures of module scope write; each test is rolled back to there, by a savepoint.
+
+    Transactional tests of the module come last, and the first of them ends it.
+    """
+    from tests.databases import MODULE_TRANSACTION
+
+    with django_db_blocker.unblock():
+        MODULE_TRANSACTION.begin()
+        yield
+        MODULE_TRANSACTION.end()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("django_db")
+    if "transactional_db" in getattr(item, "fixturenames", ()) or (marker and marker.kwargs.get("transaction")):
+        from tests.databases import MODULE_TRANSACTION
+
+        MODULE_TRANSACTION.end()
+
+
+@pytest.fixture(scope="module")
+def house_of_module(module_db: None) -> Collection:
+    from tests.retrieval.corpus import make_collection
+
+    return make_collection()
+
+
+@pytest.fixture
+def house(house_of_module: Collection, db: None) -> Collection:
+    """The collection of tests/retrieval/corpus.py, built once per module. What a test changes of it is rolled back."""
+    return copy(house_of_module)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -79,6 +79,27 @@ class Baseline:
                 cursor.execute(f"DELETE FROM {table}")
 
 
+class ModuleTransaction:
+    """The transaction around the tests of one module; `end` rolls it back and may be called again."""
+
+    def __init__(self) -> None:
+        self._atomic: transaction.Atomic | None = None
+
+    def begin(self) -> None:
+        self._atomic = transaction.atomic()
+        self._atomic._from_testcase = True  # type: ignore[attr-defined]  # durable blocks may stand in it
+        self._atomic.__enter__()
+
+    def end(self) -> None:
+        if self._atomic is not None:
+            transaction.set_rollback(True)
+            self._atomic.__exit__(None, None, None)
+            self._atomic = None
+
+
+MODULE_TRANSACTION = ModuleTransaction()
+
+
 def _tables(cursor: CursorWrapper) -> dict[str, bool]:
     """Name -> whether it is a partition of another one."""
     cursor.execute(TABLES)

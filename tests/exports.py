@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from collections_app.audit import services
+from collections_app.collections.export import open_export
 from collections_app.models import Collection
-from collections_app.services.governance import audit
-from collections_app.services.transfer.export import open_export
 
 
 def export_to_file(
-    collection: Collection, path: str | os.PathLike[str], *, actor: audit.Actor = None
+    collection: Collection, path: str | os.PathLike[str], *, actor: services.Actor = None
 ) -> dict[str, Any]:
     """Write it. Returns {"collection", "file", "bytes", "documents", "chunks", "seconds", "counts"}."""
     requested = Path(path)

@@ -12,15 +12,15 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from collections_app import stores
+from collections_app.collections.services import create_collection
+from collections_app.index import stores
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
 from ragd import conformance
 from ragd.conformance import corpus
 from ragd.conformance.channel_rules import EVERY
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.retrieval.corpus import bearer, post
 
 FIELDS = ("doc_id", "chunk_index", "content", "score", "tags", "metadata")
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 def golden(db: None, client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Collection]:
     """The fixed corpus, brought in through REST, document by document, with the suite's own embedder."""
     settings.RAGD_EMBED_API_KEY = "none"
-    monkeypatch.setattr(stores, "OpenAIEmbedder", lambda **_: conformance.SimHashEmbedder())
+    monkeypatch.setattr(stores, "OpenAIEmbedder", lambda *_, **__: conformance.SimHashEmbedder())
     embedder = conformance.SimHashEmbedder
     collection = create_collection(
         name="golden",
@@ -93,7 +93,7 @@ def doors_of(client: Client) -> dict[str, conformance.Channel]:
     def by_worker(query: str, plan: RetrievePlan) -> list[Json]:
         stored = RetrievePlan.from_dict(json.loads(json.dumps(plan.as_dict())))
         collection = Collection.objects.get(name="golden")
-        return six_fields(query_pipeline.search(collection, query, stored, channel=QueryRun.Channel.WORKER).results)
+        return six_fields(search(QueryRequest(collection, query, stored, QueryRun.Channel.WORKER)).results)
 
     return {"REST": by_rest, "MCP": by_mcp, "the worker": by_worker}
 

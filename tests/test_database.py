@@ -202,7 +202,7 @@ def test_health_is_open_and_short(client: Client) -> None:
 
 @pytest.mark.django_db
 def test_every_page_but_the_doors_with_keys_asks_for_a_log_in(client: Client) -> None:
-    for path in ("/", "/collections/", "/chat/", "/runs/", "/operations/", "/nowhere/"):
+    for path in ("/", "/collections/", "/chat/", "/activity/", "/operations/", "/nowhere/"):
         answer = client.get(path)
         assert answer.status_code in (302, 404), path
         if answer.status_code == 302:

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 
-from ragd.store.schema import scratch_schema
+from ragd.store.tables import scratch_schema
 
 # (kind, name, definition) of each object; the policies of row-level security are the service's
 READ = """

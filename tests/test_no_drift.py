@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from functools import partial
 from io import StringIO
 from typing import Any
@@ -19,17 +20,17 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
+from collections_app.documents.services import ingest_text
+from collections_app.index.stores import open_store
 from collections_app.models import Collection, RoleGrant
-from collections_app.services.documents.documents import ingest_text
-from collections_app.stores import open_store
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import RetrievePlan, canonical_json
-from retrieval_app.citations.result_records import result_dict, with_spans
+from retrieval_app.answers.result_records import result_dict, with_spans
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan, save_plan
+from retrieval_app.plans.services import build_plan, save_plan
+from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.retrieval.corpus import bearer, kept, make_collection, post
 
 QUERY = "Which water does the pump move, and what does the boiler heat?"
@@ -130,7 +131,7 @@ def by_worker(fields: Json, *_: Any) -> list[Json]:
     """As evaluation runs search in a worker: by a plan that was stored as JSON."""
     collection = Collection.objects.get(name="house")
     plan = RetrievePlan.from_dict(json.loads(json.dumps(build_plan(collection, **fields).as_dict())))
-    run = query_pipeline.search(collection, QUERY, plan, channel=QueryRun.Channel.WORKER)
+    run = search(QueryRequest(collection, QUERY, plan, QueryRun.Channel.WORKER))
     assert (run.channel, run.status) == ("worker", "ok")
     return list(run.results)
 
@@ -181,10 +182,15 @@ def short(results: Sequence[Json]) -> str:
     return canonical_json([[item[name] for name in ("doc_id", "chunk_index", "rank", "score")] for item in results])
 
 
+@pytest.fixture(scope="module")
+def house_with_ties(module_db: None) -> Collection:
+    return make_house()
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", PLANS)
-def test_every_door_gives_the_same_bytes(client: Client, name: str) -> None:
-    collection, fields = make_house(), PLANS[name]
+def test_every_door_gives_the_same_bytes(client: Client, house_with_ties: Collection, name: str) -> None:
+    collection, fields = copy(house_with_ties), PLANS[name]
     headers = bearer()
     plan = build_plan(collection, **fields)
     with transaction.atomic():

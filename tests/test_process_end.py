@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPT = """
 import atexit, sys, threading, time
-from ragd_site.runtime.process_end import leave, leave_when_alone
+from ragd_site.runtime.supervisor import leave, leave_when_alone
 class Told:
     def __del__(self): print("torn down", flush=True)
 told = Told()

@@ -46,58 +46,38 @@ def test_every_variable_is_a_setting_of_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "sentence"),
+    ("name", "value", "expected"),
     [
-        (
-            "PORT",
-            "eighty",
-            "PORT='eighty' is not accepted: expected a whole number of at least 1 and of at most 65535.",
-        ),
-        ("PORT", "70000", "PORT='70000' is not accepted: expected a whole number of at least 1 and of at most 65535."),
-        ("RAGD_DEBUG", "maybe", "RAGD_DEBUG='maybe' is not accepted: expected true or false."),
-        (
-            "RAGD_CAPTURE_CONTENT",
-            "All",
-            "RAGD_CAPTURE_CONTENT='All' is not accepted: expected one of full, hash, none.",
-        ),
-        ("RAGD_EMBED_TIMEOUT_S", "0", "RAGD_EMBED_TIMEOUT_S='0' is not accepted: expected a number above 0."),
-        (
-            "DATABASE_URL",
-            "mysql://localhost/x",
-            "DATABASE_URL='mysql://localhost/x' is not accepted: "
-            "expected a URL that starts with postgresql:// or postgres://.",
-        ),
-        (
-            "CELERY_BROKER_URL",
-            "sqs://me:secret@queue",
-            "CELERY_BROKER_URL=(hidden) is not accepted: "
-            "expected a URL that starts with pgmq:// or redis:// or rediss:// or amqp:// or amqps://.",
-        ),
+        ("PORT", "eighty", "a whole number of at least 1 and of at most 65535"),
+        ("PORT", "70000", "a whole number of at least 1 and of at most 65535"),
+        ("RAGD_DEBUG", "maybe", "true or false"),
+        ("RAGD_CAPTURE_CONTENT", "All", "one of full, hash, none"),
+        ("RAGD_FETCH_PAUSE_S", "-1", "a number of at least 0"),
+        ("RAGD_TRASH_DAYS", "3", "on the page"),
+        ("DATABASE_URL", "mysql://localhost/x", "a URL that starts with postgresql:// or postgres://"),
+        ("CELERY_BROKER_URL", "sqs://me:secret@queue", "or redis:// or rediss:// or amqp:// or amqps://"),
     ],
 )
 def test_wrong_value_is_named_with_what_is_accepted(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, sentence: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingError) as caught:
         read_environment()
-    assert str(caught.value) == f"{sentence} Correct the variable or unset it."
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{name}=") and expected in sentence
+    assert (value in sentence) != ("secret" in value)
 
 
 UNREADABLE = [
-    "postgresql://ragd:secret1/secret2@127.0.0.1/ragd",
-    "postgresql://ragd:secret1#secret2@127.0.0.1/ragd",
-    "postgresql://ragd:secret1?secret2@127.0.0.1/ragd",
-    "postgresql://ragd:12?secret2@127.0.0.1/ragd",
-    "postgresql://ragd:12/secret2@127.0.0.1/ragd",
-    "postgresql://ragd:#secret2@127.0.0.1/ragd",
-    "postgresql://ragd:secret1[secret2@127.0.0.1/ragd",
-    "postgresql://ragd:secret1]secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1/secret2@127.0.0.1/ragd", "postgresql://ragd:secret1#secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1?secret2@127.0.0.1/ragd", "postgresql://ragd:12?secret2@127.0.0.1/ragd",
+    "postgresql://ragd:12/secret2@127.0.0.1/ragd", "postgresql://ragd:#secret2@127.0.0.1/ragd",
+    "postgresql://ragd:secret1[secret2@127.0.0.1/ragd", "postgresql://ragd:secret1]secret2@127.0.0.1/ragd",
     "postgresql://ragd:secret1/secret2@c#d%41@127.0.0.1/ragd",
-    "postgresql://ragd:secret1\u2100secret2@127.0.0.1/ragd",
-    "postgresql://ragd:secret1/secret2",
+    "postgresql://ragd:secret1\u2100secret2@127.0.0.1/ragd", "postgresql://ragd:secret1/secret2",
     "ragd:secret1@127.0.0.1/ragd",
-]
+]  # fmt: skip
 
 
 @pytest.mark.fault("DEP-01")
@@ -123,25 +103,11 @@ def test_every_password_can_be_written_into_the_url(monkeypatch: pytest.MonkeyPa
 
 
 SECRETS = [
-    "DATABASE_URL",
-    "DATABASE_REPLICA_URL",
-    "CELERY_BROKER_URL",
-    "RAGD_SECRET_KEY",
-    "RAGD_SECRET_KEY_FALLBACKS",
-    "EMBED_API_KEY",
-    "RAGD_RERANK_API_KEY",
-    "OPENAI_API_KEY",
-    "RAGD_BACKUP_KEY",
-    "RAGD_JUDGE_API_KEY",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "RAGD_METRICS_KEY",
-    "RAGD_ADMIN_PASSWORD",
-    "RAGD_OIDC_CLIENT_SECRET",
-    "RAGD_MAIL_PASSWORD",
-]
+    "DATABASE_URL", "DATABASE_REPLICA_URL", "CELERY_BROKER_URL", "RAGD_SECRET_KEY", "RAGD_SECRET_KEY_FALLBACKS",
+    "EMBED_API_KEY", "RAGD_RERANK_API_KEY", "OPENAI_API_KEY", "RAGD_BACKUP_KEY", "RAGD_JUDGE_API_KEY",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS",
+    "RAGD_METRICS_KEY", "RAGD_ADMIN_PASSWORD", "RAGD_OIDC_CLIENT_SECRET", "RAGD_MAIL_PASSWORD",
+]  # fmt: skip
 
 
 def test_every_secret_may_stand_in_a_file_and_the_documentation_names_each() -> None:
@@ -255,7 +221,7 @@ def test_help_starts_no_database(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "manage.py", "help"],
         cwd=REPOSITORY,
-        env={**os.environ, "RAGD_VAR": str(tmp_path / "var"), "DATABASE_URL": ""},
+        env={**os.environ, "RAGD_VAR": str(tmp_path / "var"), "DATABASE_URL": "", "RAGD_SECRET_KEY": ""},
         capture_output=True,
         check=True,
     )

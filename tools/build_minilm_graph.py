@@ -15,7 +15,7 @@ texts of a run change no bit of a text's result.
     tokens   float32 [n, 384]      the token embeddings
 
 The layers are those of BERT (Devlin et al., 2018): post-layer-norm, learned positions, exact GELU. Standard ONNX
-operators only: the fused ones of ONNX Runtime were not faster (docs/embedding.md). Needs the development requirements.
+operators only: the fused ones of ONNX Runtime were not faster. Needs the development requirements.
 """
 
 from __future__ import annotations

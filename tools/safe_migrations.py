@@ -25,7 +25,7 @@ LARGE = frozenset(
     {
         "audit_events", "audit_links", "chat_messages", "chunk_findings", "chunk_postings", "chunk_segments",
         "chunk_terms", "chunks", "document_access", "document_revisions", "documents", "embedded_batches",
-        "evaluation_items", "generation_documents", "ingest_jobs", "kept_judgements", "retrieval_app_queryrun",
+        "evaluation_items", "index_version_documents", "ingest_jobs", "kept_judgements", "retrieval_app_queryrun",
         "retrieval_app_retrievedchunk", "run_scores", "span_rollups", "spans",
     }
 )  # fmt: skip

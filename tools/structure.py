@@ -8,14 +8,16 @@ prints how often each participle is the name of a variable or parameter.
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 APPS = ("ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site")
@@ -39,6 +41,58 @@ class Edge:
     for_types: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is counted of a module. imports: (statement, whether it is inside a function, whether it is for the type
+    checker alone), in the order of lines; functions: (name, its parameters but self and cls, its lines without
+    decorators); bound: every name of a variable or a parameter, as often as one is bound to it; defined: the names of
+    its functions, classes, imports and variables."""
+
+    imports: tuple[tuple[ast.Import | ast.ImportFrom, bool, bool], ...]
+    functions: tuple[tuple[str, int, int], ...]
+    bound: Counter[str]
+    defined: frozenset[str]
+
+
+@cache
+def read(path: Path) -> Reading:
+    """In one walk, without the garbage collector, which would look at every node again and again."""
+    imports: list[tuple[ast.Import | ast.ImportFrom, bool, bool]] = []
+    functions: list[tuple[int, str, int, int]] = []
+    bound: Counter[str] = Counter()
+    defined: set[str] = set()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        waiting: list[tuple[ast.AST, bool, bool]] = [(ast.parse(path.read_text("utf-8")), False, False)]
+        while waiting:
+            node, in_function, for_types = waiting.pop()
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = sum(each.arg not in ("self", "cls") for each in arguments)
+                functions.append((node.lineno, node.name, count, (node.end_lineno or node.lineno) - node.lineno + 1))
+                defined.add(node.name)
+                in_function = True
+            elif isinstance(node, ast.ClassDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                imports.append((node, in_function, for_types))
+                defined.update(alias.asname or alias.name for alias in node.names)
+            elif isinstance(node, ast.arg):
+                bound[node.arg] += 1
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                bound[node.id] += 1
+                defined.add(node.id)
+            elif isinstance(node, ast.If):
+                for_types |= isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            waiting += [(child, in_function, for_types) for child in ast.iter_child_nodes(node)]
+    finally:
+        if collecting:
+            gc.enable()
+    imports.sort(key=lambda each: each[0].lineno)
+    return Reading(tuple(imports), tuple(each[1:] for each in sorted(functions)), bound, frozenset(defined))
+
+
 def product_files(root: Path = REPOSITORY) -> list[Path]:
     """Every module of the apps without migrations, by path."""
     return sorted(path for app in APPS for path in (root / app).rglob("*.py") if "migrations" not in path.parts)
@@ -54,7 +108,7 @@ def read_edges(root: Path = REPOSITORY) -> list[Edge]:
     files = {module_name(path, root): path for path in product_files(root)}
     edges = []
     for name, path in files.items():
-        for node, in_function, for_types in _statements(parse(path)):
+        for node, in_function, for_types in read(path).imports:
             edges.extend(
                 Edge(name, target, node.lineno, in_function, for_types) for target in sorted(_targets(node, files))
             )
@@ -93,18 +147,6 @@ def find_circles(edges: Sequence[Edge]) -> list[list[str]]:
     return sorted(circles, key=lambda group: (-len(group), group))
 
 
-@cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
-def function_lengths(path: Path) -> Iterator[int]:
-    """Lines of each function from its `def` to its end; decorators are left out."""
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield (node.end_lineno or node.lineno) - node.lineno + 1
-
-
 def modules_per_folder(root: Path = REPOSITORY) -> dict[str, int]:
     """Folder -> its modules without `__init__.py`."""
     counts: dict[str, int] = defaultdict(int)
@@ -117,27 +159,21 @@ def count_participles(root: Path = REPOSITORY) -> Counter[str]:
     """Name -> how often a variable or a parameter is bound to it; a leading underscore is left out."""
     counts: Counter[str] = Counter()
     for path in product_files(root):
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.arg):
-                name = node.arg.lstrip("_")
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                name = node.id.lstrip("_")
-            else:
-                continue
-            counts[name] += name in PARTICIPLES or (name.endswith("ed") and "_" not in name and name not in NOUNS_IN_ED)
-    return +counts
+        for bound, times in read(path).bound.items():
+            name = bound.lstrip("_")
+            if name in PARTICIPLES or (name.endswith("ed") and "_" not in name and name not in NOUNS_IN_ED):
+                counts[name] += times
+    return counts
 
 
 def long_signatures(root: Path = REPOSITORY) -> list[str]:
     """`path:function` of every function with PARAMETERS_MAX or more parameters, in the order of the paths."""
-    found = []
-    for path in product_files(root):
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                if len([each for each in arguments if each.arg not in ("self", "cls")]) >= PARAMETERS_MAX:
-                    found.append(f"{path.relative_to(root)}:{node.name}")
-    return found
+    return [
+        f"{path.relative_to(root)}:{name}"
+        for path in product_files(root)
+        for name, parameters, _lines in read(path).functions
+        if parameters >= PARAMETERS_MAX
+    ]
 
 
 def count_budgets() -> list[tuple[str, int, int]]:
@@ -153,7 +189,7 @@ def count_budgets() -> list[tuple[str, int, int]]:
     from django.urls import URLPattern, get_resolver
 
     from ragd_site.api import api
-    from ragd_site.environment import Environment
+    from ragd_site.environment import list_variables
 
     def lines(pattern: str, root: str) -> tuple[int, int]:
         paths = [path for path in (REPOSITORY / root).rglob(pattern) if "__pycache__" not in path.parts]
@@ -162,17 +198,23 @@ def count_budgets() -> list[tuple[str, int, int]]:
     def routes(name: str) -> int:
         return sum(isinstance(each, URLPattern) for each in get_resolver(name).url_patterns)
 
-    operations = sum(len(methods) for methods in api.get_openapi_schema()["paths"].values())
-    own = [name for name in settings.MIDDLEWARE if name.partition(".")[0] in APPS]
+    def operations(routers: Any) -> set[str]:  # without the document, which takes seconds; a router may be listed twice
+        own = [router for _, router, *_ in routers]
+        views = [view for router in own for view in router.path_operations.values()]
+        return {each.operation_id for view in views for each in view.operations}.union(
+            *(operations(router._routers) for router in own)
+        )
+
+    own = [name for name in {*settings.MIDDLEWARE, *settings.API_MIDDLEWARE} if name.partition(".")[0] in APPS]
     docs = [path.read_text("utf-8") for path in (REPOSITORY / "docs").rglob("*.md")]
     product = product_files()
     return [
         ("product lines", sum(len(path.read_text("utf-8").splitlines()) for path in product), 124_000),
         ("product files", len(product), 750),
         ("models", sum(model.__module__.partition(".")[0] in APPS for model in apps.get_models()), 62),
-        ("page routes", sum(routes(f"{app}.urls") for app in APPS[1:4]), 180),
-        ("API operations", operations, 125),
-        ("settings", len(Environment.model_fields), 80),
+        ("page routes", sum(map(routes, (*(f"{app}.urls" for app in APPS[1:4]), "ragd_site.operations.urls"))), 180),
+        ("API operations", len(operations(api._routers)), 125),
+        ("settings", len(list_variables()), 80),
         ("own middlewares", len(own), 8),
         ("functions with 8 or more parameters", len(long_signatures()), 10),
         ("migrations", sum(lines("0*.py", f"{app}/migrations")[1] for app in APPS[1:]), 9),
@@ -193,27 +235,6 @@ def _targets(node: ast.AST, files: Mapping[str, Path]) -> set[str]:
     return set()
 
 
-def _statements(
-    node: ast.AST, in_function: bool = False, for_types: bool = False
-) -> Iterator[tuple[ast.stmt, bool, bool]]:
-    """(statement, whether it is inside a function, whether it is for the type checker alone), in the order of lines.
-
-    Expressions, most of a tree, hold no statements and are not walked.
-    """
-    in_function |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    for_types |= _is_for_types(node)
-    for part in ("body", "handlers", "orelse", "finalbody", "cases"):
-        inner = getattr(node, part, ())
-        for child in inner if isinstance(inner, list) else ():  # a lambda's body is an expression
-            if isinstance(child, ast.stmt):
-                yield child, in_function, for_types
-            yield from _statements(child, in_function, for_types)
-
-
-def _is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
 def main() -> None:
     verbose = "-v" in sys.argv
     if "--names" in sys.argv:
@@ -227,7 +248,7 @@ def main() -> None:
     for app in APPS:
         paths = [path for path in product_files() if path.relative_to(REPOSITORY).parts[0] == app]
         lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
-        lengths = sorted(length for path in paths for length in function_lengths(path))
+        lengths = sorted(length for path in paths for _name, _count, length in read(path).functions)
         own = {name: count for name, count in folders.items() if name.split("/")[0] == app}
         p90 = statistics.quantiles(lengths, n=10)[-1] if len(lengths) > 1 else 0
         print(

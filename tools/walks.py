@@ -125,8 +125,8 @@ class Walker:
 
 def parse_here(content: bytes) -> None:
     """What the parser's process does with a document, which cannot be seen from this one."""
-    assembly = importlib.import_module("collections_app.parsing.assembly")
-    types = importlib.import_module("collections_app.parsing.types")
+    assembly = importlib.import_module("ragd.readers.assembly")
+    types = importlib.import_module("ragd.readers.types")
     assembly.read_document(types.Source(data=content, name="parsed.pdf", media_type="", limits=types.ParseLimits()))
 
 

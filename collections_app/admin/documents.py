@@ -18,13 +18,13 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy
 
 from collections_app.admin.base import ERASE, MANAGE, Action, Listing, ReadOnlyAdmin, register, row_action
+from collections_app.chunks.edits import set_chunk_enabled
+from collections_app.collections.forms import FileFields
+from collections_app.documents.bulk_changes import BulkChange, change_documents
+from collections_app.http.form_fields import FilesField
 from collections_app.http.page_requests import field_of, submit_form, whole_number
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.chunks.chunk_edits import set_chunk_enabled
-from collections_app.services.documents.bulk_changes import BulkChange, change_documents
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
-from collections_app.views.forms.collections import FileFields
-from collections_app.views.forms.fields import FilesField
+from collections_app.uploads.services import UploadOutcome, submit_uploads
 from ragd.store.placement import count_nodes
 
 CHOSEN = "collection__id__exact"  # how Django names the filter by collection
@@ -58,7 +58,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 
         def save() -> HttpResponse:
             collection, files = form.cleaned_data["collection"], form.cleaned_data["uploads"]
-            outcomes = submit_uploads(collection, files, actor=request.user, **form.labels())
+            outcomes = submit_uploads(collection, files, form.options(), actor=request.user)
             batch = outcomes[0].batch
             assert batch is not None  # a submission makes one
             self._tell_of(request, [each for each in outcomes if each.status != "queued"])
@@ -138,10 +138,10 @@ def _enable_chunk(chunk: Chunk, user: Any, *, enabled: bool) -> None:
 
 DOCUMENTS = Listing(
     columns=(
-        "doc_id", "title", "collection", "enabled", "archived_at", "revision", "chunk_count", "token_count",
+        "doc_id", "title", "collection", "state", "revision", "chunk_count", "token_count",
         "media_type", "updated_at",
     ),
-    filters=("enabled", ("archived_at", admin.EmptyFieldListFilter), "collection", "media_type", "language"),
+    filters=("state", "collection", "media_type", "language"),
     search=("doc_id", "title", "source"),
     order=("-updated_at", "doc_id"),
     dates="updated_at",

@@ -8,7 +8,19 @@ from django.contrib.admin import EmptyFieldListFilter
 from django.db.models import Model
 from django.urls import reverse
 
+from collections_app.access.api_keys import revoke_key
 from collections_app.admin.base import ERASE, Listing, register, row_action
+from collections_app.collections.deletion import record_deletion
+from collections_app.documents.services import drop_orphans, drop_unneeded_uploads, reindex_documents
+from collections_app.index.services import cancel_index_version, drop_index_version
+from collections_app.jobs.recovery import (
+    cancel_batch,
+    cancel_collection_jobs,
+    cancel_job,
+    retry_batch,
+    retry_collection_jobs,
+    retry_job,
+)
 from collections_app.models import (
     ApiKey,
     ChunkOverlay,
@@ -17,9 +29,9 @@ from collections_app.models import (
     DocumentRevision,
     FetchedSource,
     FetchHost,
-    Generation,
-    GenerationDocument,
     IdempotencyRecord,
+    IndexVersion,
+    IndexVersionDocument,
     IngestBatch,
     IngestJob,
     ModelSetting,
@@ -28,17 +40,9 @@ from collections_app.models import (
     Provider,
     Report,
     RoleGrant,
-    StoredProbe,
     Upload,
     WorkerHeartbeat,
 )
-from collections_app.services.collections.deletion import record_deletion
-from collections_app.services.documents.documents import reindex_documents
-from collections_app.services.documents.orphans import drop_orphans, drop_unneeded_uploads
-from collections_app.services.generations.generations import cancel_generation, drop_generation
-from collections_app.services.governance.api_keys import revoke_key
-from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs, cancel_job
-from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
 
 
 def _reindex(collection: Collection, user: Any) -> int:
@@ -54,7 +58,7 @@ delete_orphans = row_action(
 
 TABLE: dict[type[Model], Listing] = {
     Collection: Listing(
-        columns=("name", "embed_model", "embed_dims", "hybrid_enabled", "language", "generation", "updated_at"),
+        columns=("name", "embed_model", "embed_dims", "hybrid_enabled", "language", "index_version", "updated_at"),
         filters=("hybrid_enabled", "embed_model", "language"),
         search=("name", "description"),
         order=("name",),
@@ -162,7 +166,7 @@ TABLE: dict[type[Model], Listing] = {
             ),
         ),
     ),
-    Generation: Listing(
+    IndexVersion: Listing(
         columns=(
             "number", "collection", "state", "documents_done", "documents_total", "embed_model", "embed_dims",
             "language", "created_at", "swapped_at",
@@ -171,29 +175,25 @@ TABLE: dict[type[Model], Listing] = {
         search=("hash", "embed_model"),
         order=("-created_at", "-id"),
         dates="created_at",
-        page=lambda row: reverse("collections:generations", args=[row.collection.name]),
+        page=lambda row: reverse("collections:index_versions", args=[row.collection.name]),
         actions=(
             row_action(
-                "Cancel the selected index builds", lambda row, user: cancel_generation(row, actor=user), "cancelled",
+                "Cancel the selected index builds",
+                lambda row, user: cancel_index_version(row, actor=user),
+                "cancelled",
                 name="cancel",
             ),
             row_action(
-                "Delete the selected inactive index versions", lambda row, user: drop_generation(row, actor=user),
+                "Delete the selected inactive index versions", lambda row, user: drop_index_version(row, actor=user),
                 "deleted", name="drop", permission=ERASE,
             ),
         ),
     ),
-    GenerationDocument: Listing(
-        columns=("doc_id", "generation", "revision", "enabled", "chunk_count"),
+    IndexVersionDocument: Listing(
+        columns=("doc_id", "index_version", "revision", "enabled", "chunk_count"),
         filters=("enabled",),
         search=("doc_id",),
-        order=("generation_id", "doc_id"),
-    ),
-    StoredProbe: Listing(
-        columns=("collection", "generation", "chunk_count", "k", "recall", "index_ms", "exact_ms", "created_at"),
-        filters=("collection",),
-        order=("-created_at", "-id"),
-        dates="created_at",
+        order=("index_version_id", "doc_id"),
     ),
     Operation: Listing(
         columns=("kind", "subject", "state", "findings", "error", "created_by", "created_at", "finished_at"),

@@ -6,13 +6,13 @@ from argparse import ArgumentParser
 
 from django.conf import settings
 
+from collections_app.access import people
+from collections_app.access.api_keys import NewKey, create_key, expiry_after
+from collections_app.access.permissions import Permission, Role
+from collections_app.collections.services import get_collection
 from collections_app.commands.subcommand import Answer, Options, Subcommand, as_usage
-from collections_app.domain.permissions import Permission, Role
+from collections_app.endpoints.model_settings import begin_rotation, finish_rotation
 from collections_app.models import Collection
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.governance import people
-from collections_app.services.governance.api_keys import create_key, expiry_after
-from collections_app.services.models.server_key import begin_rotation, finish_rotation
 
 ROTATION_BEGUN = [
     "start every process of ragd again: all of them then know the new key and read with the earlier one",
@@ -85,15 +85,17 @@ def add_key_arguments(parser: ArgumentParser) -> None:
 def run_create_key(options: Options) -> Answer:
     days = options["expires_days"]
     key, secret = create_key(
-        options["label"],
-        scope=options["scope"],
-        scopes=options["scopes"],
-        collections=options["collection"],
-        acts_as=options["acts_as"],
-        groups=options["group"],
-        requests_per_minute=options["requests_per_minute"],
-        tokens_per_day=options["tokens_per_day"],
-        expires_at=None if days is None else expiry_after(days),
+        NewKey(
+            options["label"],
+            scope=options["scope"],
+            scopes=options["scopes"],
+            collections=options["collection"],
+            acts_as=options["acts_as"],
+            groups=options["group"],
+            requests_per_minute=options["requests_per_minute"],
+            tokens_per_day=options["tokens_per_day"],
+            expires_at=None if days is None else expiry_after(days),
+        )
     )
     return {
         "label": key.label,

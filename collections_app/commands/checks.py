@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 
+from collections_app.chunks.finding_scan import count_findings, list_findings, scan_collection
+from collections_app.collections.invariants import check_invariants
+from collections_app.collections.services import get_collection
 from collections_app.commands.subcommand import Answer, Options, Subcommand, as_usage
-from collections_app.models import FindingScan
-from collections_app.services.chunks.finding_scan import count_findings, list_findings, scan_collection
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.collections.invariant_check import check_invariants
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
@@ -33,24 +32,24 @@ def add_scan_arguments(parser: ArgumentParser) -> None:
 def run_scan(options: Options) -> Answer:
     with as_usage():
         collection = get_collection(options["collection"])
-    state = scan_collection(collection, seconds=options["seconds"], anew=options["anew"], on_batch=_report_scan)
+    operation = scan_collection(collection, seconds=options["seconds"], anew=options["anew"], on_batch=_report_scan)
     counts = count_findings(collection)
     names = ("doc_id", "chunk_index", "risk_score", "findings")
     rows = list_findings(collection, limit=max(0, options["limit"]))
     return {
         "collection": collection.name,
-        "chunks_scanned": state.chunks_scanned,
-        "complete": state.complete,
-        "took_ms": state.took_ms,
+        "operation_id": str(operation.pk),
+        "chunks_scanned": operation.report["chunks_scanned"],
+        "complete": operation.report["complete"],
         "chunks_with_findings": counts.chunks,
         "by_family": counts.by_family,
         "chunks": [{name: getattr(row, name) for name in names} for row in rows],
     }
 
 
-def _report_scan(state: FindingScan) -> None:
+def _report_scan(chunks_scanned: int) -> None:
     if sys.stderr.isatty():
-        print(f"\r{state.chunks_scanned} chunks", end="", file=sys.stderr, flush=True)
+        print(f"\r{chunks_scanned} chunks", end="", file=sys.stderr, flush=True)
 
 
 COMMANDS = {

@@ -6,14 +6,14 @@ import sys
 import time
 from argparse import ArgumentParser, BooleanOptionalAction
 
+from collections_app.collections.services import get_collection
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, no_arguments
-from collections_app.models import Collection, Generation, IngestJob
-from collections_app.services.cluster.rebalance import rebalance, recover
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.generations.generation_states import GenerationState, generation_state
-from collections_app.services.generations.generations import activate_generation, get_generation, start_generation
-from collections_app.services.generations.list_weights import submit_measurement, used_weights
-from collections_app.services.worker.dispatch import run_job
+from collections_app.index.cluster import rebalance, recover
+from collections_app.index.estimate import IndexVersionState, index_version_state
+from collections_app.index.measurements import measurements_of, submit_measurement
+from collections_app.index.services import activate_index_version, get_index_version, start_index_version
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import Collection, IndexVersion, IngestJob
 from ragd.errors import InvalidInput
 
 LOOK_EVERY_S = 1.0
@@ -39,7 +39,7 @@ def add_rebuild_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--overlap-tokens", type=int, default=None)
     parser.add_argument("--max-chars", type=int, default=None)
     parser.add_argument(
-        "--back-to", type=int, default=None, metavar="NUMBER", help="roll back to this generation instead"
+        "--back-to", type=int, default=None, metavar="NUMBER", help="roll back to this index version instead"
     )
     parser.add_argument("--manual", action="store_true", help="do not activate it when it is complete")
     parser.add_argument("--here", action="store_true", help="do the work in this process instead of the worker")
@@ -49,39 +49,41 @@ def add_rebuild_arguments(parser: ArgumentParser) -> None:
 def run_rebuild(options: Options) -> Answer:
     """Start it, follow it to its end, and tell what became of it."""
     collection = get_collection(options["collection"])
-    generation = _start(collection, options)
+    index_version = _start(collection, options)
     if options["here"]:
-        run_job(generation.jobs.newest()[0].pk)
-    state = generation_state(collection, generation) if options["no_wait"] else _follow(collection, generation)
-    generation = state.generation
+        run_job(index_version.jobs.newest()[0].pk)
+    state = index_version_state(collection, index_version) if options["no_wait"] else _follow(collection, index_version)
+    index_version = state.index_version
     return {
         "collection": collection.name,
-        "generation": generation.number,
-        "state": generation.state,
-        "hash": generation.hash,
-        "documents": generation.documents_done,
+        "index_version": index_version.number,
+        "state": index_version.state,
+        "hash": index_version.hash,
+        "documents": index_version.documents_done,
         "chunks": state.chunks,
         "bytes": state.bytes,
-        "error": generation.error or (state.job.error if state.job else ""),
+        "error": index_version.error or (state.job.error if state.job else ""),
     }
 
 
-def _start(collection: Collection, options: Options) -> Generation:
+def _start(collection: Collection, options: Options) -> IndexVersion:
     choices = {name: options[name] for name in CHOICES}
     policy = {name: options[name] for name in POLICY if options[name] is not None}
     if options["back_to"] is not None:
         if policy or any(value is not None for value in choices.values()):
-            raise InvalidInput("--back-to takes a generation as it is; leave the other choices out", field="back_to")
-        return activate_generation(get_generation(collection, options["back_to"]))
+            raise InvalidInput(
+                "--back-to takes an index version as it is; leave the other choices out", field="back_to"
+            )
+        return activate_index_version(get_index_version(collection, options["back_to"]))
     choices["chunk_policy"] = (collection.chunk_policy | policy) or None
-    return start_generation(collection, choices, automatic=not options["manual"])
+    return start_index_version(collection, choices, automatic=not options["manual"])
 
 
-def _follow(collection: Collection, generation: Generation) -> GenerationState:
+def _follow(collection: Collection, index_version: IndexVersion) -> IndexVersionState:
     """Until nobody works on it any more. Told on standard error, one line whenever something moved."""
     summary = ""
     while True:
-        state = generation_state(collection, generation)
+        state = index_version_state(collection, index_version)
         line = _line(state)
         if line != summary:
             print(line, file=sys.stderr, flush=True)
@@ -91,22 +93,23 @@ def _follow(collection: Collection, generation: Generation) -> GenerationState:
         time.sleep(LOOK_EVERY_S)
 
 
-def _line(state: GenerationState) -> str:
-    generation = state.generation
+def _line(state: IndexVersionState) -> str:
+    index_version = state.index_version
     if not state.is_worked_on:
-        return f"{generation}: {generation.state}"
+        return f"{index_version}: {index_version.state}"
     if state.job is not None and state.job.state == IngestJob.State.QUEUED:
-        return f"{generation}: waiting for a worker"
-    done = f"{generation}: {generation.documents_done} of {generation.documents_total} documents, {state.chunks} chunks"
+        return f"{index_version}: waiting for a worker"
+    documents = f"{index_version.documents_done} of {index_version.documents_total} documents"
+    done = f"{index_version}: {documents}, {state.chunks} chunks"
     if state.index_build:
         return f"{done}; vector index {state.index_build[1]} %, {state.index_build[0]}"
-    if generation.remaining_s is None or not generation.chunks_per_s:
+    if index_version.remaining_s is None or not index_version.chunks_per_s:
         return done
-    return f"{done}; {generation.chunks_per_s:.0f} chunks/s, {generation.remaining_s:.0f} s left"
+    return f"{done}; {index_version.chunks_per_s:.0f} chunks/s, {index_version.remaining_s:.0f} s left"
 
 
 def has_rebuilt(answer: Answer) -> bool:
-    return answer["state"] not in (Generation.State.FAILED, Generation.State.CANCELLED)
+    return answer["state"] not in (IndexVersion.State.FAILED, IndexVersion.State.CANCELLED)
 
 
 def add_collection(parser: ArgumentParser) -> None:
@@ -114,14 +117,19 @@ def add_collection(parser: ArgumentParser) -> None:
 
 
 def run_measure(options: Options) -> Answer:
-    """In this process; the weights are kept as the worker keeps them."""
+    """In this process; the report is kept as the worker keeps it."""
     collection = get_collection(options["collection"])
     job = submit_measurement(collection, created_by="the command line")
     if run_job(job.pk) is None:
         raise UsageError(f"a worker measures {collection.name} already; `ragd jobs --watch` shows it")
     job.refresh_from_db()
-    weights = used_weights(get_collection(collection.name))
-    return {"collection": collection.name, "weights": weights.used, "report": weights.report, "error": job.error}
+    result = measurements_of(get_collection(collection.name))
+    return {
+        "collection": collection.name,
+        "weights": result.used,
+        "report": {"weights": result.weights, "recall": result.recall, "chunks": result.chunks},
+        "error": job.error,
+    }
 
 
 def add_rebalance_arguments(parser: ArgumentParser) -> None:
@@ -134,6 +142,12 @@ def run_rebalance(options: Options) -> Answer:
 
 
 COMMANDS = {
+    "index measure": Subcommand(
+        "measure how much the lists of a hybrid search should count, and how much the vector index finds",
+        add_collection,
+        run_measure,
+        has_passed=lambda answer: not answer["error"],
+    ),
     "index rebalance": Subcommand("even out the nodes of a Citus cluster", add_rebalance_arguments, run_rebalance),
     "index rebuild": Subcommand(
         "rebuild a collection's index as a new index version, or go back to an earlier one",
@@ -145,11 +159,5 @@ COMMANDS = {
         "end what the nodes of a cluster prepared and heard no more of",
         no_arguments,
         lambda options: {"recovered": recover(None)},
-    ),
-    "index weights": Subcommand(
-        "measure how much the vector and the keyword list of a hybrid search should count in a collection",
-        add_collection,
-        run_measure,
-        has_passed=lambda answer: not answer["error"],
     ),
 }

@@ -8,21 +8,21 @@ from argparse import ArgumentParser, BooleanOptionalAction
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from collections_app.collections.services import create_collection, get_collection
 from collections_app.commands.local_files import find_files, hash_files, send_files
 from collections_app.commands.progress import LOOK_EVERY_S, StoppedError, follow, has_worker, troubles
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, show_plainly, split_pair
 from collections_app.models import Collection, Connector, IngestBatch
-from collections_app.services.collections.collections import create_collection, get_collection
-from collections_app.services.connectors.runs import request_run
-from collections_app.services.connectors.sync import process_run
-from collections_app.services.sources.buckets import submit_prefix
-from collections_app.services.sources.source_jobs import SourcePlan
-from collections_app.services.sources.url_lists import UrlEntry, submit_urls
-from collections_app.services.uploads.folder_sync import commit_sync, open_sync
-from collections_app.services.uploads.upload_plan import CLASHES, PlanLine, plan_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, close_batch, open_batch
+from collections_app.sources.runs import request_run
+from collections_app.sources.source_jobs import S3Prefix, UrlEntry, submit_prefix, submit_urls
+from collections_app.sources.sync import process_run
+from collections_app.uploads.folder_sync import commit_sync, open_sync, plan_folder
+from collections_app.uploads.options import CLASHES, IngestOptions
+from collections_app.uploads.plan import PlanLine, UploadPlan, plan_uploads
+from collections_app.uploads.services import UploadOutcome, close_batch, open_batch
 from ragd.errors import UnknownCollection
 
 BUCKET = "s3://"
@@ -69,13 +69,10 @@ def _add_waiting(parser: ArgumentParser) -> None:
     parser.add_argument("--here", action="store_true", help="do the jobs in this process")
 
 
-def _labels(options: Options) -> dict[str, Any]:
+def _stated(options: Options) -> IngestOptions:
     pairs = options["metadata"]
-    return {
-        "on_clash": options["on_clash"],
-        "tags": options["tag"],
-        "metadata": dict(split_pair("metadata", pair) for pair in pairs) if pairs else None,
-    }
+    metadata = dict(split_pair("metadata", pair) for pair in pairs) if pairs else None
+    return IngestOptions(options["tag"], metadata, on_clash=options["on_clash"])
 
 
 def run_ingest(options: Options) -> Answer:
@@ -89,13 +86,11 @@ def run_ingest(options: Options) -> Answer:
         _ingest_files(answer, paths)
     if addresses:
         entries = [UrlEntry(address) for address in addresses]
-        answer.add_plan(submit_urls(collection, entries, dry_run=options["dry_run"], **_labels(options)))
+        answer.add_plan(submit_urls(collection, entries, _stated(options), dry_run=options["dry_run"]))
     for address in buckets:
         bucket, _, prefix = address.removeprefix(BUCKET).partition("/")
-        plan = submit_prefix(
-            collection, bucket, prefix, endpoint=options["endpoint"], dry_run=options["dry_run"], **_labels(options)
-        )
-        answer.add_plan(plan)
+        place = S3Prefix(bucket, prefix, options["endpoint"])
+        answer.add_plan(submit_prefix(collection, place, _stated(options), dry_run=options["dry_run"]))
     return answer.finish()
 
 
@@ -107,27 +102,23 @@ def run_sync(options: Options) -> Answer:
     answer = _Answer(collection, options)
     files = find_files([options["folder"]])
     manifest = hash_files(files, quiet=answer.quiet)
-    provided = _labels(options) | {"prefix": options["prefix"], "delete_missing": not options["keep_missing"]}
-    provided["label"] = options["folder"]
-    plan = open_sync(collection, manifest, dry_run=True, **provided).plan
+    stated, deletes = _stated(options), not options["keep_missing"]
+    compare = partial(plan_folder, collection, manifest, stated, prefix=options["prefix"], delete_missing=deletes)
+    plan = compare()
     if options["dry_run"]:
         answer.add_lines(plan.lines)
         return answer.finish()
     if plan.deletions and not options["yes"]:
         _ask_to_delete(plan.lines, plan.deletions, quiet=answer.quiet)
-    sync = open_sync(collection, manifest, **provided)
-    assert sync.batch is not None
-    answer.batches.append(sync.batch)
-    answer.add_lines([line for line in sync.plan.lines if not line.is_sent and line.status != "deleted"])
+    agreed = set(plan.deletions)
+    plan = open_sync(collection, compare(), stated, label=options["folder"])
+    assert plan.batch is not None
+    answer.batches.append(plan.batch)
+    answer.add_lines([line for line in plan.lines if not line.is_sent and line.status != "deleted"])
     by_name = {file.name: file for file in files}
-    sent = sync.plan.to_send
-    _send(
-        answer,
-        [by_name[line.name] for line in sent],
-        sync.batch,
-        doc_ids=[line.asked for line in sent],
-    )
-    done = commit_sync(collection, sync.batch, sync.plan.deletions)
+    sent = plan.to_send
+    _send(answer, [by_name[line.name] for line in sent], plan.batch, doc_ids=[line.asked for line in sent])
+    done = commit_sync(collection, plan.batch, [doc_id for doc_id in plan.deletions if doc_id in agreed])
     answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "deleted") for doc_id in done.deleted])
     answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "skipped", reason) for doc_id, reason in done.kept.items()])
     return answer.finish()
@@ -185,7 +176,7 @@ def _ingest_files(answer: _Answer, paths: Sequence[str]) -> None:
     if options["dry_run"]:
         entries = hash_files(files, quiet=answer.quiet)
         named = [replace(entry, doc_id=doc_id) for doc_id, entry in zip(doc_ids, entries, strict=True)]
-        answer.add_lines(plan_uploads(answer.collection, named, **_labels(options)).lines)
+        answer.add_lines(plan_uploads(answer.collection, named, _stated(options)).lines)
         return
     label = paths[0] if len(paths) == 1 else f"{len(files)} files"
     kind = IngestBatch.Kind.UPLOAD if len(files) == 1 else IngestBatch.Kind.FOLDER
@@ -200,9 +191,8 @@ def _ingest_files(answer: _Answer, paths: Sequence[str]) -> None:
 def _send(answer: _Answer, files: Sequence[Any], batch: IngestBatch, *, doc_ids: Sequence[str]) -> None:
     sent = 0
     try:
-        for outcome in send_files(
-            answer.collection, files, batch, doc_ids=doc_ids, quiet=answer.quiet, **_labels(answer.options)
-        ):
+        stated = _stated(answer.options)
+        for outcome in send_files(answer.collection, files, batch, quiet=answer.quiet, doc_ids=doc_ids, options=stated):
             answer.add_outcome(outcome)
             sent += 1
     except KeyboardInterrupt:
@@ -252,7 +242,7 @@ class _Answer:
         self.items: list[dict[str, Any]] = []
         self.batches: list[IngestBatch] = []
 
-    def add_plan(self, plan: SourcePlan) -> None:
+    def add_plan(self, plan: UploadPlan) -> None:
         self.add_lines(plan.lines)
         if plan.batch is not None:
             self.batches.append(plan.batch)
@@ -263,8 +253,7 @@ class _Answer:
 
     def add_outcome(self, outcome: UploadOutcome) -> None:
         status = outcome.plan if outcome.status == "queued" else outcome.status
-        job_id = str(outcome.job.pk) if outcome.job else None
-        self._add(outcome.name, outcome.doc_id, status, outcome.error or outcome.reason, job_id)
+        self._add(outcome.name, outcome.doc_id, status, outcome.error or outcome.reason, outcome.line.job_id)
 
     def _add(self, name: str, doc_id: str, status: str, reason: str, job_id: str | None) -> None:
         status = "would_delete" if status == "deleted" and self.options["dry_run"] else status

@@ -11,11 +11,11 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from collections_app.api.jobs import JobItem
+from collections_app.collections.services import get_collection
 from collections_app.commands.progress import LOOK_EVERY_S, Bar, StoppedError, has_worker
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
+from collections_app.jobs.api import JobItem
 from collections_app.models import IngestBatch, IngestJob
-from collections_app.services.collections.collections import get_collection
 
 ERROR_SHOWN_CHARS = 200
 ACTIVE = "active"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from collections_app.commands.progress import Bar
 from collections_app.commands.subcommand import UsageError
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.upload_plan import Entry
-from collections_app.services.uploads.uploads import LocalFile, UploadOutcome, submit_uploads
+from collections_app.sources.kinds.files import stat_file, walk_files
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.plan import Entry
+from collections_app.uploads.services import LocalFile, UploadOutcome, submit_uploads
 
 GROUP_FILES = 100
 GROUP_BYTES = 50_000_000
@@ -31,7 +33,9 @@ def find_files(paths: Sequence[str]) -> list[LocalFile]:
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            local_files += [LocalFile(path / name, name) for name in _walk(path)]
+            plain = (each for each in walk_files(path, _refuse) if stat_file(each, _refuse))
+            below = [LocalFile(each, each.relative_to(path).as_posix()) for each in plain]
+            local_files += sorted(below, key=lambda file: file.name)
         elif path.is_file():
             local_files.append(LocalFile(path, path.name))
         else:
@@ -41,36 +45,26 @@ def find_files(paths: Sequence[str]) -> list[LocalFile]:
     return local_files
 
 
-def _walk(folder: Path) -> list[str]:
-    names = []
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        base = Path(parent).relative_to(folder)
-        names += [(base / name).as_posix() for name in files if not name.startswith(".") and _is_plain(parent, name)]
-    return sorted(names)
-
-
-def _is_plain(parent: str, name: str) -> bool:
-    """A file that can be read to its end; no socket, device or broken link."""
-    return (Path(parent) / name).is_file()
+def _refuse(error: OSError) -> NoReturn:
+    """What cannot be listed would look as if it were gone, and a sync would delete it."""
+    raise UsageError(f"{error.filename} cannot be read: {error.strerror}; change its permissions") from error
 
 
 def hash_files(files: Sequence[LocalFile], *, quiet: bool) -> list[Entry]:
     """What a plan needs of each: path, hash and size. Raises UsageError for one that cannot be read."""
-    total = sum(file.size for file in files)
     entries, done = [], 0
-    with Bar("hashing", "B", total, bytes_=True, quiet=quiet) as bar:
-        for file in files:
-            digest = hashlib.sha256()
-            try:
+    try:
+        with Bar("hashing", "B", sum(file.size for file in files), bytes_=True, quiet=quiet) as bar:
+            for file in files:
+                digest = hashlib.sha256()
                 with file.path.open("rb") as stream:
                     while part := stream.read(READ_AT_ONCE):
                         digest.update(part)
                         done += len(part)
                         bar.show(done)
-            except OSError as error:
-                raise UsageError(f"{file.path} cannot be read: {error.strerror}") from None
-            entries.append(Entry(file.name, digest.hexdigest(), file.size, file.name))
+                entries.append(Entry(file.name, digest.hexdigest(), file.size, file.name))
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
     return entries
 
 
@@ -80,30 +74,27 @@ def send_files(
     batch: IngestBatch,
     *,
     quiet: bool,
-    doc_ids: Sequence[str] = (),
-    on_clash: str = "replace",
-    tags: Sequence[str] | None = None,
-    metadata: Mapping[str, Any] | None = None,
+    doc_ids: Sequence[str],
+    options: IngestOptions,
 ) -> Iterator[UploadOutcome]:
     """Send the files in small groups, each committed by itself; one outcome per file, in order.
 
     While the queue is full it waits as long as it is told to. Stopping early keeps what was sent.
     """
-    requested = list(doc_ids) or [file.name for file in files]
     done = 0
     with Bar("sending", "files", len(files), quiet=quiet) as bar:
-        for group, names in _groups(files, requested):
-            yield from _send_group(
-                bar, collection, group, doc_ids=names, on_clash=on_clash, tags=tags, metadata=metadata, batch=batch
-            )
+        for group, names in _groups(files, doc_ids):
+            yield from _send_group(bar, collection, group, options, doc_ids=names, batch=batch)
             done += len(group)
             bar.show(done)
 
 
-def _send_group(bar: Bar, collection: Collection, group: list[LocalFile], **values: Any) -> list[UploadOutcome]:
+def _send_group(
+    bar: Bar, collection: Collection, group: list[LocalFile], options: IngestOptions, **values: Any
+) -> list[UploadOutcome]:
     while True:
         try:
-            return submit_uploads(collection, group, **values)
+            return submit_uploads(collection, group, options, **values)
         except ServiceError as error:
             wait_s = getattr(error, "retry_after_s", None)
             if error.status != 429 or wait_s is None:

@@ -18,12 +18,12 @@ from django.utils import timezone
 from tqdm import tqdm
 
 from collections_app.domain.formats import MEGABYTE
+from collections_app.jobs.batches import ALIVE_WITHIN, BatchProgress, batch_progress
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.leases import worker_name
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.queue import send_jobs
 from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
-from collections_app.services.jobs.batches import ALIVE_WITHIN, BatchProgress, batch_progress
-from collections_app.services.jobs.queue import send_jobs
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work.leases import worker_name
 
 LINE_EVERY_S = 5.0
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"

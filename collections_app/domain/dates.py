@@ -1,12 +1,84 @@
-"""Read dates, weekdays and times of day out of a text, in English and German, each with its place."""
+"""Read dates, weekdays and times of day out of a text, in English and German, each with its place.
+
+Number words of English and German, and what they are worth.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from collections_app.domain.number_words import ORDER, SMALL, TEXTS, WORDS_OF_ORDER, value_of
+TEXTS = tomllib.loads(Path(__file__).with_name("quantities.toml").read_text(encoding="utf-8"))
+ONES, _TENS, EINS, _ZIGS, _ORDINALS, _ORDNUNG = (
+    TEXTS[name].split() for name in ("ones", "tens", "eins", "zigs", "ordinals", "ordnung")
+)
+SCALES = {"hundred": 100, "hundert": 100, "thousand": 1000, "tausend": 1000, "million": 10**6, "millionen": 10**6,
+          "billion": 10**9, "milliarden": 10**9, "mio": 10**6, "mrd": 10**9, "k": 1000}  # fmt: skip
+_DOZENS = {"dozen": 12, "dutzend": 12}
+
+
+def _number_words() -> dict[str, int]:
+    words = dict(zip(ONES, range(20), strict=True)) | dict(zip(EINS, range(20), strict=True))
+    for index, (ten, zig) in enumerate(zip(_TENS, _ZIGS, strict=True), 2):
+        words |= {ten: 10 * index, zig: 10 * index}
+        words |= {f"{ten}{mark}{one}": 10 * index + digit for digit, one in enumerate(ONES[1:10], 1) for mark in "- "}
+        words |= {f"{one}und{zig}": 10 * index + digit for digit, one in enumerate(EINS[1:10], 1)}
+    words |= {name: SCALES[name] for name in ("hundred", "hundert", "thousand", "tausend", "million")} | _DOZENS
+    words |= {"eins": 1, "once": 1, "twice": 2, "thrice": 3}
+    return words | {f"{one}mal": digit for digit, one in enumerate(EINS[1:13], 1)}
+
+
+_WORDS = _number_words()
+WORDS_OF_ORDER = {word: value for value, word in enumerate(_ORDINALS, 1)} | {
+    f"{word}{ending}": value for value, word in enumerate(_ORDNUNG, 1) for ending in ("e", "en", "er", "es", "em")
+}
+ORDER = "|".join(sorted(WORDS_OF_ORDER, key=len, reverse=True))
+NAMED = "|".join(sorted(_WORDS, key=len, reverse=True))
+SMALL = "|".join(
+    sorted(
+        (
+            word
+            for word, value in _WORDS.items()
+            if word.isalpha() and value < 60 and not word.endswith(("mal", "ice", "once", "tzend", "dozen"))
+        ),
+        key=len,
+        reverse=True,
+    )
+)
+WORD_NUMBER = re.compile(
+    rf"(?<![\w-])(?P<word>{ORDER}|(?:(?:hundert|tausend)(?:und)?)?(?:{NAMED})"
+    rf"(?:[\s-]?(?:hundred|thousand|million|hundert|tausend|dozen|dutzend)(?:(?:\sand\s|[\s-]|und)?(?:{NAMED}))?)*)(?!\w)",
+    re.IGNORECASE,
+)
+
+
+LARGEST = 10**15  # nobody counts further in words
+
+
+def value_of_words(words: str) -> float:
+    """Of a number word with its scales: 3400 for "three thousand four hundred"."""
+    low = words.lower()
+    if low in WORDS_OF_ORDER:
+        return WORDS_OF_ORDER[low]
+    total = part = 0
+    for word in re.findall(NAMED, low):
+        value = _WORDS[word]
+        if word in _DOZENS or value == 100:
+            part = max(part, 1) * value
+        elif value < 100:
+            part += value
+        else:
+            total, part = total + max(part, 1) * value, 0
+    return min(total + part, LARGEST)
+
+
+def value_of(written: str) -> int:
+    """Of a small number in digits or in one word."""
+    return int(written) if written.isdecimal() else _WORDS[written.lower()]
+
 
 NOON = 720  # minutes
 _MONTHS = TEXTS["months"].split(", ")
@@ -16,6 +88,7 @@ _DATE = re.compile(
     rf"\b(?P<y1>\d{{4}})-(?P<m1>\d\d)-(?P<d1>\d\d)\b"
     rf"|(?<![\w.])(?P<d2>\d{{1,2}})\.\s?(?P<m2>\d{{1,2}})\.(?:\s?(?P<y2>\d{{4}}|\d\d(?![\d.%])))?(?![\d%])"
     rf"|(?<![\w/])(?P<a3>\d{{1,2}})/(?P<b3>\d{{1,2}})/(?P<y3>\d{{4}})\b"
+    rf"|(?<![\w/.])(?P<m9>0?[1-9]|1[0-2])/(?P<y9>\d{{4}})\b"
     rf"|(?<![\w.,])(?P<d4>\d{{1,2}}|{ORDER})(?:\.|st|nd|rd|th)?(?:\s+of)?\s+(?P<n4>{_MONTH})\b\.?(?:,?\s+(?:of\s+)?(?P<y4>\d{{4}}))?"
     rf"|\b(?P<n5>{_MONTH})\.?\s+(?:the\s+)?(?P<d5>\d{{1,2}}(?!\d))(?:st|nd|rd|th)?(?:,?\s+(?P<y5>\d{{4}}))?\b(?![.,]\d)"
     rf"|\b(?P<n6>{_MONTH})\.?,?\s+(?:of\s+)?(?P<y6>\d{{4}})\b"
@@ -40,7 +113,7 @@ _CLOCK = re.compile(
 )
 # an hour without a mark, as "at nine"; behind the second kind of words only in a text that has another time
 _BARE_HOUR = re.compile(
-    rf"\b(?:(?:at|um)|(?P<shy>by|from|until|till|to|bis|ab|and|und))\s(?P<h>{_HOUR})(?=[.,;!?](?!\d)|$|\s(?:and|und|or|oder|until|till|to|bis|on|am|an)\b)",
+    rf"\b(?:(?:at|um)|(?P<shy>by|from|between|von|zwischen|until|till|to|bis|ab|and|und))\s(?P<h>{_HOUR})(?=[.,;!?](?!\d)|$|\s(?:and|und|or|oder|until|till|to|bis|on|am|an)\b)",
     re.IGNORECASE,
 )
 _DAY_HALF = re.compile(rf",?\s(?:{TEXTS['day_half']})\b", re.IGNORECASE)
@@ -131,8 +204,8 @@ def _date(match: re.Match[str]) -> Date | None:
     month = next((number for number, names in enumerate(_MONTHS, 1) if name and re.fullmatch(names, name, re.I)), None)
     written = next((part[key] for key in part if key[0] == "d"), "")
     day = WORDS_OF_ORDER.get(written.lower()) or (int(written) if written.isdecimal() else None)
-    if "m1" in part or "m2" in part:
-        month = int(part.get("m1") or part["m2"])
+    if written := part.get("m1") or part.get("m2") or part.get("m9"):
+        month = int(written)
     if "a3" in part:
         one, two = int(part["a3"]), int(part["b3"])
         day, month = (one, two) if one > 12 else (two, one) if two > 12 else (None, None)
@@ -143,8 +216,8 @@ def _date(match: re.Match[str]) -> Date | None:
 
 
 def _clock(match: re.Match[str], text: str) -> Date:
-    half = _DAY_HALF.match(text, match.end())
-    end = half.end() if half else match.end()
+    half = _DAY_HALF.match(text, match.end("shared") if match["shared"] else match.end())
+    end = half.end() if half and not match["shared"] else match.end()
     mark = (match["mark"] or match["shared"] or "").lower()
     if match["noon"] or match["midnight"]:
         return Date(match.start(), match.end(), match[0], minute=NOON if match["noon"] else 0)

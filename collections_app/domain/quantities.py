@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from collections_app.domain.dates import Date, read_dates
-from collections_app.domain.number_words import (
+from collections_app.domain.dates import (
     EINS,
     NAMED,
     ONES,
@@ -21,6 +20,8 @@ from collections_app.domain.number_words import (
     TEXTS,
     WORD_NUMBER,
     WORDS_OF_ORDER,
+    Date,
+    read_dates,
     value_of_words,
 )
 
@@ -41,16 +42,14 @@ def _table(text: str) -> dict[str, tuple[str, float]]:
 _UNITS = _table(TEXTS["units"])
 _POWERS = {"square": ("area", 2, 1.0), "sq": ("area", 2, 1.0), "cubic": ("volume", 3, 1000.0)}
 _CASED = {
-    "MW": ("power", 1e6),
-    "MWh": ("energy", 1e6),
-    "A": ("current", 1.0),
-    "K": ("kelvin", 1.0),
+    "MW": ("power", 1e6), "MWh": ("energy", 1e6), "A": ("current", 1.0), "K": ("kelvin", 1.0),
     "°": ("temperature", 1.0),
-}
+}  # fmt: skip
 _PREFIX = {"€": "€", "$": "$", "£": "£", "EUR": "€", "USD": "$", "US$": "$", "CHF": "chf", "GBP": "£"}
 
+_ABBREVIATED = re.compile(r"[^aeiou]{2}s")
 _TIMES = {"once", "twice", "thrice"} | {f"{one}mal" for one in EINS}
-_NOT_COUNTED = {"one", "ein", "zero", "null", "million", "hundred", "thousand", "hundert", "tausend"}
+_NOT_COUNTED = {"one", "ein", "eins", "zero", "null", "million", "hundred", "thousand", "hundert", "tausend"}
 
 _PRICE = re.compile(
     rf"(?<![\w.,])(?P<whole>\d+|{NAMED})\s?(?P<unit>euros?|€|dollars?|\$|£|pounds?)"
@@ -61,7 +60,7 @@ _CODE = re.compile(
     r"(?<![\w.])(?:\d+(?:\.\d+){2,}|v\d+(?:\.\d+)+|(?=[\w./-]*\d)(?=[\w./-]*[A-Za-z])[A-Z][A-Za-z]*[-_/]?\d[\w/-]*)(?![\w])"
 )
 _NUMBER = re.compile(
-    r"(?<![\w.,])(?P<prefix>(?:US\$|[€$£]|EUR|USD|CHF|GBP)\s?)?(?P<minus>(?<!\d)(?<!\d\s)[-−](?=\d))?"
+    r"(?<![^\W\u2e80-\uffef])(?<![.,])(?P<prefix>(?:US\$|[€$£]|EUR|USD|CHF|GBP)\s?)?(?P<minus>(?<!\d)(?<!\d\s)[-−](?=\d))?"
     r"(?P<digits>\d{1,3}(?:[,.'\u202f\u00a0]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)?)(?P<ordinal>st|nd|rd|th)?(?![\d])"
     r"(?:\s?-?(?P<scale>hundred|thousand|million|billion|millionen|milliarden|mio|mrd)\b\.?)?",
     re.IGNORECASE,
@@ -78,9 +77,12 @@ _SHARE = re.compile(rf"(?P<above>{'|'.join(_NUMERATORS)})?[\s-]?(?P<below>{'|'.j
 _VULGAR = {"½": (1, 2), "¼": (1, 4), "¾": (3, 4), "⅓": (1, 3), "⅔": (2, 3)}
 _ONE = re.compile(TEXTS["one"], re.IGNORECASE)
 _UNIT = re.compile(r"[\s\u00a0\u202f-]?(?P<unit>%|[€$£]|°\s?[CFcf]?|[A-Za-zµÄÖÜäöüß]+[²³2]?)(?![\w])")
+_PER = re.compile(r"\b(?:per|each|every|an?)\s$", re.IGNORECASE)
+_AS_SOON_AS = re.compile(r"once\s(?:they|it|he|she|you|we|the|this|that|there|your|their|its|all)\b", re.IGNORECASE)
 _PER_CENT = re.compile(r"\s?per cent\b", re.IGNORECASE)
 _PERIOD = re.compile(TEXTS["period"], re.IGNORECASE)
 _ADVERBS, _PERIOD_NAMES = (dict(pair.split(":") for pair in TEXTS[name].split()) for name in ("adverbs", "periods"))
+BEFORE_CHARS = 120  # looked at before a number: with all that stands there a row of numbers would take minutes
 _EVERY = re.compile(r"\b(?:every|alle)\s$", re.IGNORECASE)
 _ADVERB_BEFORE = re.compile(r"\b(?:\w+lich|\w+ly|(?:im|am|pro) \w+)\s$", re.IGNORECASE)
 _PERIODS_OF = {
@@ -91,6 +93,7 @@ _SECONDS = {name: seconds for (_, seconds), name in _PERIODS_OF.items()} | {
     "minute": 60.0, "half_hour": 1800.0, "fortnight": 1209600.0, "half_year": 15778800.0,
 }  # fmt: skip
 MONEY = frozenset(("euro", "dollar", "pound", "franc"))
+PERIOD_WORDS = frozenset((*_ADVERBS, *_PERIOD_NAMES, "annual", "month", "year"))
 PERIODS = frozenset(_PERIOD_NAMES.values())
 _GERMAN = re.compile(TEXTS["german"], re.IGNORECASE)
 _ENGLISH = re.compile(TEXTS["english"], re.IGNORECASE)
@@ -139,9 +142,11 @@ class Quantity:
         if _kind(self) != _kind(other) and "" not in (self.unit, other.unit) and not self.is_counted:
             return False
         if "" in (self.unit, other.unit) and self.unit != other.unit:
-            return any(_near(one, two, SAME) for one in _plain(self) for two in _plain(other))
+            return any(_near(one, two, _tolerance(one, two)) for one in _plain(self) for two in _plain(other))
         is_rounded = self.unit == "percent" and (self.value % 1 or other.value % 1)  # 33 % and a third
         tolerance = SAME if self.unit == other.unit and not is_rounded else NEARLY_SAME
+        if self.unit == other.unit and all(each.value == next(_written(each)) for each in (self, other)):
+            tolerance = min(tolerance, _tolerance(self.value, other.value))
         return _near(self.value, other.value, tolerance)
 
 
@@ -223,20 +228,25 @@ def _compound(text: str, first: Quantity, second: Quantity) -> Quantity | None:
     return replace(first, value=first.value + second.value, end=second.end, text=text[first.start : second.end])
 
 
+def _before(quantity: Quantity) -> int:
+    return max(0, quantity.start - BEFORE_CHARS)
+
+
 def _period_of(text: str, quantity: Quantity) -> str:
     """The period that "every 3 months" names: "quarter"; "" for another amount."""
-    if not _EVERY.search(text[: quantity.start]):
+    if not _EVERY.search(text, _before(quantity), quantity.start):
         return ""
     return _PERIODS_OF.get((quantity.unit, quantity.value), "")
 
 
 def _with_interval(text: str, quantity: Quantity) -> Quantity:
     """The quantity of "three times an hour" and of "every 20 minutes", with its interval."""
-    if quantity.unit in ("time", "months") and _EVERY.search(text[: quantity.start]):
+    if quantity.unit in ("time", "months") and _EVERY.search(text, _before(quantity), quantity.start):
         return replace(quantity, interval=quantity.value)
     if quantity.unit != "times" or not quantity.value:
         return quantity
-    behind, before = _PERIOD.match(text[quantity.end :].lstrip()), _ADVERB_BEFORE.search(text[: quantity.start])
+    behind = _PERIOD.match(text[quantity.end :].lstrip())
+    before = _ADVERB_BEFORE.search(text, _before(quantity), quantity.start)
     written = behind[0] if behind else before[0].strip() if before else ""
     names = [name for name in _periods(written) if name in _SECONDS]
     return replace(quantity, interval=_SECONDS[names[0]] / quantity.value) if names else quantity
@@ -247,9 +257,10 @@ def unit_of(word: str) -> tuple[str, float] | None:
     if word in _CASED:
         return _CASED[word]
     low = word.lower().replace("° ", "°")
-    for form in (low, low.removesuffix("s"), low.removesuffix("n"), low.removesuffix("e"), low.removesuffix("en")):
-        if form in _UNITS:
-            return _UNITS[form]
+    for ending in ("", "s", "n", "e", "en"):
+        form = low.removesuffix(ending)
+        if form in _UNITS and (form == low or len(form) > 2 or (len(form) == 2 and _ABBREVIATED.fullmatch(low))):
+            return _UNITS[form]  # "hrs" is "hr", but "has" is not "ha" and "men" is not "m"
     return None
 
 
@@ -276,11 +287,21 @@ def _plain(quantity: Quantity) -> Iterator[float]:
 
 def _written(quantity: Quantity) -> Iterator[float]:
     """The number as it is written, else the value."""
-    if found := _NUMBER.search(quantity.text):
-        yield _value(found["digits"], german=None)
-    else:
-        words = WORD_NUMBER.match(quantity.text)
-        yield value_of_words(words["word"]) if words else quantity.value
+    written = _read_number(quantity.text)
+    yield quantity.value if written is None else written
+
+
+@lru_cache(maxsize=8192)
+def _read_number(text: str) -> float | None:
+    if found := _NUMBER.search(text):
+        return _value(found["digits"], german=None)
+    words = WORD_NUMBER.match(text)
+    return value_of_words(words["word"]) if words else None
+
+
+def _tolerance(one: float, two: float) -> float:
+    """0 between whole numbers as they are written, of which each is another one."""
+    return 0.0 if one % 1 == two % 1 == 0 else SAME
 
 
 def _near(one: float, two: float, tolerance: float) -> bool:
@@ -306,7 +327,9 @@ def _quantities(text: str, german: bool | None) -> Iterator[Quantity]:
             yield found
     for match in WORD_NUMBER.finditer(text):
         word = match["word"].lower()
-        if not is_free(*match.span()):
+        if not is_free(*match.span()) or _AS_SOON_AS.match(text, match.start()):
+            continue
+        if word == "second" and _PER.search(text[: match.start()]):
             continue
         found = _with_unit(text, match, value_of_words(word), "", word, german=german)
         if (word in _NOT_COUNTED and (found.unit == "" or found.is_counted)) or WORDS_OF_ORDER.get(word) == 1:

@@ -11,9 +11,9 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
-from collections_app.audit_origin import Origin, current_origin, using_origin
+from collections_app.audit.origin import Origin, current_origin, using_origin
+from collections_app.audit.services import NOTHING, Subject, record_event
 from collections_app.errors import ServiceError
-from collections_app.services.governance.audit import record_event
 
 RETRY_AFTER_S = 5
 SEND_TIMEOUT_S = 60.0
@@ -92,8 +92,7 @@ class Reading:
 
     action: str
     message: str
-    subject: Model | None = None
-    subject_kind: str = ""
+    subject: Model | Subject = NOTHING
     rows: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     count: Callable[[], int] | None = None
@@ -106,7 +105,6 @@ class Reading:
             action,
             self.message,
             subject=self.subject,
-            subject_kind=self.subject_kind,
             after={**known, **self.details, **(sent or {})},
         )
 

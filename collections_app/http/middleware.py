@@ -1,18 +1,26 @@
-"""What holds for the answers of all addresses: the shape of the API's errors, who may store an answer, the language."""
+"""Answer every request: the API by the few middlewares of `API_MIDDLEWARE`, all else by those of `MIDDLEWARE`.
+
+For both: the form of names in an address, the shape of the API's errors, who may store an answer, a node that is away.
+"""
 
 from __future__ import annotations
 
 import logging
 import unicodedata
 from collections.abc import Callable
+from typing import Any, cast
 
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.exception import convert_exception_to_response
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.middleware.locale import LocaleMiddleware
 from django.shortcuts import render
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
+from django.utils.module_loading import import_string
 
 from collections_app.errors import (
     DATABASE_BACK_S,
@@ -29,78 +37,66 @@ API_PATHS = ("/v1/", "/mcp")
 PART_DEPENDS_ON = ("HX-Request", "HX-Target")
 
 
-class ApiErrorMiddleware:
-    """Errors that Django answers before or behind the API (unknown path, wrong method, bad host), in the API's shape.
+class ApiHandler(BaseHandler):
+    """Run a view behind the middlewares of `API_MIDDLEWARE`, as Django's own handler does behind `MIDDLEWARE`."""
 
-    Stands outermost. Leaves everything alone but errors under the API's paths that are not JSON."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
+    def load_middleware(self, is_async: bool = False) -> None:
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        handler = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]  # stubs leave it out
+        for name in reversed(settings.API_MIDDLEWARE):
+            middleware = import_string(name)(handler)
+            if hasattr(middleware, "process_view"):
+                self._view_middleware.insert(0, middleware.process_view)
+            if hasattr(middleware, "process_exception"):
+                self._exception_middleware.append(middleware.process_exception)
+            handler = convert_exception_to_response(middleware)
+        self._middleware_chain = handler
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        if response.status_code < 400 or not request.path.startswith(API_PATHS):
-            return response
-        if "json" in response.headers.get("Content-Type", ""):
-            return response
-        return _translate(request, response)
+        """Programs read English, and log in with a key: there is no session."""
+        translation.activate("en")
+        request.LANGUAGE_CODE = "en"
+        request.user = AnonymousUser()
+        response = cast(HttpResponseBase, self._middleware_chain(request))
+        response.headers.setdefault("Content-Language", "en")
+        return response
 
 
-class NormalFormMiddleware:
-    """Names in an address find what is stored under them in NFC, however a client composes their accents."""
+class RequestMiddleware:
+    """Stands outermost, and sends requests of the API past the middlewares that only pages need.
+
+    Names in an address find what is stored under them in NFC, however a client composes their accents. Errors of the
+    API that Django answers (unknown path, wrong method, bad host) get the API's shape. No browser and no proxy stores
+    an answer, unless its view says how; Vary keeps a page apart from its parts, which have the same address.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
+        self.answer_page = get_response
+        self.answer_api = ApiHandler()
+        self.answer_api.load_middleware()
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         request.path_info = unicodedata.normalize("NFC", request.path_info)
-        return self.get_response(request)
-
-
-class NodeAwayMiddleware:
-    """Pages that read chunks of a node of a cluster that is gone say so: 503 with Retry-After, in the frame."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
+        is_api = request.path.startswith(API_PATHS)
+        response = self.answer_api(request) if is_api else self.answer_page(request)
+        content_type = response.headers.get("Content-Type", "")
+        if is_api and response.status_code >= 400 and "json" not in content_type:
+            response = _translate(request, response)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            patch_vary_headers(response, PART_DEPENDS_ON)
+        return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
+        """A page that reads chunks of a cluster's node that is gone says so: 503 with Retry-After, in the frame."""
         node = REMOTE_NODE.search(str(exc)) if isinstance(exc, OperationalError) else None
-        if node is None or request.path.startswith(API_PATHS):
+        if node is None:
             return None
         log.error("%s %s failed: the node %s does not answer", request.method, request.path, node["address"])
         response = render(request, "503.html", {"address": node["address"]}, status=503)
         response.headers["Retry-After"] = f"{DATABASE_BACK_S:.0f}"
-        return response
-
-
-class LanguageMiddleware(LocaleMiddleware):
-    """Pages in the language of their reader; the API speaks English to everybody, as programs read it."""
-
-    def process_request(self, request: HttpRequest) -> None:
-        if request.path.startswith(API_PATHS):
-            translation.activate("en")
-            request.LANGUAGE_CODE = "en"
-        else:
-            super().process_request(request)
-
-
-class CacheMiddleware:
-    """No browser and no proxy stores an answer, unless its view says how. Stands behind the static files.
-
-    A page and its parts have one address: Vary keeps them apart also where they are stored all the same.
-    """
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        response.headers.setdefault("Cache-Control", "private, no-store")
-        if response.headers.get("Content-Type", "").startswith("text/html"):
-            patch_vary_headers(response, PART_DEPENDS_ON)
         return response
 
 

@@ -1,5 +1,8 @@
 """What every page does the same way: the request's type, the page or its named part, the pages of a list,
-display names of collections."""
+display names of collections.
+
+Which page of the documentation helps with which page of the product.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,17 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
 from django.forms import BaseForm, Field, Form
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render, resolve_url
+from django.shortcuts import get_object_or_404, redirect, render, resolve_url
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django_htmx.middleware import HtmxDetails
 
+from collections_app.collections.models import collection_choices
 from collections_app.errors import ServiceError, describe
+from collections_app.http.navigation import find_place
 from collections_app.models import Collection
-from collections_app.models.library import collection_choices
-from ragd.errors import RagdError
+from ragd.errors import InvalidInput, RagdError
 
 Row = TypeVar("Row", bound=Model)
 FieldKind = TypeVar("FieldKind", bound=Field)
@@ -120,6 +125,16 @@ class RefusalMessages:
         return True
 
 
+def run_action(request: HttpRequest, acts: Mapping[str, Callable[[], str]], back: str) -> HttpResponse:
+    """Do what the form's do= names, then go back, where its answer, or why it was refused, is told."""
+    with RefusalMessages(request):
+        action = request.POST.get("do", "")
+        if action not in acts:
+            raise InvalidInput(f"do must be one of {', '.join(acts)}, not {action!r}", field="do")
+        messages.success(request, acts[action]())
+    return redirect(next_address(request, back))
+
+
 def whole_number(text: str | None) -> int | None:
     """Of at most nine digits; None for anything else."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
@@ -153,3 +168,68 @@ def collection_titles(request: HttpRequest) -> dict[str, str]:
         kept.kept_titles = dict(collection_choices(Collection.objects.live().by_name().only("name", "title")))
     titles: dict[str, str] = kept.kept_titles
     return titles
+
+
+# view -> page of docs/, with an anchor where only a part of it is meant
+HELP = {
+    "operations:home": "tutorial",
+    "retrieval:chat": "chat",
+    "retrieval:playground": "search#debug-a-ranking",
+    "retrieval:run": "scores",
+    "retrieval:corrective": "answering#confidence-and-the-corrective-step",
+    "collections:list": "glossary",
+    "collections:create": "tutorial",
+    "collections:detail": "uploads",
+    "collections:upload": "uploads",
+    "collections:urls": "sources#fetch-a-list-of-addresses",
+    "collections:sources": "sources",
+    "evaluation:content-gaps": "diagnosis#content-gaps",
+    "collections:uploads": "jobs",
+    "collections:job": "jobs",
+    "collections:batch": "jobs",
+    "collections:import": "export",
+    "collections:preview": "chunking",
+    "collections:chunk": "curation",
+    "collections:document": "curation",
+    "collections:edit": "curation",
+    "collections:trash": "curation#the-trash",
+    "collections:outliers": "curation#read-a-document-beside-its-chunks",
+    "collections:findings": "security",
+    "collections:index_versions": "index-versions",
+    "collections:sharing": "permissions",
+    "collections:readers": "permissions#restricted-documents",
+    "collections:settings": "operations",
+    "collections:models": "models",
+    "collections:keys": "api#keys",
+    "collections:people": "permissions",
+    "collections:audit": "audit",
+    "evaluation:index": "evaluation",
+    "evaluation:evaluation-runs": "evaluation#start-a-run",
+    "evaluation:golden-sets": "golden-sets",
+    "evaluation:compare": "comparing",
+    "evaluation:experiments": "comparing#experiments-with-retrieval-settings",
+    "evaluation:board": "diagnosis",
+    "evaluation:review": "reviews",
+    "evaluation:live": "scores#runs-without-a-golden-question",
+    "evaluation:traces": "traces",
+    "evaluation:activity": "traces",
+    "evaluation:alerts": "metrics#alerts",
+    "operations:operations": "operations",
+    "operations:retention": "operations#retention",
+    "evaluation:evidence": "telemetry#field-coverage",
+    "operations:status": "conformance",
+    "operations:leak-probe": "permissions#how-it-is-enforced",
+    "evaluation:new-models-experiment": "index-versions#compare-embedding-models",
+    "mfa_index": "sign-on#second-factor",
+    "sessions": "sign-on#sessions",
+    "password_change": "sign-on",
+}
+
+
+def help_address(request: HttpRequest) -> str:
+    """Of the page itself, else of the one that it stands below, else the contents."""
+    match = request.resolver_match
+    found = find_place(request.path)
+    names = [match.view_name if match else "", found[1].view if found else ""]
+    page, mark, anchor = next((HELP[name] for name in names if name in HELP), "").partition("#")
+    return reverse("collections:help-page", args=[page]) + mark + anchor if page else reverse("collections:help")

@@ -89,7 +89,7 @@ CREATE CONSTRAINT TRIGGER audit_links_close AFTER INSERT ON audit_links DEFERRAB
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0002_initial")]
+    dependencies = [("collections_app", "0002_models")]
     operations = [
         migrations.RunSQL(UNCOMPRESSED + FOLLOW_DOCUMENT, migrations.RunSQL.noop),
         migrations.RunSQL(COUNTS, migrations.RunSQL.noop),

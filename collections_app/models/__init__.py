@@ -1,35 +1,30 @@
 """What is stored."""
 
-from collections_app.models.audit import AuditEvent, AuditHead, AuditLink, Erasure
-from collections_app.models.checkpoints import EmbeddedBatch, RecognizedPageCheckpoint
-from collections_app.models.connectors import Connector, ConnectorChange, ConnectorRun
-from collections_app.models.curation import (
+from collections_app.access.models import PersonalSetting, RoleGrant
+from collections_app.audit.models import AuditEvent, AuditHead, AuditLink, Erasure
+from collections_app.collections.models import ApiKey, Chunk, Collection, Document
+from collections_app.documents.models import (
     ChunkFindings,
     ChunkOverlay,
     DocumentRevision,
-    DuplicateScan,
-    FindingScan,
     NearDuplicate,
+    StoredPage,
+    TrashedChunk,
+    TrashedDocument,
 )
-from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
-from collections_app.models.grants import RoleGrant
-from collections_app.models.history import PastIndex, StateChange
-from collections_app.models.jobs import IngestBatch, IngestJob, Upload
-from collections_app.models.layouts import StoredPage
-from collections_app.models.library import ApiKey, Chunk, Collection, Document
-from collections_app.models.model_settings import ModelSetting
-from collections_app.models.operations import (
+from collections_app.endpoints.models import ModelPrice, ModelSetting
+from collections_app.index.models import IndexVersion, IndexVersionDocument, PastIndex, StateChange
+from collections_app.jobs.models import EmbeddedBatch, IngestBatch, IngestJob, RecognizedPageCheckpoint, Upload
+from collections_app.jobs.operation_models import (
     IdempotencyRecord,
     Operation,
     OperationFile,
-    RetentionSetting,
+    Provider,
+    Report,
+    ServerSetting,
     WorkerHeartbeat,
 )
-from collections_app.models.personal import PersonalSetting
-from collections_app.models.pricing import ModelPrice
-from collections_app.models.queue import Provider, Report
-from collections_app.models.sources import FetchedSource, FetchHost
-from collections_app.models.trash import TrashedChunk, TrashedDocument, TrashedFile
+from collections_app.sources.models import Connector, ConnectorChange, ConnectorRun, FetchedSource, FetchHost
 
 __all__ = [
     "ApiKey",
@@ -45,15 +40,13 @@ __all__ = [
     "ConnectorRun",
     "Document",
     "DocumentRevision",
-    "DuplicateScan",
     "EmbeddedBatch",
     "Erasure",
     "FetchHost",
     "FetchedSource",
-    "FindingScan",
-    "Generation",
-    "GenerationDocument",
     "IdempotencyRecord",
+    "IndexVersion",
+    "IndexVersionDocument",
     "IngestBatch",
     "IngestJob",
     "ModelPrice",
@@ -66,14 +59,12 @@ __all__ = [
     "Provider",
     "RecognizedPageCheckpoint",
     "Report",
-    "RetentionSetting",
     "RoleGrant",
+    "ServerSetting",
     "StateChange",
     "StoredPage",
-    "StoredProbe",
     "TrashedChunk",
     "TrashedDocument",
-    "TrashedFile",
     "Upload",
     "WorkerHeartbeat",
 ]

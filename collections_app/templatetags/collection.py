@@ -5,21 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.template import Context
 from django.utils.safestring import SafeString
 
-from collections_app.access_context import current_access
-from collections_app.domain.outliers import FLAG_WORDS
-from collections_app.domain.permissions import Permission
+from collections_app.access.context import current_access
+from collections_app.access.people import name_administrators
+from collections_app.access.permissions import Permission
+from collections_app.chunks.overlays import FLAG_WORDS
+from collections_app.chunks.preview import Bins
+from collections_app.collections.views import describe_statistics
+from collections_app.documents.document_tree import attachments_of, parent_of
 from collections_app.models import Collection, Document
-from collections_app.services.chunks.chunk_preview import Bins
-from collections_app.services.connectors.records import troubled_connectors
-from collections_app.services.documents.document_tree import attachments_of, parent_of
-from collections_app.services.governance.people import name_administrators
+from collections_app.sources.records import troubled_connectors
 from collections_app.templatetags.interface import chip, icon
 from collections_app.templatetags.pictures import draw_histogram, histogram_bars
 
 register = template.Library()
 register.simple_tag(name_administrators, name="whom_to_ask")
+
+
+@register.inclusion_tag("collections/parts/statistics.html", takes_context=True)
+def statistics_section(context: Context) -> dict[str, Any]:
+    """What a collection holds, below its documents."""
+    shared = {name: context.get(name) for name in ("collection", "may", "may_all", "request")}
+    return shared | describe_statistics(context["collection"])
 
 
 @register.filter

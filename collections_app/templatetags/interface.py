@@ -21,8 +21,8 @@ from django.utils.translation import get_language, gettext, gettext_noop
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
 from collections_app.http.page_requests import collection_titles
+from collections_app.jobs.stages import StageRow
 from collections_app.models import AuditEvent
-from collections_app.stages import StageRow
 from collections_app.templatetags import pictures
 
 register = template.Library()
@@ -298,21 +298,6 @@ def rank_change(gain: int | None) -> SafeString:
         return SafeString("")
     tone, word = ("good", "up") if gain > 0 else ("watch", "down")
     return chip(tone, icon(word), format_html('<span class="sr-only">{} by </span>', word), abs(gain))
-
-
-@register.simple_tag
-def trend_words(trend: Any, kind: str = "ratio") -> str:
-    """How the number moved against 7 days before. kind: ratio (in percent), count (difference), share (in points)."""
-    if trend.now is None:
-        return gettext("no data yet")
-    if trend.before is None or (kind == "ratio" and not trend.before):
-        return gettext("no earlier data")
-    moved = trend.now - trend.before
-    amount = {"count": abs(moved), "share": 100 * abs(moved), "ratio": 100 * abs(moved) / (trend.before or 1)}[kind]
-    if round(amount) == 0:
-        return gettext("unchanged vs. last week")
-    unit = {"count": "", "share": gettext(" points"), "ratio": " %"}[kind]
-    return gettext("%(change)s vs. last week") % {"change": f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit}"}
 
 
 @register.inclusion_tag("components/field.html")

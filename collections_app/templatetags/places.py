@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
-from collections_app.http.collection_tabs import tab_links
-from collections_app.http.help_pages import help_address
-from collections_app.http.places import HOME, PLACES, Place, find_place
+from collections_app.http.navigation import ACCOUNT, HOME, PLACES, Page, Place, Reader, find_place, tab_links
+from collections_app.http.page_requests import help_address
 
 register = template.Library()
 
@@ -22,8 +24,12 @@ def rail(context: Context) -> dict[str, Any]:
     request = context["request"]
     found = find_place(request.path)
     here = found[0] if found else None
-    links = [_link(place, here, request) for place in PLACES if place.offered(request.user)]
-    return {"links": links, "at_home": request.path == "/"}
+    links = [_link(place, here, request) for place in _of_rail(request.user)]
+    return {"links": links, "at_home": request.path == "/", "server_name": settings.RAGD_NAME}
+
+
+def _of_rail(reader: Reader) -> list[Place]:
+    return [place for place in PLACES if place.rail(reader) and place.offered(reader)]
 
 
 def _link(place: Place, here: Place | None, request: Any) -> dict[str, str]:
@@ -36,7 +42,12 @@ def _link(place: Place, here: Place | None, request: Any) -> dict[str, str]:
 def go_keys(context: Context) -> list[tuple[str, str]]:
     """(letter after g, where it leads): Home and the places of the reader."""
     reader = context["request"].user
-    return [("h", HOME.title), *((place.key, place.title) for place in PLACES if place.offered(reader))]
+    return [("h", HOME.title), *((place.key, place.title) for place in _of_rail(reader))]
+
+
+@register.simple_tag(takes_context=True)
+def account_pages(context: Context) -> list[Page]:
+    return ACCOUNT.offered(context["request"].user)
 
 
 @register.simple_tag(takes_context=True, name="help_address")
@@ -49,11 +60,24 @@ def place_tabs(context: Context) -> dict[str, Any]:
     """The tabs of the place that the address belongs to; the one of this page is current."""
     request = context["request"]
     found = find_place(request.path)
-    if found is None:
+    if found is None or found[0].has_menu:
         return {"tabs": []}
     place, here = found
     tabs = [(page, page is here) for page in place.offered(request.user) if page.is_tab]
     return {"label": place.title, "tabs": tabs}
+
+
+@register.inclusion_tag("components/place_menu.html", takes_context=True)
+def place_menu(context: Context) -> dict[str, Any]:
+    """The pages of a place that has a menu, under their headings; nothing elsewhere, and on pages without a request."""
+    request = context.get("request")
+    found = find_place(request.path) if request else None
+    if request is None or found is None or not found[0].has_menu:
+        return {}
+    place, here = found
+    pages = [(page, page is here) for page in place.offered(request.user)]
+    groups = [(gettext(group), list(those)) for group, those in groupby(pages, lambda each: each[0].group)]
+    return {"label": place.title, "groups": groups}
 
 
 @register.simple_tag(takes_context=True)

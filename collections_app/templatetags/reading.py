@@ -14,7 +14,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from collections_app.domain.passages import Piece
+from collections_app.chunks.preview import Piece
 
 register = template.Library()
 

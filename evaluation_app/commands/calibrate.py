@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 
+from collections_app.collections.services import get_collection
 from collections_app.commands.subcommand import Answer, Options, Subcommand
-from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.services import choose_plan
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -6,24 +6,24 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from collections_app.collections.services import get_collection
 from collections_app.commands.progress import Bar, StoppedError
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, as_usage, split_pair
 from collections_app.errors import ServiceError
 from collections_app.http.downloads import Reading
-from collections_app.services.collections.collections import get_collection
-from evaluation_app.analysis.comparison.api import ChangeOut, ConclusionOut
-from evaluation_app.analysis.comparison.changes import MeasureChange
-from evaluation_app.analysis.comparison.run_comparison import check_comparable
-from evaluation_app.analysis.comparison.stored_comparisons import RunDifference, compare_runs
-from evaluation_app.analysis.comparison.verdicts import RunVerdict
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.reviews.anchoring import anchored_score
 from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.json_lines import run_lines
-from evaluation_app.runs.junit import Finding, junit_xml
+from evaluation_app.runs.comparison.api import ChangeOut, ConclusionOut
+from evaluation_app.runs.comparison.changes import MeasureChange
+from evaluation_app.runs.comparison.decisive import RunVerdict
+from evaluation_app.runs.comparison.run_comparison import check_comparable
+from evaluation_app.runs.comparison.stored_comparisons import RunDifference, compare_runs
+from evaluation_app.runs.lifecycle import RunRequest
+from evaluation_app.runs.reports import Finding, junit_xml, run_lines
 from evaluation_app.runs.requests import find_run, make_baseline, read_settings
 from evaluation_app.runs.schemas import EvaluationRunOut
 from evaluation_app.runs.summaries import misses_of
@@ -124,12 +124,14 @@ def _open_run(options: Options, thresholds: dict[str, float]) -> EvaluationRun:
     switches = {"answers": False} if options["search_only"] else {}
     return lifecycle.start_run(
         golden_set,
-        plan=chosen.plan,
-        plan_name=chosen.name,
-        settings=read_settings(settings | switches | {"contributions": options["contributions"]}),
-        name=options["name"],
-        purpose=EvaluationRun.Purpose.CLI,
-        thresholds=thresholds,
+        RunRequest(
+            plan=chosen.plan,
+            plan_name=chosen.name,
+            settings=read_settings(settings | switches | {"contributions": options["contributions"]}),
+            name=options["name"],
+            purpose=EvaluationRun.Purpose.CLI,
+            thresholds=thresholds,
+        ),
         send=False,
     )
 
@@ -278,7 +280,7 @@ def show(answer: Answer) -> str:
     summary = answer["summary"]
     lines = [
         f"{answer['golden_set']} version {answer['set_version']}, {answer['done']} of {answer['total']} questions, "
-        f"generation {answer['generation']}, judge {answer['judge']}, {answer['took_ms'] / 1000:.1f} s",
+        f"index version {answer['index_version']}, judge {answer['judge']}, {answer['took_ms'] / 1000:.1f} s",
         "",
         f"{'measure':<24} {'mean':>7}  {'95 % interval':<18} {'scored':<14} threshold",
     ]

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from collections_app.collections.import_stage import import_collection
 from collections_app.commands.progress import Bar, StoppedError
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, split_pair
-from collections_app.services.transfer.import_stage import import_collection
-from evaluation_app.golden.api.schemas import ImportOut
+from evaluation_app.golden.formats import decode, guess_format, map_rows, mapped_columns, read_file
+from evaluation_app.golden.imports import Mode, carry_out, plan_import, tell_import
+from evaluation_app.golden.schemas import ImportOut
 from evaluation_app.golden.sets import find_set
-from evaluation_app.golden.transfer.formats import decode, guess_format, map_rows, mapped_columns, read_file
-from evaluation_app.golden.transfer.imports import Mode, carry_out, plan_import, tell_import
 from evaluation_app.sample.loading import evaluate_sample, load_sample
 
 SHOWN = 20

@@ -1,6 +1,7 @@
-"""The promotion gate: its settings, and the golden questions' retrieval on a new generation beside the one that serves.
+"""The promotion gate: its settings, and the golden questions' retrieval on a new index version beside the one that
+serves.
 
-The same questions, the same plan, the same measure over documents; each question counts once. Held is a generation
+The same questions, the same plan, the same measure over documents; each question counts once. Held is an index version
 whose mean is lower by more than the margin. The interval of the difference is reported and decides nothing: with few
 questions it is wide, and a gate that lets everything through until it is narrow would be none."""
 
@@ -14,26 +15,26 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from collections_app.access_context import require
-from collections_app.domain.identity import can_be_stored
-from collections_app.domain.permissions import Permission
+from collections_app.access.context import require
+from collections_app.access.permissions import Permission
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, Generation
-from collections_app.models.library import name_actor
-from collections_app.services.generations.promotion_gate import Verdict, register_gate
-from collections_app.services.generations.versions import open_version
-from collections_app.services.governance import audit
-from collections_app.stores import open_store
+from collections_app.index.services import open_version
+from collections_app.index.stores import open_store
+from collections_app.index.swap import Verdict, register_gate
+from collections_app.models import Collection, IndexVersion
 from evaluation_app.curation.impact import StoredQuestion, keys_of, questions_of, vectors_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from ragd.errors import InvalidInput
+from ragd.identity import can_be_stored
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.store.store import Store
 from ragd.types import RetrievePlan
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.services import choose_plan
 
 K_MAX = 100
 DEFAULTS = {"measure": "recall", "k": 10, "margin": 0.02}
@@ -42,7 +43,7 @@ TOLERANCE = 1e-9  # sums of fractions: a fall that equals the margin is not abov
 
 
 def find_gate(collection: Collection) -> PromotionGate | None:
-    """None: every generation of the collection may serve."""
+    """None: every index version of the collection may serve."""
     return PromotionGate.objects.select_related("golden_set").filter(collection_name=collection.name).first()
 
 
@@ -53,9 +54,9 @@ def set_gate(
     measure: str = "recall",
     k: int = 10,
     margin: float = 0.02,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> PromotionGate:
-    """From now on a generation serves only if the set's mean of the measure falls by no more than the margin.
+    """From now on an index version serves only if the set's mean of the measure falls by no more than the margin.
 
     Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
     """
@@ -78,7 +79,9 @@ def set_gate(
         )
         message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
         after = {"set_name": golden_set.name, "measure": measure, "k": k, "margin": margin}
-        audit.record(actor, [collection], audit.CHANGE, message, action="collection.gate", before=before, after=after)
+        services.record(
+            actor, [collection], services.CHANGE, message, action="collection.gate", before=before, after=after
+        )
     return gate
 
 
@@ -96,13 +99,13 @@ def find_own_set(collection: Collection, name: str) -> GoldenSet:
     return record
 
 
-def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
-    """Let every generation serve again; whether there was a gate."""
+def remove_gate(collection: Collection, *, actor: services.Actor = None) -> bool:
+    """Let every index version serve again; whether there was a gate."""
     require(Permission.EVALUATE, collection.pk)
     with transaction.atomic():
         gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
         if gone:
-            audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate", action="collection.gate")
+            services.record(actor, [collection], services.CHANGE, "deleted the quality gate", action="collection.gate")
     return gone > 0
 
 
@@ -118,7 +121,8 @@ def check_gate(measure: object, k: object, margin: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QuestionPair:
-    """One question on both generations: the measure and the best rank of what is expected, None where it is absent."""
+    """One question on both index versions: the measure and the best rank of what is expected, None where it is
+    absent."""
 
     question: StoredQuestion
     before: float
@@ -138,8 +142,8 @@ class QuestionPair:
         }
 
 
-def ask_gate(collection: Collection, generation: Generation, alive: Callable[[], object]) -> Verdict | None:
-    """What the collection's gate says of a generation; None without a gate. See `promotion.register_gate`.
+def ask_gate(collection: Collection, index_version: IndexVersion, alive: Callable[[], object]) -> Verdict | None:
+    """What the collection's gate says of an index version; None without a gate. See `promotion.register_gate`.
 
     A gate that cannot be asked, because its set is gone or expects nothing, holds. Raises EmbedderError, RerankerError.
     """
@@ -155,23 +159,23 @@ def ask_gate(collection: Collection, generation: Generation, alive: Callable[[],
         reason = f"no question of {golden_set.name!r} expects a document; nothing to compare"
         return Verdict(False, head | {"reason": reason})
     began = time.monotonic()
-    pairs = compare_generations(collection, generation, questions, gate, alive=alive)
+    pairs = compare_index_versions(collection, index_version, questions, gate, alive=alive)
     took = {"took_ms": round((time.monotonic() - began) * 1000, 1)}
     return _verdict(gate, golden_set, head | took, pairs)
 
 
-def compare_generations(
+def compare_index_versions(
     collection: Collection,
-    generation: Generation,
+    index_version: IndexVersion,
     questions: Sequence[StoredQuestion],
     gate: PromotionGate,
     *,
     alive: Callable[[], object] = lambda: None,
 ) -> list[QuestionPair]:
-    """Each question on the generation that serves and on the given one, in order."""
+    """Each question on the index version that serves and on the given one, in order."""
     plan = choose_plan(collection, None, {}).plan
     plan = replace(plan, k=max(plan.k, gate.k), compress=None, token_budget=None)
-    serving, coming = open_store(collection), open_version(collection, generation)
+    serving, coming = open_store(collection), open_version(collection, index_version)
     now, then = (_rankings(store, _fitting(plan, store), questions, alive) for store in (serving, coming))
     name = f"{gate.measure}@{gate.k}"
     pairs = []
@@ -200,7 +204,7 @@ def _rankings(
 
 
 def _fitting(plan: RetrievePlan, store: Store) -> RetrievePlan:
-    """The plan, without the lexical list where the generation keeps none."""
+    """The plan, without the lexical list where the index version keeps none."""
     return plan if store.collection.hybrid_enabled or plan.mode == "vector" else replace(plan, mode="vector")
 
 
@@ -211,7 +215,7 @@ def _head(gate: PromotionGate, collection: Collection) -> dict[str, Any]:
         "set_version": gate.golden_set.version if gate.golden_set else None,
         "measure": f"{gate.measure}@{gate.k}",
         "margin": gate.margin,
-        "compared_with": collection.generation,
+        "compared_with": collection.index_version,
         "asked_at": timezone.now().isoformat(),
     }
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from django.db import transaction
 
+from collections_app.index.stores import open_store
 from collections_app.models import Collection
-from collections_app.stores import open_store
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.measures.ranking import MEASURES
@@ -23,11 +23,11 @@ from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.rankings import first_rank, retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
-from ragd.models.caching_embedder import CachingEmbedder
+from ragd.models.embedding import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.types import Candidate, Embedder, RetrievePlan
-from retrieval_app.citations.result_records import chunk_key
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.answers.result_records import chunk_key
+from retrieval_app.plans.services import choose_plan
 
 KEPT_VECTORS = 4000
 BUDGET_S = 4.0

@@ -13,15 +13,16 @@ from django.http import HttpResponse, QueryDict
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
+from collections_app.access.rules import READ, needs
+from collections_app.collections.forms import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.collections.views import find_collection
+from collections_app.documents.forms import Selection
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection
-from collections_app.views.collections import find_collection
-from collections_app.views.forms.collections import POLICY_FIELDS, ChunkPolicyFields
-from collections_app.views.forms.curation import Selection
-from evaluation_app.curation import proposed_changes
+from evaluation_app.curation import expectations
+from evaluation_app.curation.expectations import ProposedChange
 from evaluation_app.curation.impact import BUDGET_MOST_S, BUDGET_S, Effect, Impact, QuestionImpact, impact_of
-from evaluation_app.curation.proposed_changes import ProposedChange
 from ragd.errors import InvalidInput, RagdError
 
 SHOWN_IN_PART = 8
@@ -61,6 +62,7 @@ class PolicyForm(ChunkPolicyFields):
     """The fields of a policy that is tried, where the form has any."""
 
 
+@needs(READ)
 @require_http_methods(["GET", "POST"])
 def show_impact(request: PageRequest, name: str) -> HttpResponse:
     """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written.
@@ -119,18 +121,18 @@ def _kept(query: QueryDict) -> list[tuple[str, str]]:
 
 def _proposal(collection: Collection, query: QueryDict, *, budget_s: float) -> ProposedChange:
     requested = _wanted(query)
-    if requested in proposed_changes.DOCUMENT_ACTIONS:
-        return proposed_changes.documents_changed(collection, requested, Selection.read(query).choose(collection))
+    if requested in expectations.DOCUMENT_ACTIONS:
+        return expectations.documents_changed(collection, requested, Selection.read(query).choose(collection))
     doc_id = query.get("doc_id") or ""
     if requested == "edit-chunk":
-        return proposed_changes.chunk_edited(collection, doc_id, _index(query), query.get("content") or "")
+        return expectations.chunk_edited(collection, doc_id, _index(query), query.get("content") or "")
     if requested in ("disable-chunk", "enable-chunk"):
-        return proposed_changes.chunk_switched(collection, doc_id, _index(query), enabled=requested == "enable-chunk")
+        return expectations.chunk_switched(collection, doc_id, _index(query), enabled=requested == "enable-chunk")
     if requested == "policy":
         explicit = _policy(query)
         if doc_id:
-            return proposed_changes.document_policy_changed(collection, doc_id, explicit)
-        return proposed_changes.policy_changed(collection, explicit, budget_s=budget_s)
+            return expectations.document_policy_changed(collection, doc_id, explicit)
+        return expectations.policy_changed(collection, explicit, budget_s=budget_s)
     raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {requested!r}", field="action")
 
 

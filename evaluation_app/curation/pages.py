@@ -1,4 +1,5 @@
-"""What golden questions say on the pages of chunks, documents, collections and generations, and the promotion gate."""
+"""What golden questions say on the pages of chunks, documents, collections and index versions, and the promotion
+gate."""
 
 from __future__ import annotations
 
@@ -10,21 +11,23 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
-from collections_app.models import Chunk, Collection, Document, Generation
-from collections_app.services.generations.generation_states import generation_states
-from collections_app.services.generations.generations import activate_generation, get_generation
-from collections_app.views.collections import find_collection
+from collections_app.index.estimate import index_version_states
+from collections_app.index.services import activate_index_version, get_index_version
+from collections_app.models import Chunk, Collection, Document, IndexVersion
 from evaluation_app.curation.expectations import expectations_of
 from evaluation_app.curation.gate import DEFAULTS, K_MAX, find_gate, remove_gate, set_gate
 from evaluation_app.measures.catalogue import find, order_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
-from evaluation_app.runs.serving_runs import serving_runs, servings
+from evaluation_app.runs.requests import serving_runs, servings
 from ragd.errors import InvalidInput
 
 LATEST_SHOWN = 6
@@ -75,7 +78,7 @@ class Latest:
 def latest_of(collection_names: Sequence[str] | None = None) -> list[Latest]:
     """The newest finished run of what serves per set, newest first; of these collections, None for all. [] without any.
 
-    Experiments are left out: see `runs.serving_runs`.
+    Experiments are left out: see `runs.requests`.
     """
     if collection_names is None:
         collection_names = list(GoldenSet.objects.values_list("collection_name", flat=True).distinct())
@@ -129,7 +132,7 @@ def _title(name: str) -> str:
 
 
 class GateForm(forms.Form):
-    """What golden questions must say of a generation before it serves. No set: no gate."""
+    """What golden questions must say of an index version before it serves. No set: no gate."""
 
     set = forms.ChoiceField(label=gettext_lazy("Test set"), required=False)
     measure = forms.ChoiceField(
@@ -161,7 +164,7 @@ class GateForm(forms.Form):
 
 
 class OverruleForm(forms.Form):
-    """Why a generation is to serve although the gate holds it."""
+    """Why an index version is to serve although the gate holds it."""
 
     reason = forms.CharField(
         label=gettext_lazy("Reason for the override"),
@@ -171,6 +174,7 @@ class OverruleForm(forms.Form):
     )
 
 
+@needs(READ)
 @require_GET
 def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The golden questions that expect a document, and what its chunks were worth."""
@@ -182,6 +186,7 @@ def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResp
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
 
+@needs(READ)
 @require_GET
 def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The golden questions that expect a chunk, and what it was worth."""
@@ -198,6 +203,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def last_evaluation(request: PageRequest) -> HttpResponse:
     """The last evaluations beside their baselines; ?collection= names one collection, else all."""
@@ -211,12 +217,12 @@ def last_evaluation(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/curation/latest.html", context, parts=parts)
 
 
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE)
+@require_POST
 def gate_settings(request: PageRequest, name: str) -> HttpResponse:
-    """What golden questions must say of a generation of the collection before it serves."""
+    """Keep what golden questions must say of an index version before it serves. 422 with the form for what is wrong."""
     collection = find_collection(name)
-    gate = find_gate(collection)
-    form = GateForm(request.POST or None, collection=collection, gate=gate)
+    form = GateForm(request.POST, collection=collection, gate=find_gate(collection))
 
     def save() -> HttpResponse:
         data = form.cleaned_data
@@ -228,49 +234,54 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
         else:
             remove_gate(collection, actor=request.user)
             messages.success(request, gettext("Quality gate disabled."))
-        return redirect("evaluation:gate", name)
+        return redirect(reverse("collections:index_versions", args=[name]) + "#gate")
 
     response, status = submit_form(request, form, save)
-    if response:
-        return response
-    context = {
+    context = {"tab": "index_versions"} | describe_gate(collection, form)
+    return response or render_page(request, "evaluation/curation/gate.html", context, status=status)
+
+
+def describe_gate(collection: Collection, form: GateForm | None = None) -> dict[str, Any]:
+    """What the section of the index page shows. form: as it was sent."""
+    gate = find_gate(collection)
+    rows = IndexVersion.objects.filter(collection=collection).exclude(gate_state="")
+    return {
         "collection": collection,
-        "tab": "gate",
-        "form": form,
+        "form": form or GateForm(collection=collection, gate=gate),
         "gate": gate,
-        "sets": GoldenSet.objects.filter(collection_name=name).exists(),
-        "judged": Generation.objects.filter(collection=collection).exclude(gate_state="").order_by("-number")[:20],
+        "sets": GoldenSet.objects.filter(collection_name=collection.name).exists(),
+        "judged": rows.order_by("-number")[:20],
     }
-    return render_page(request, "evaluation/curation/gate.html", context, status=status)
 
 
+@needs(READ, EVALUATE)
 @require_http_methods(["GET", "POST"])
 def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
-    """What the gate compared for one generation, question by question; a POST lets it serve nevertheless."""
+    """What the gate compared for one index version, question by question; a POST lets it serve nevertheless."""
     collection = find_collection(name)
     try:
-        result = get_generation(collection, number)
+        result = get_index_version(collection, number)
     except ServiceError as error:
         raise Http404(error.message) from error
     form = OverruleForm(request.POST or None)
 
     def save() -> HttpResponse:
-        activate_generation(result, overrule=form.cleaned_data["reason"], actor=request.user)
+        activate_index_version(result, overrule=form.cleaned_data["reason"], actor=request.user)
         messages.success(
             request,
             gettext("Index version %(number)s is activated as soon as it is up to date.") % {"number": result.number},
         )
-        return redirect("collections:generations", name)
+        return redirect("collections:index_versions", name)
 
     response, status = submit_form(request, form, save)
     if response:
         return response
     report = result.gate_report
-    states = {state.generation.pk: state for state in generation_states(collection)}
+    states = {state.index_version.pk: state for state in index_version_states(collection)}
     context = {
         "collection": collection,
-        "tab": "generations",
-        "generation": result,
+        "tab": "index_versions",
+        "index_version": result,
         "standing": states[result.pk],
         "report": report,
         "form": form,

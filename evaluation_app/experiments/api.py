@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from ninja.params import functions as param
+from pydantic import Discriminator, StrictBool, Tag
 
-from collections_app.api.access import ERRORS, answer, find_collection
-from collections_app.api.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
-from collections_app.api.schemas import IsoTime, Request, Stored
-from collections_app.domain.permissions import Permission
+from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, find_collection, request_key
+from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.validation import SomeUuid, StrictInt
+from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
+from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.schemas import IsoTime, Request, Stored
+from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import lifecycle, starting
 from evaluation_app.experiments.plan_grid import Draft, draft_plans
 from evaluation_app.experiments.ranking import rank_plans
-from evaluation_app.experiments.sample import SAMPLE_CHUNKS
-from evaluation_app.experiments.standings import rank, winner_of
+from evaluation_app.experiments.standings import SAMPLE_CHUNKS, rank, winner_of
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
-from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.models import Experiment, GoldenSet
 from evaluation_app.runs.estimates import estimate_plans
 from evaluation_app.runs.requests import find_run, read_settings
-from evaluation_app.runs.schemas import SettingsRequest
+from evaluation_app.runs.schemas import IntervalOut, MeanOut, SettingsRequest
+from ragd.errors import InvalidInput
 from ragd.types import Mode, RetrievePlan, VectorType
-from retrieval_app.api.schemas import PlanFields, SavedPlanOut
+from retrieval_app.search.schemas import PlanFields
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
@@ -42,6 +43,8 @@ Kind = Experiment.Kind
 class PlansRequest(PlanFields):
     """A golden set and a grid of plans. Fields of a plan that are stated hold for all of them."""
 
+    kind: Literal["plans"]
+    dry_run: StrictBool = Field(False, description="Estimate only")
     golden_set: str = Field(description="The set's name")
     grid: dict[str, list[Any]] = Field(
         description='Values by field of a plan, such as {"k": [5, 10], "rerank": ["none", "builtin"]}; every '
@@ -62,6 +65,7 @@ class CandidateIn(Request):
 class ModelsRequest(Request):
     """A collection and embedding models, which index a sample of its documents."""
 
+    kind: Literal["models"]
     collection: str
     models: Annotated[list[CandidateIn], accepts(minItems=1)] = Field(
         description="Beside the collection's own, which is always compared with"
@@ -74,13 +78,29 @@ class ModelsRequest(Request):
 class FixRequest(Request):
     """A fix of a failure mode, tried against a run of the same set."""
 
+    kind: Literal["fix"]
     base: SomeUuid = Field(description="The evaluation run that the fix is to better")
     mode: str = Field(description="Key of the failure mode")
     fix: str = Field(description="Key of one of its fixes")
 
 
-class SaveRequest(Request):
-    name: str
+def _shape_of(value: Any) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return {"plans": "PlansRequest", "models": "ModelsRequest", "fix": "FixRequest"}.get(str(kind))
+
+
+ExperimentRequest = Annotated[
+    Annotated[PlansRequest, Tag("PlansRequest")]
+    | Annotated[ModelsRequest, Tag("ModelsRequest")]
+    | Annotated[FixRequest, Tag("FixRequest")],
+    Discriminator(_shape_of, custom_error_type="kind", custom_error_message="kind must be 'plans', 'models' or 'fix'"),
+]
+PAYLOAD = param.Body(...)
+
+
+class ExperimentChange(Request):
+    state: Literal["cancelled"] | None = None
+    saved_as: str | None = Field(None, description="Name of a plan")
     run_id: SomeUuid | None = Field(None, description="Whose plan is saved; default: the best one's")
     is_default: bool | None = None
 
@@ -200,54 +220,43 @@ def _detailed(experiment: Experiment, by: str) -> dict[str, Any]:
     }
 
 
-@router.post("/experiments/plans/estimate", operation_id="experiments-estimate", response={200: EstimateOut, **ERRORS})
-def estimate(request: HttpRequest, payload: PlansRequest) -> Any:
-    """How many plans a grid gives, and what asking them would take. Starts nothing."""
-    golden_set = find_set(payload.golden_set, request_key(request).visible)
-    draft = _draft(golden_set, payload)
-    return estimate_plans(golden_set, draft.plans, draft.settings)
+@router.post(ALL, operation_id="experiments-create", response={200: EstimateOut, 202: ExperimentOut, **ERRORS})
+def create_experiment(request: HttpRequest, payload: ExperimentRequest = PAYLOAD) -> Any:
+    """Try a grid of plans, compare embedding models over a sample of a collection, or try a fix of a failure mode.
+
+    One evaluation run per variant, in the background, behind all other runs. dry_run, of plans: how many there are, and
+    what asking them would take.
+    """
+    if isinstance(payload, ModelsRequest):
+        start = _model_starter(request, payload)
+    elif isinstance(payload, FixRequest):
+        start = _fix_starter(request, payload)
+    else:
+        key = request_key(request)
+        golden_set = find_set(payload.golden_set, key.visible)
+        if payload.dry_run:
+            draft = _draft(golden_set, payload)
+            return estimate_plans(golden_set, draft.plans, draft.settings)
+
+        def start() -> Experiment:
+            return starting.start_plans(golden_set, _draft(golden_set, payload), name=payload.name, actor=key)
+
+    return answer(request, lambda: _shown(lifecycle.progress_of(start())), ExperimentOut, status=202)
 
 
-@router.post("/experiments/plans", operation_id="experiments-plans-create", response={202: ExperimentOut, **ERRORS})
-def create_plans(request: HttpRequest, payload: PlansRequest) -> HttpResponse:
-    """Try a grid of plans: one evaluation run per plan, in the background, behind all other runs."""
+def _model_starter(request: HttpRequest, payload: ModelsRequest) -> Callable[[], Experiment]:
     key = request_key(request)
-    golden_set = find_set(payload.golden_set, key.visible)
-
-    def produce() -> dict[str, Any]:
-        made = starting.start_plans(golden_set, _draft(golden_set, payload), name=payload.name, actor=key)
-        return _shown(lifecycle.progress_of(made))
-
-    return answer(request, produce, ExperimentOut, status=202)
-
-
-@router.post("/experiments/models", operation_id="experiments-models-create", response={202: ExperimentOut, **ERRORS})
-def create_models(request: HttpRequest, payload: ModelsRequest) -> HttpResponse:
-    """Compare embedding models on questions over a sample of a collection: one run per model, in the background."""
-    key = request_key(request)
-    found = find_collection(request, payload.collection)
+    target = find_collection(request, payload.collection)
     golden_set = find_set(payload.golden_set, key.visible) if payload.golden_set else None
-
-    def produce() -> dict[str, Any]:
-        models = [model.model_dump(exclude_none=True) for model in payload.models]
-        made = starting.start_models(
-            found, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
-        )
-        return _shown(lifecycle.progress_of(made))
-
-    return answer(request, produce, ExperimentOut, status=202)
+    models = [model.model_dump(exclude_none=True) for model in payload.models]
+    return partial(
+        starting.start_models, target, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
+    )
 
 
-@router.post("/experiments/fixes", operation_id="experiments-fixes-create", response={202: ExperimentOut, **ERRORS})
-def create_fix(request: HttpRequest, payload: FixRequest) -> HttpResponse:
-    """Try a fix of a failure mode: the set of a run is asked again with the changed plan or settings."""
+def _fix_starter(request: HttpRequest, payload: FixRequest) -> Callable[[], Experiment]:
     key = request_key(request)
-    base = find_run(payload.base, key.visible)
-
-    def produce() -> dict[str, Any]:
-        return _shown(lifecycle.progress_of(starting.try_fix(base, payload.mode, payload.fix, actor=key)))
-
-    return answer(request, produce, ExperimentOut, status=202)
+    return partial(starting.try_fix, find_run(payload.base, key.visible), payload.mode, payload.fix, actor=key)
 
 
 @router.get(ALL, operation_id="experiments-list", response={200: ExperimentPage, **ERRORS})
@@ -281,22 +290,30 @@ def get_experiment(
     return _detailed(experiment, find(by).name if by else "")
 
 
-@router.post(f"{ONE}/cancel", operation_id="experiments-cancel", response={200: ExperimentOut, **ERRORS})
-def cancel_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
-    """End its runs; what they found stays. 409 when all have ended."""
-    cancelled = lifecycle.cancel_experiment(_find(request, experiment_id), request_key(request))
-    return _shown(lifecycle.progress_of(cancelled))
+@router.patch(ONE, operation_id="experiments-change", response={200: ExperimentOut, **ERRORS})
+def change_experiment(request: HttpRequest, experiment_id: UUID, payload: ExperimentChange) -> Any:
+    """cancelled: end its runs; what they found stays. 409 when all have ended.
+
+    saved_as: keep one of its plans under this name of the collection's, instead of one that has it.
+    """
+    experiment, key = _find(request, experiment_id), request_key(request)
+    if (payload.state is None) == (payload.saved_as is None):
+        raise InvalidInput("give either state or saved_as", field="state")
+    if payload.saved_as is None:
+        experiment = lifecycle.cancel_experiment(experiment, key)
+    else:
+        run_id = payload.run_id or _best_run(experiment)
+        lifecycle.save_variant(experiment, run_id, payload.saved_as, is_default=payload.is_default, actor=key)
+        experiment.refresh_from_db()
+    return _shown(lifecycle.progress_of(experiment))
 
 
-@router.post(f"{ONE}/save", operation_id="experiments-save", response={200: SavedPlanOut, **ERRORS})
-def save_plan(request: HttpRequest, experiment_id: UUID, payload: SaveRequest) -> Any:
-    """Keep one of its plans under a name of the collection's, instead of one that has it."""
-    experiment = _find(request, experiment_id)
-    run_id = payload.run_id
-    if run_id is None and experiment.kind == Kind.PLANS:
+def _best_run(experiment: Experiment) -> UUID:
+    """The run whose plan is saved where none is named."""
+    if experiment.kind == Kind.PLANS:
         best = rank_plans(experiment).best
         run_id = best.run.pk if best else None
-    elif run_id is None:
+    else:
         run_id = experiment.runs.values_list("pk", flat=True).first()
     if run_id is None:
         raise ServiceError(
@@ -305,8 +322,7 @@ def save_plan(request: HttpRequest, experiment_id: UUID, payload: SaveRequest) -
             status=409,
             field="run_id",
         )
-    key = request_key(request)
-    return lifecycle.save_variant(experiment, run_id, payload.name, is_default=payload.is_default, actor=key)
+    return run_id
 
 
 @router.delete(ONE, operation_id="experiments-delete", response={200: ExperimentDeleted, **ERRORS})

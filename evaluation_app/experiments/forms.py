@@ -10,21 +10,21 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
+from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
-from collections_app.stores import open_rerankers
-from evaluation_app.experiments.plan_grid import OFF, Draft, draft_plans
-from evaluation_app.experiments.sample import SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX
+from evaluation_app.experiments.model_trial import other_models, parse_candidate
+from evaluation_app.experiments.plan_grid import FIELDS, OFF, Draft, draft_plans
+from evaluation_app.experiments.standings import SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX
 from evaluation_app.experiments.starting import K_MAX, K
 from evaluation_app.measures.catalogue import CHUNK, CUTS, MEASURES
-from evaluation_app.model_trials.candidates import other_models, parse_candidate
 from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from ragd.errors import InvalidInput
 from retrieval_app.models import SavedPlan
-from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES
-from retrieval_app.runs.plan_settings import described
-from retrieval_app.runs.plans import SERVER_PLAN
+from retrieval_app.plans.forms import COMPRESS, EXACT, MODES
+from retrieval_app.plans.plan_settings import described
+from retrieval_app.plans.services import SERVER_PLAN
 
 VALUES_MAX = 40
 SEARCH = "search"
@@ -123,11 +123,7 @@ class PlansForm(forms.Form):
 
     def grid(self) -> dict[str, list[Any]]:
         data = self.cleaned_data
-        names = (
-            "mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget",
-            "hops",
-        )  # fmt: skip
-        grid: dict[str, list[Any]] = {name: data[name] for name in names if data[name]}
+        grid: dict[str, list[Any]] = {name: data[name] for name in FIELDS if data.get(name)}
         if data["weight_lexical"]:
             grid["weights"] = [{"vector": 1.0, "lexical": weight} for weight in data["weight_lexical"]]
         return grid

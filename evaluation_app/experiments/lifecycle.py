@@ -13,19 +13,19 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from collections_app.domain.permissions import Permission
+from collections_app.access.models import EVERYTHING, CollectionScope
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError
-from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from collections_app.models.library import name_actor
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
 from evaluation_app.experiments.plan_grid import label_of, varied
 from evaluation_app.models import EvaluationRun, Experiment
 from evaluation_app.runs.lifecycle import cancel_run
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.runs.plans import save_plan
+from retrieval_app.plans.services import save_plan
 
 Kind = Experiment.Kind
 
@@ -95,7 +95,7 @@ def visible_experiments(scope: CollectionScope = EVERYTHING) -> QuerySet[Experim
     return Experiment.objects.filter(scope.by_name("collection_name", "created_at"))
 
 
-def cancel_experiment(experiment: Experiment, actor: audit.Actor) -> Experiment:
+def cancel_experiment(experiment: Experiment, actor: services.Actor) -> Experiment:
     """End its runs: those that wait at once, the one that goes on after its question. What was found stays.
 
     Raises ServiceError 409 when all of them have ended.
@@ -113,24 +113,24 @@ def cancel_experiment(experiment: Experiment, actor: audit.Actor) -> Experiment:
                     raise
         if not cancelled:
             raise ServiceError(f"{locked} has ended already", type="already_ended", status=409)
-        audit.record(actor, [locked], audit.CHANGE, f"cancelled {locked}")
+        services.record(actor, [locked], services.CHANGE, f"cancelled {locked}")
     return locked
 
 
-def delete_experiment(experiment: Experiment, actor: audit.Actor) -> None:
+def delete_experiment(experiment: Experiment, actor: services.Actor) -> None:
     """With its runs and their items. Raises ServiceError 409 while one of them is under way."""
     require_in(Permission.EVALUATE, experiment.collection_name)
     with transaction.atomic():
         locked = Experiment.objects.select_for_update().get(pk=experiment.pk)
         if locked.runs.filter(state__in=("queued", "running")).exists():
             raise ServiceError(f"{locked} is under way; cancel it, then delete it", type="under_way", status=409)
-        audit.record(actor, [locked], audit.DELETION, f"deleted {locked}")
+        services.record(actor, [locked], services.DELETION, f"deleted {locked}")
         locked.delete()
 
 
 @transaction.atomic
 def save_variant(
-    experiment: Experiment, run_id: UUID, name: str, *, is_default: bool | None = None, actor: audit.Actor = None
+    experiment: Experiment, run_id: UUID, name: str, *, is_default: bool | None = None, actor: services.Actor = None
 ) -> SavedPlan:
     """Keep the plan of one of its runs under the name, instead of one that has it. Who decided it, and when, is kept.
 
@@ -145,19 +145,19 @@ def save_variant(
     plan = RetrievePlan.from_dict(run.plan)
     saved = save_plan(collection, name, plan, description=f"From {label}", is_default=is_default, actor=actor)
     _decide(experiment, Experiment.Outcome.KEPT, actor, saved_as=saved.name, is_default=saved.is_default)
-    audit.record(actor, [experiment], audit.CHANGE, f"saved a plan of {experiment} as {saved.name}")
+    services.record(actor, [experiment], services.CHANGE, f"saved a plan of {experiment} as {saved.name}")
     return saved
 
 
 @transaction.atomic
-def discard(experiment: Experiment, *, actor: audit.Actor = None) -> None:
+def discard(experiment: Experiment, *, actor: services.Actor = None) -> None:
     """What it tried is not wanted; a plan that was saved of it stays."""
     require_in(Permission.EVALUATE, experiment.collection_name)
     _decide(experiment, Experiment.Outcome.DISCARDED, actor, saved_as="", is_default=False)
-    audit.record(actor, [experiment], audit.CHANGE, f"discarded {experiment}")
+    services.record(actor, [experiment], services.CHANGE, f"discarded {experiment}")
 
 
-def _decide(experiment: Experiment, outcome: str, actor: audit.Actor, **values: Any) -> None:
+def _decide(experiment: Experiment, outcome: str, actor: services.Actor, **values: Any) -> None:
     values |= {"outcome": outcome, "decided_by": name_actor(actor), "decided_at": timezone.now()}
     for name, value in values.items():
         setattr(experiment, name, value)

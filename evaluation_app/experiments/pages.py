@@ -16,7 +16,8 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.domain.identity import can_be_stored
+from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
     PageRequest,
@@ -28,15 +29,12 @@ from collections_app.http.page_requests import (
     render_page,
     submit_form,
 )
+from collections_app.index.services import start_index_version
 from collections_app.models import Collection
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.generations.generations import start_generation
-from evaluation_app.analysis.comparison.presenters import show_usage, show_verdict
-from evaluation_app.analysis.comparison.stored_comparisons import OTHERS_MAX
-from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.charts.axes import percent
 from evaluation_app.experiments import lifecycle, starting
 from evaluation_app.experiments.forms import ModelsForm, PlansForm
+from evaluation_app.experiments.model_trial import Candidate
 from evaluation_app.experiments.plan_grid import PLANS_MAX, TITLES, Draft, label_of, spell_value, varied
 from evaluation_app.experiments.ranking import (
     RankedPlan,
@@ -47,15 +45,18 @@ from evaluation_app.experiments.ranking import (
     rank_plans,
 )
 from evaluation_app.experiments.standings import Standing, find_measured, rank, winner_of
+from evaluation_app.failures.fixes import read_outcome
 from evaluation_app.golden.sets import set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean
 from evaluation_app.measures.statistics import Interval
-from evaluation_app.model_trials.candidates import Candidate
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
+from evaluation_app.runs.comparison.presenters import show_usage, show_verdict
+from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX
 from evaluation_app.runs.estimates import estimate_plans
 from ragd.errors import InvalidInput, RagdError
-from retrieval_app.pages.plan_forms import SavePlanForm
+from ragd.identity import can_be_stored
+from retrieval_app.plans.forms import SavePlanForm
 
 Kind = Experiment.Kind
 
@@ -188,6 +189,7 @@ class ModelLine:
     dot: float
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def list_experiments(request: PageRequest) -> HttpResponse:
     """Newest first. set=NAME: those of that golden set; collection=NAME: those of that collection; kind: of that."""
@@ -206,6 +208,7 @@ def list_experiments(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/experiments/experiments.html", context)
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def new_plans(request: PageRequest) -> HttpResponse:
     """set=NAME chooses the golden set; 404 for one that is not there.
@@ -248,6 +251,7 @@ def _estimated(golden_set: GoldenSet, draft: Draft) -> dict[str, Any]:
     }
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def new_models(request: PageRequest) -> HttpResponse:
     """collection=NAME chooses the collection, models=TEXT fills in variants."""
@@ -270,6 +274,7 @@ def new_models(request: PageRequest) -> HttpResponse:
     return response or render_page(request, template, context, status=status)
 
 
+@needs(READ, EVALUATE)
 @require_POST
 def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     """Run the set with the fix (`mode`, `fix`) over this run's plan, and show how it goes."""
@@ -280,10 +285,16 @@ def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
 
 
-@require_GET
+@needs(READ, EVALUATE)
+@require_http_methods(["GET", "POST"])
 def show_experiment(request: PageRequest, pk: UUID) -> HttpResponse:
     """How far it is, and what was found so far. by=NAME: plans by another measure; across and down: the fields of the
-    heat map."""
+    heat map. POST with do=cancel, do=save a plan or do=build an index version."""
+    if request.method == "POST":
+        acts = {"cancel": _cancel, "save": _save, "build": _build}
+        if (action := request.POST.get("do", "")) in acts:
+            return acts[action](request, pk)
+        messages.error(request, f"do must be one of {', '.join(acts)}, not {action!r}")
     return _show(request, find_or_404(Experiment.objects.select_related("golden_set", "base"), pk=pk))
 
 
@@ -395,6 +406,7 @@ def _compare_href(ranking: Ranking) -> str:
     return f"{reverse('evaluation:compare')}?base={rows[0].run.pk}" + "".join(f"&other={row.run.pk}" for row in others)
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def measured(request: PageRequest, name: str) -> HttpResponse:
     """Part of the form of a new index version: what a change of vectors gains or loses, by the last experiment with it.
@@ -419,8 +431,7 @@ def measured(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "evaluation/experiments/measured.html", context)
 
 
-@require_POST
-def cancel(request: PageRequest, pk: UUID) -> HttpResponse:
+def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
     experiment = find_or_404(Experiment.objects.all(), pk=pk)
     try:
         lifecycle.cancel_experiment(experiment, request.user)
@@ -429,6 +440,7 @@ def cancel(request: PageRequest, pk: UUID) -> HttpResponse:
     return redirect(experiment)
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def delete(request: PageRequest, pk: UUID) -> HttpResponse:
     """A page that says what would go, then its POST."""
@@ -446,8 +458,7 @@ def delete(request: PageRequest, pk: UUID) -> HttpResponse:
     return render_page(request, "evaluation/experiments/delete.html", context)
 
 
-@require_POST
-def build(request: PageRequest, pk: UUID) -> HttpResponse:
+def _build(request: PageRequest, pk: UUID) -> HttpResponse:
     """number: a candidate, which becomes the next index version; the quality gate decides whether it is activated."""
     experiment = find_or_404(Experiment.objects.filter(kind=Kind.MODELS), pk=pk)
     number = request.POST.get("number", "")
@@ -456,14 +467,13 @@ def build(request: PageRequest, pk: UUID) -> HttpResponse:
         return redirect(experiment)
     with RefusalMessages(request):
         collection = get_collection(experiment.collection_name)
-        generation = start_generation(collection, experiment.variants[int(number)], actor=request.user)
-        messages.success(request, gettext("Building index version %(number)s.") % {"number": generation.number})
-        return redirect("collections:generations", collection.name)
+        index_version = start_index_version(collection, experiment.variants[int(number)], actor=request.user)
+        messages.success(request, gettext("Building index version %(number)s.") % {"number": index_version.number})
+        return redirect("collections:index_versions", collection.name)
     return redirect(experiment)
 
 
-@require_POST
-def save(request: PageRequest, pk: UUID) -> HttpResponse:
+def _save(request: PageRequest, pk: UUID) -> HttpResponse:
     """Keep the plan of run=ID (of a fix: of its run) under a name, at once or with what is wrong beside the field.
 
     decision=discard: say instead that nothing of it is wanted.

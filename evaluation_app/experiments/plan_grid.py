@@ -14,16 +14,12 @@ from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.types import LISTS, RetrievePlan
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.services import choose_plan
 
 PLANS_MAX = 64
 COMBINATIONS_MAX = 4096
 OFF = "none"
 SEARCH_ONLY = RunSettings(answers=False, judge="none")
-FIELDS = (
-    "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", "rerank", "compress", "token_budget",
-    "hops",
-)  # fmt: skip
 ANSWERING = ("compress", "token_budget")  # change what an answerer reads, and no ranking
 TITLES: Mapping[str, str] = {
     "mode": "Mode",
@@ -38,6 +34,7 @@ TITLES: Mapping[str, str] = {
     "token_budget": "Max context tokens",
     "hops": "Hops",
 }
+FIELDS = tuple(TITLES)
 
 
 def read_grid(payload: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -49,7 +46,7 @@ def read_grid(payload: Mapping[str, Any]) -> dict[str, list[Any]]:
     if unknown := sorted(set(payload) - set(FIELDS)):
         raise InvalidInput(
             f"an experiment cannot vary {unknown[0]!r}; it varies {', '.join(FIELDS)}. Filters and what is indexed "
-            "stay as they are: a chunk policy needs another generation",
+            "stay as they are: a chunk policy needs another index version",
             field="grid",
         )
     grid: dict[str, list[Any]] = {}

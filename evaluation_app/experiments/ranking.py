@@ -13,15 +13,14 @@ from django.db.models.fields.json import KeyTransform
 from django.utils.translation import gettext
 
 from collections_app.domain.formats import duration, round_duration
-from collections_app.models import Generation
-from evaluation_app.analysis.comparison.usage import query_times
-from evaluation_app.charts.scatter import Scatter, ScatterPoint, draw_scatter
-from evaluation_app.charts.score_charts import format_value
+from collections_app.models import IndexVersion
+from evaluation_app.charts.score_charts import Scatter, ScatterPoint, draw_scatter, format_value
 from evaluation_app.experiments.plan_grid import label_of, spell_value, varied
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
+from evaluation_app.runs.comparison.usage import query_times
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight
@@ -223,7 +222,8 @@ def _scored(row: Row) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The generation of the index that an experiment searched. words: its policy and model, "" once it is forgotten."""
+    """The index version of the index that an experiment searched. words: its policy and model, "" once it is
+    forgotten."""
 
     number: int
     words: str
@@ -231,7 +231,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class OtherExperiment:
-    """The best plan of another experiment by the same measure. is_other_index: it searched another generation."""
+    """The best plan of another experiment by the same measure. is_other_index: it searched another index version."""
 
     experiment: Experiment
     best: RankedPlan
@@ -241,35 +241,36 @@ class OtherExperiment:
 
 def index_of(ranking: Ranking, collection_name: str) -> Index | None:
     """Of the experiment's first run; None without a run."""
-    number = next((row.run.generation for row in ranking.rows), None)
+    number = next((row.run.index_version for row in ranking.rows), None)
     return None if number is None else _describe(collection_name, [number])[number]
 
 
 def other_experiments(experiment: Experiment, ranking: Ranking) -> list[OtherExperiment]:
     """The newest others over the same questions that have a plan ranked by the same measure."""
-    own = next((row.run.generation for row in ranking.rows), None)
+    own = next((row.run.index_version for row in ranking.rows), None)
     rows = Experiment.objects.filter(
         kind=experiment.kind, set_digest=experiment.set_digest, collection_name=experiment.collection_name
     )
     ranked = ((other, rank_plans(other, ranking.measure).best) for other in rows.exclude(pk=experiment.pk)[:SHOWN])
     result = [(other, best) for other, best in ranked if best is not None]
-    known = _describe(experiment.collection_name, {best.run.generation for _, best in result})
+    known = _describe(experiment.collection_name, {best.run.index_version for _, best in result})
     return [
-        OtherExperiment(other, best, known[best.run.generation], best.run.generation != own) for other, best in result
+        OtherExperiment(other, best, known[best.run.index_version], best.run.index_version != own)
+        for other, best in result
     ]
 
 
 def _describe(collection_name: str, numbers: Iterable[int]) -> dict[int, Index]:
     requested = list(numbers)
-    rows = Generation.objects.filter(collection__name=collection_name, number__in=requested)
+    rows = IndexVersion.objects.filter(collection__name=collection_name, number__in=requested)
     words = {row.number: _words(row) for row in rows}
     return {number: Index(number, words.get(number, "")) for number in requested}
 
 
-def _words(generation: Generation) -> str:
-    policy = generation.policy
+def _words(index_version: IndexVersion) -> str:
+    policy = index_version.policy
     cut = f"{policy['target_tokens']} words, overlap {policy['overlap_tokens']}" if "target_tokens" in policy else ""
-    return ", ".join(part for part in (cut, generation.embed_model) if part)
+    return ", ".join(part for part in (cut, index_version.embed_model) if part)
 
 
 def draw_trade_off(ranking: Ranking) -> Scatter | None:

@@ -8,33 +8,33 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Sum
 
-from collections_app.domain.identity import clean_line
-from collections_app.domain.permissions import Permission
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
+from collections_app.jobs.delivery import enqueue
 from collections_app.models import Collection, Document
-from collections_app.models.library import name_actor
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
-from collections_app.work.delivery import enqueue
-from evaluation_app.analysis.diagnosis.fixes import propose_fixes, refresh_modes, same_set
+from evaluation_app.experiments.model_trial import read_candidates
 from evaluation_app.experiments.plan_grid import Draft, label_of, varied
-from evaluation_app.experiments.sample import SAMPLE_CHUNKS, draw_sample
+from evaluation_app.experiments.standings import SAMPLE_CHUNKS, draw_sample
+from evaluation_app.failures.fixes import propose_fixes, refresh_modes, same_set
 from evaluation_app.golden.versions import keep_version
-from evaluation_app.model_trials.candidates import read_candidates
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
-from evaluation_app.runs.lifecycle import NAME_CHARS_MAX, RUN_EVALUATION, start_run
-from evaluation_app.runs.run_header import code_version
-from evaluation_app.scoring.modes.catalogue import find_mode
+from evaluation_app.runs.lifecycle import NAME_CHARS_MAX, RUN_EVALUATION, RunRequest, start_run
+from evaluation_app.runs.requests import code_version
+from evaluation_app.scoring.modes import find_mode
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
+from ragd.identity import clean_line
 from ragd.types import SPEC_VERSION
-from retrieval_app.runs.plans import default_plans
+from retrieval_app.plans.services import default_plans
 
 K, K_MAX = 10, 100
 Purpose = EvaluationRun.Purpose
 
 
-def start_plans(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None) -> Experiment:
+def start_plans(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: services.Actor = None) -> Experiment:
     """The plans of a grid. Raises what `start_run` raises; then nothing is written."""
     require_in(Permission.EVALUATE, golden_set.collection_name)
     kept_name = clean_line(name)
@@ -57,14 +57,16 @@ def start_plans(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: a
         for place, plan in enumerate(draft.plans):
             start_run(
                 golden_set,
-                plan=plan,
-                settings=draft.settings,
-                name=_run_name(label_of(plan.as_dict(), names)),
-                purpose=Purpose.EXPERIMENT,
-                experiment=experiment,
-                place=place,
+                RunRequest(
+                    plan=plan,
+                    settings=draft.settings,
+                    name=_run_name(label_of(plan.as_dict(), names)),
+                    purpose=Purpose.EXPERIMENT,
+                    experiment=experiment,
+                    place=place,
+                ),
                 actor=actor,
-                send=place == 0,  # each run that ends sends the next
+                send=place == 0,
             )
     return experiment
 
@@ -77,7 +79,7 @@ def start_models(
     k: int = K,
     sample: int = SAMPLE_CHUNKS,
     send: bool = True,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> Experiment:
     """Embedding models; the collection's own is always among the candidates.
 
@@ -136,7 +138,7 @@ def start_models(
                 plan=chosen.as_dict(),
                 plan_hash=chosen.hash,
                 settings=RunSettings(answers=False, judge="none", cut=k).as_dict(),
-                generation=collection.generation,
+                index_version=collection.index_version,
                 embed_model=candidate.embed_model,
                 spec_version=SPEC_VERSION,
                 code_version=code_version(),
@@ -149,7 +151,7 @@ def start_models(
 
 
 def try_fix(
-    run: EvaluationRun, mode_key: str, fix_key: str, *, actor: audit.Actor = None, send: bool = True
+    run: EvaluationRun, mode_key: str, fix_key: str, *, actor: services.Actor = None, send: bool = True
 ) -> Experiment:
     """A run of the set with the changed plan, held against the given one, whose thresholds it has.
 
@@ -186,13 +188,15 @@ def try_fix(
         )
         start_run(
             golden_set,
-            plan=proposal.plan,
-            settings=proposal.settings,
-            name=name,
-            purpose=Purpose.FIX,
-            thresholds=run.thresholds,
-            experiment=experiment,
-            place=0,
+            RunRequest(
+                plan=proposal.plan,
+                settings=proposal.settings,
+                name=name,
+                purpose=Purpose.FIX,
+                thresholds=run.thresholds,
+                experiment=experiment,
+                place=0,
+            ),
             actor=actor,
             send=send,
         )
@@ -200,7 +204,7 @@ def try_fix(
 
 
 def _create(
-    kind: str, collection_name: str, golden_set: GoldenSet | None, actor: audit.Actor, **values: Any
+    kind: str, collection_name: str, golden_set: GoldenSet | None, actor: services.Actor, **values: Any
 ) -> Experiment:
     if golden_set is not None:
         version = keep_version(golden_set, actor=actor)
@@ -209,7 +213,7 @@ def _create(
         kind=kind, collection_name=collection_name, golden_set=golden_set, created_by=name_actor(actor), **values
     )
     count = len(experiment.variants)
-    audit.record(actor, [experiment], audit.ADDITION, f"started an experiment with {count} variants ({kind})")
+    services.record(actor, [experiment], services.ADDITION, f"started an experiment with {count} variants ({kind})")
     return experiment
 
 

@@ -16,10 +16,10 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from collections_app.domain.permissions import Permission
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
 from collections_app.errors import ServiceError
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
 from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import hold_set
@@ -36,12 +36,12 @@ class Change:
     """What one transaction does to a set. summary: for the audit log and the reason of the version; "" for nothing."""
 
     golden_set: GoldenSet
-    actor: audit.Actor
+    actor: services.Actor
     summary: str = ""
 
 
 @contextmanager
-def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
+def changing(golden_set: GoldenSet, actor: services.Actor) -> Iterator[Change]:
     """Hold the set; afterwards keep its version and note what was told. The given object follows the version."""
     require_in(Permission.EVALUATE, golden_set.collection_name)
     with transaction.atomic():
@@ -50,10 +50,10 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
         yield change
         if change.summary:
             golden_set_version = keep_version(change.golden_set, reason=change.summary, actor=actor)
-            audit.record(
+            services.record(
                 actor,
                 [change.golden_set],
-                audit.CHANGE,
+                services.CHANGE,
                 f"{change.golden_set.name}: {change.summary}, v{golden_set_version.version}",
                 before=before,
                 after={"version": golden_set_version.version, "digest": golden_set_version.digest},
@@ -68,7 +68,7 @@ def add_question(
     *,
     source_run: UUID | None = None,
     suggested: bool = False,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> GoldenQuestion:
     """One more question, behind the others. A suggestion of the same words becomes it.
 
@@ -92,7 +92,7 @@ def change_question(
     *,
     position: int | None = None,
     seen: datetime | None = None,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> GoldenQuestion:
     """Change the stated fields and, with `position` (from 0), its place among the accepted questions.
 
@@ -121,7 +121,7 @@ def change_question(
     return question
 
 
-def move_question(question: GoldenQuestion, by: int, *, actor: audit.Actor = None) -> None:
+def move_question(question: GoldenQuestion, by: int, *, actor: services.Actor = None) -> None:
     """Move an accepted question up (by below 0) or down among the accepted ones, at most to an end."""
     require_in(Permission.EVALUATE, question.golden_set.collection_name)
     ids = _accepted_ids(question.golden_set_id)
@@ -129,7 +129,7 @@ def move_question(question: GoldenQuestion, by: int, *, actor: audit.Actor = Non
         change_question(question, {}, position=ids.index(question.pk) + by, actor=actor)
 
 
-def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.Actor = None) -> int:
+def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: services.Actor = None) -> int:
     """How many went. Ids that the set does not have are passed over."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids))
@@ -139,7 +139,7 @@ def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.
     return len(rows)
 
 
-def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.Actor = None) -> int:
+def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: services.Actor = None) -> int:
     """Suggestions become questions, behind the others, in their order; how many. From then on runs ask them."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True).order_by("position", "id"))
@@ -151,7 +151,7 @@ def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audi
     return len(rows)
 
 
-def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.Actor = None) -> int:
+def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: services.Actor = None) -> int:
     """Throw suggestions away; how many. Accepted questions are left alone."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True))
@@ -160,7 +160,7 @@ def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: aud
     return len(rows)
 
 
-def follow_moved_chunks(golden_set: GoldenSet, *, actor: audit.Actor = None) -> int:
+def follow_moved_chunks(golden_set: GoldenSet, *, actor: services.Actor = None) -> int:
     """Let questions expect the chunks that have the texts that were chosen, where others stand under their numbers.
 
     How many expectations changed. A text that no chunk of its document has any more is left as it is: somebody has to
@@ -182,7 +182,7 @@ def follow_moved_chunks(golden_set: GoldenSet, *, actor: audit.Actor = None) -> 
     return followed
 
 
-def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) -> None:
+def keep_present_chunks(question: GoldenQuestion, *, actor: services.Actor = None) -> None:
     """Take the texts that stand under its expected chunks now for those that are meant."""
     with changing(question.golden_set, actor) as change:
         row = _hold_question(question)
@@ -191,7 +191,7 @@ def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) 
         change.summary = f"accepted the current chunks of “{_short(row.question)}”"
 
 
-def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None) -> GoldenSetVersion:
+def bring_back(golden_set: GoldenSet, version: int, *, actor: services.Actor = None) -> GoldenSetVersion:
     """Make the set hold what it held at a version, as a new version; suggestions stay. ServiceError 404.
 
     A question that is there in both keeps its row, and so its earlier results.

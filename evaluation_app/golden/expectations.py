@@ -128,7 +128,7 @@ class ExpectationStatus:
     def of(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[ExpectationState]:
         """Documents first, each in the question's order. A chunk of an expected document is called by its number.
 
-        drifts: of the question, as `marks.find_drifts` gives them.
+        drifts: of the question, as `find_drifts` gives them.
         """
         return [
             *(self.documents[doc_id] for doc_id in golden.expected_doc_ids),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from collections_app.domain.identity import UNSTORABLE, check_doc_id, clean_line
 from evaluation_app.measures.catalogue import find
 from ragd.errors import InvalidInput
+from ragd.identity import UNSTORABLE, check_doc_id, clean_line
 from ragd.normalization import normalize
 
 if TYPE_CHECKING:

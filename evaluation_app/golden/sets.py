@@ -1,27 +1,128 @@
-"""Golden sets: made, renamed, described, deleted. Every change is written to the audit log."""
+"""Golden sets: made, renamed, described, deleted. Every change is written to the audit log.
+
+How runs of a set are judged better or worse: its primary measure, its guardrails, the smallest relevant effect.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, QuerySet
 
-from collections_app.access_context import system_access
-from collections_app.domain.identity import can_be_stored
-from collections_app.domain.permissions import Permission
+from collections_app.access.context import system_access
+from collections_app.access.models import EVERYTHING, CollectionScope
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError
-from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
-from evaluation_app.golden.criteria import clean_criteria
 from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
+from evaluation_app.judges.rubrics import clean_rubrics
+from evaluation_app.measures.catalogue import CUTS, MEASURES, find, is_share
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.rubrics.definitions import clean_rubrics
 from ragd.errors import InvalidInput
+from ragd.identity import can_be_stored
+
+if TYPE_CHECKING:
+    from evaluation_app.models import EvaluationRun, GoldenSet
+
+
+CORRECTNESS, HIT = "correctness", "hit"
+RELEVANT_EFFECT = 0.02
+GUARDRAILS: Mapping[str, float] = {"recall": 0.05, "right_outcome": 0.05}  # of a set that states none
+GUARDRAILS_MAX = 20
+CRITERIA = ("primary_measure", "guardrails", "relevant_effect")
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """primary_measure: "" for `CORRECTNESS` where all runs scored it, else `HIT` at the cut. guardrails: measure ->
+    the largest drop of its mean that is allowed, {} for `GUARDRAILS`. relevant_effect: a difference of the primary
+    measure's mean that is smaller is none. A measure with a cut may leave the cut out: then it is that of the runs."""
+
+    primary_measure: str = ""
+    guardrails: Mapping[str, float] = field(default_factory=dict)
+    relevant_effect: float = RELEVANT_EFFECT
+
+    @classmethod
+    def of(cls, golden_set: GoldenSet | None) -> Criteria:
+        """The defaults for a set that is gone."""
+        if golden_set is None:
+            return cls()
+        return cls(golden_set.primary_measure, golden_set.guardrails, golden_set.relevant_effect)
+
+    def primary_for(self, runs: Sequence[EvaluationRun]) -> str:
+        """The primary measure by the name under which all of these runs scored it, "" where one of them did not."""
+        if self.primary_measure:
+            return _scored_by_all(self.primary_measure, runs)
+        return _scored_by_all(CORRECTNESS, runs) or _scored_by_all(HIT, runs)
+
+    def guardrails_for(self, runs: Sequence[EvaluationRun]) -> dict[str, float]:
+        """The guardrails by the names under which all of these runs scored them; the primary measure is none."""
+        primary = self.primary_for(runs)
+        named = {_scored_by_all(name, runs): drop for name, drop in (self.guardrails or GUARDRAILS).items()}
+        return {name: drop for name, drop in named.items() if name not in ("", primary)}
+
+
+def clean_criteria(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The stated ones of the three fields, checked. Raises InvalidInput that names the field.
+
+    guardrails: measure -> a finite number from 0 to 1. relevant_effect: the same.
+    """
+    cleaned: dict[str, Any] = {}
+    if "primary_measure" in values:
+        name = values["primary_measure"]
+        cleaned["primary_measure"] = _named(name, "primary_measure") if name else ""
+    if "guardrails" in values:
+        cleaned["guardrails"] = _clean_guardrails(values["guardrails"])
+    if "relevant_effect" in values:
+        cleaned["relevant_effect"] = _share(values["relevant_effect"], "relevant_effect", "relevant_effect")
+    return cleaned
+
+
+def _clean_guardrails(values: Any) -> dict[str, float]:
+    if not isinstance(values, Mapping) or len(values) > GUARDRAILS_MAX:
+        raise InvalidInput(
+            f'guardrails must be an object of at most {GUARDRAILS_MAX} measures such as {{"recall": 0.05}}, the '
+            f"largest drop that is allowed of each, not {str(values)[:80]!r}",
+            field="guardrails",
+        )
+    drops = {_named(name, "guardrails"): _share(drop, "guardrails", str(name)) for name, drop in values.items()}
+    return dict(sorted(drops.items()))
+
+
+def _named(name: Any, field_name: str) -> str:
+    if name in CUTS:
+        return str(name)
+    try:
+        return find(str(name)).name
+    except InvalidInput:
+        known = ", ".join(MEASURES)
+        raise InvalidInput(
+            f"{field_name}: there is no measure {name!r}; known are {known}, those of a ranking also with a cut such "
+            "as recall@10",
+            field=field_name,
+        ) from None
+
+
+def _share(value: Any, field_name: str, what: str) -> float:
+    if not is_share(value):
+        raise InvalidInput(f"{what} must be a number from 0 to 1, not {value!r}", field=field_name)
+    return float(value)
+
+
+def _scored_by_all(name: str, runs: Sequence[EvaluationRun]) -> str:
+    names = {f"{name}@{run.settings.get('cut', '')}" if name in CUTS else name for run in runs}
+    if len(names) != 1:
+        return ""
+    (known,) = names
+    scored = (run.summary.get("measures", {}).get(known, {}).get("scored", 0) for run in runs)
+    return known if all(scored) else ""
+
 
 NAMED_CHARS = 180
 
@@ -73,7 +174,7 @@ def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
     return records[0]
 
 
-def create_set(name: str, collection_name: str, *, description: str = "", actor: audit.Actor = None) -> GoldenSet:
+def create_set(name: str, collection_name: str, *, description: str = "", actor: services.Actor = None) -> GoldenSet:
     """An empty set over a live collection, at version 1. Raises ServiceError 409 for a name that is taken there."""
     cleaned, message = clean_name(name), clean_description(description)
     collection = get_collection(collection_name)
@@ -81,7 +182,7 @@ def create_set(name: str, collection_name: str, *, description: str = "", actor:
         with transaction.atomic():
             made = GoldenSet.objects.create(name=cleaned, description=message, collection_name=collection.name)
             keep_version(made, reason="made", actor=actor)
-            audit.record(actor, [made], audit.ADDITION, f"made golden set {cleaned} over {collection.name}")
+            services.record(actor, [made], services.ADDITION, f"made golden set {cleaned} over {collection.name}")
     except IntegrityError:
         raise _name_taken(cleaned, collection.name) from None
     return made
@@ -94,7 +195,7 @@ def update_set(
     description: str | None = None,
     criteria: Mapping[str, Any] | None = None,
     rubrics: Sequence[Mapping[str, Any]] | None = None,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> GoldenSet:
     """Rename, describe, state `criteria` (see `clean_criteria`) or all `rubrics` (see `clean_rubrics`); None leaves a
     value. None makes a new version.
@@ -131,23 +232,23 @@ def update_set(
                 summary = f"changed by what runs of {locked.name} are compared"
             else:
                 summary = f"described {locked.name}"
-            audit.record(actor, [locked], audit.CHANGE, summary, before=previous, after=changes)
+            services.record(actor, [locked], services.CHANGE, summary, before=previous, after=changes)
     except IntegrityError:
         golden_set.name = before
         raise _name_taken(changes["name"], golden_set.collection_name) from None
     return golden_set
 
 
-def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str, int]:
+def delete_set(golden_set: GoldenSet, *, actor: services.Actor = None) -> dict[str, int]:
     """With its questions and versions; how many of each went. Evaluation runs stay, under the set's name."""
     require_in(Permission.EVALUATE, golden_set.collection_name)
     with system_access(), transaction.atomic():  # also what who asks may not see of it
         locked = hold_set(golden_set)
         counts = what_goes(locked)
-        audit.record(
+        services.record(
             actor,
             [locked],
-            audit.DELETION,
+            services.DELETION,
             f"deleted golden set {locked.name} with {counts['questions']} questions",
             before={"version": locked.version, "digest": locked.digest} | counts,
         )

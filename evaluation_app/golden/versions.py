@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from django.db import connection, transaction
 
-from collections_app.access_context import system_access
-from collections_app.domain.differences import Part, mark_words
-from collections_app.models.library import name_actor
-from collections_app.services.governance import audit
+from collections_app.access.context import system_access
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.documents.revisions.differences import Part, mark_words
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 from ragd.types import canonical_json
@@ -56,7 +56,7 @@ def asked_questions(golden_set: GoldenSet) -> list[tuple[GoldenQuestion, Golden]
 
 
 @transaction.atomic
-def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor = None) -> GoldenSetVersion:
+def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: services.Actor = None) -> GoldenSetVersion:
     """The version of what the set holds now: a new one when that differs from the last, else the last.
 
     The set's `version` and `digest` follow, on the given object too. A set that had none begins at its own number.
@@ -65,7 +65,7 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
         return _keep(golden_set, reason, actor)
 
 
-def _keep(golden_set: GoldenSet, reason: str, actor: audit.Actor) -> GoldenSetVersion:
+def _keep(golden_set: GoldenSet, reason: str, actor: services.Actor) -> GoldenSetVersion:
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     questions = [golden for _, golden in asked_questions(locked)]
     digest = digest_of(questions)

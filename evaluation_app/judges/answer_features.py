@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation_app.judges.protocol import SHORT_WORDS, Numbers, Reading, share_in, stems_in
-from retrieval_app.answerers.refusals import holds_refusal
+from retrieval_app.answers.refusals import holds_refusal
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 # A capital that opens no sentence: most names, few other words.

@@ -1,7 +1,7 @@
 """A judge that asks no language model: sentences are weighed by a small model fitted on labelled rows.
 
-It marks sentences of the context as relevant and utilized and sentences of the answer as supported (see `marks`), and
-the five figures of TRACe are counted over these marks by `trace_scores`, as for every judge. Beside them are estimates,
+It marks sentences of the context as relevant and utilized and sentences of the answer as supported, and the
+five figures of TRACe are counted over these marks by `trace_scores`, as for every judge. Beside them are estimates,
 what its probabilities P make it expect, where Len is words (or 1, with unit "sentences"):
 
     context relevance    sum of Len * P(relevant) / sum of Len, over the sentences of the context
@@ -28,9 +28,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.feature_model import JudgeModel, stored_model
+from evaluation_app.judges.feature_model import JudgeModel, Marks, Mask, mark_case, stored_model
 from evaluation_app.judges.features import measure_case
-from evaluation_app.judges.marks import Marks, Mask, mark_case
 from evaluation_app.judges.protocol import (
     MEASURES,
     NO_QUESTION,
@@ -56,7 +55,7 @@ from evaluation_app.measures.trace import (
     trace_scores,
 )
 from ragd.errors import RagdError
-from ragd.models.caching_embedder import CachingEmbedder
+from ragd.models.embedding import CachingEmbedder
 from ragd.types import Embedder
 
 NEED_ANSWER = ("context_utilization", "completeness", "adherence", "faithfulness")

@@ -4,13 +4,21 @@ A head says for each sentence of the context how likely it is, say, relevant. It
 features, then at what the first look said of it, of its neighbours, of its document and of the whole case, since how
 much of a context is relevant shows in all of its sentences together. Completeness is expected of a case as a whole,
 since the share of what is relevant that was used is no mean over sentences.
+
+Ridge logistic regression by Newton's method, plain and repeatable.
+
+What a judge with probabilities expects of a case, and which sentences it marks.
+
+Marking every sentence from one probability on gives figures that are far from the expected ones: of ten sentences with
+a probability of 0.3 none would be marked, where three are expected. So as many of the context are marked as are
+expected, the likeliest first, and the figures differ from the expectations by less than the sentences at the edge.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,9 +29,117 @@ import numpy.typing as npt
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.estimates import Spread
-from evaluation_app.judges.features import CONTEXT_NAMES
-from evaluation_app.judges.logistic import Logistic
-from evaluation_app.judges.protocol import Numbers
+from evaluation_app.judges.features import CONTEXT_NAMES, Features
+from evaluation_app.judges.support_model import THRESHOLD
+
+Numbers = npt.NDArray[np.float64]
+STEPS = 60
+CLOSE = 1e-9
+DECIMALS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """P = 1 / (1 + exp(-(intercept + sum of coefficient * (value - mean) / scale))); one entry per name."""
+
+    names: tuple[str, ...]
+    coefficients: tuple[float, ...]
+    intercept: float
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+
+    def predict(self, table: Numbers) -> Numbers:
+        """table: (rows, names). One probability per row, inside 0 and 1."""
+        if table.ndim != 2 or table.shape[1] != len(self.names):
+            raise ValueError(f"a table of {len(self.names)} columns is needed, not one of shape {table.shape}")
+        standard = (table - np.asarray(self.means)) / np.asarray(self.scales)
+        return _sigmoid(standard @ np.asarray(self.coefficients) + self.intercept)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Readable by `from_dict`; numbers are rounded to DECIMALS."""
+        columns = {"coefficient": self.coefficients, "mean": self.means, "scale": self.scales}
+        return {
+            "intercept": round(self.intercept, DECIMALS),
+            "features": {
+                name: {column: round(values[index], DECIMALS) for column, values in columns.items()}
+                for index, name in enumerate(self.names)
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Logistic:
+        """Raises KeyError for a missing entry, ValueError for a scale that is not above 0 or a number that is none."""
+        features = data["features"]
+
+        def column(name: str) -> tuple[float, ...]:
+            return tuple(float(entry[name]) for entry in features.values())
+
+        model = cls(tuple(features), column("coefficient"), float(data["intercept"]), column("mean"), column("scale"))
+        numbers = [model.intercept, *model.coefficients, *model.means, *model.scales]
+        if not np.isfinite(numbers).all() or not all(scale > 0 for scale in model.scales):
+            raise ValueError("coefficients and means must be finite numbers, scales above 0")
+        return model
+
+
+def fit_logistic(
+    names: Sequence[str],
+    table: Numbers,
+    labels: npt.ArrayLike,
+    *,
+    ridge: float,
+    weights: npt.ArrayLike | None = None,
+) -> Logistic:
+    """The coefficients that minimise (weighted log loss summed over rows) + ridge / 2 * (their squares, standardised).
+
+    labels: 0 to 1, one per row. weights: above 0, scaled here to a mean of 1. The intercept is not penalised. A column
+    that never changes gets the coefficient 0. Raises ValueError for no row, other shapes, a ridge that is not above 0.
+    """
+    truth = np.asarray(labels, dtype=np.float64)
+    if table.ndim != 2 or table.shape != (len(truth), len(names)) or not len(truth):
+        raise ValueError(f"a table of {len(names)} columns and as many rows as labels is needed, not {table.shape}")
+    if ridge <= 0:
+        raise ValueError(f"ridge must be above 0, not {ridge}")
+    shares = np.ones(len(truth)) if weights is None else np.asarray(weights, dtype=np.float64)
+    shares = shares / shares.mean()
+    means, scales = table.mean(axis=0), table.std(axis=0)
+    scales = np.where(scales > CLOSE, scales, 1.0)
+    standard = np.column_stack([np.ones(len(truth)), (table - means) / scales])
+    penalty = np.full(len(names) + 1, ridge)
+    penalty[0] = 0.0
+    beta = _newton(standard, truth, shares, penalty)
+    return Logistic(tuple(names), tuple(map(float, beta[1:])), float(beta[0]), tuple(means), tuple(scales))
+
+
+def _newton(table: Numbers, truth: Numbers, shares: Numbers, penalty: Numbers) -> Numbers:
+    beta = np.zeros(table.shape[1])
+    mean = float(np.clip(np.average(truth, weights=shares), 1e-6, 1 - 1e-6))
+    beta[0] = np.log(mean / (1 - mean))
+    loss = _loss(table, truth, shares, penalty, beta)
+    for _ in range(STEPS):
+        likely = _sigmoid(table @ beta)
+        slope = table.T @ (shares * (likely - truth)) + penalty * beta
+        curve = (table * (shares * np.maximum(likely * (1 - likely), 1e-12))[:, None]).T @ table + np.diag(penalty)
+        step = np.linalg.solve(curve + CLOSE * np.eye(len(beta)), slope)
+        size = 1.0
+        while (now := _loss(table, truth, shares, penalty, beta - size * step)) > loss + CLOSE and size > 1e-6:
+            size /= 2  # a whole step may overshoot far from the minimum
+        beta = beta - size * step
+        loss = now
+        if np.abs(size * step).max() < CLOSE:
+            break
+    return beta
+
+
+def _loss(table: Numbers, truth: Numbers, shares: Numbers, penalty: Numbers, beta: Numbers) -> float:
+    score = table @ beta
+    # log(1 + exp(score)) - truth * score, without overflow
+    return float(shares @ (np.logaddexp(0.0, score) - truth * score) + (penalty * beta**2).sum() / 2)
+
+
+def _sigmoid(score: Numbers) -> Numbers:
+    positive: Numbers = 0.5 * (1 + np.tanh(np.clip(score, -60, 60) / 2))
+    return positive
+
 
 FILE = Path(__file__).with_name("embedded.json")
 HEADS = ("relevant", "utilized", "both")
@@ -211,3 +327,84 @@ def _check_names(model: Logistic, names: tuple[str, ...]) -> None:
             f"the features of the model must be those that are measured, in their order; they differ in {strange}: "
             "fit it again with python -m benchmarks.fit_judge"
         )
+
+
+REFUTED = 0.97  # P(unsupported) at least of a sentence that the context contradicts
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """likely: of each of HEADS one probability per sentence of the context; unsupported: one per sentence of the
+    answer; expected: the figures of ESTIMATED, {} without context, the first three without an answer or with the
+    probabilities of a `SupportModel`. relevant, utilized: one mark per sentence of the context; supported: one per
+    sentence of the answer."""
+
+    likely: Mapping[str, Numbers]
+    unsupported: Numbers
+    expected: Mapping[str, float]
+    relevant: Mask
+    utilized: Mask
+    supported: Mask
+
+
+def mark_case(
+    model: JudgeModel, features: Features, lengths: Numbers, is_blank: Mask, doubt: Numbers | None = None
+) -> Marks:
+    """lengths: of the sentences of the context, all 0 for a context without words. is_blank: per sentence of the
+    answer; a blank one says nothing that would need support. doubt: P(unsupported) of each by a `SupportModel`, with
+    which adherence and faithfulness have no estimates, since those are fitted to the model's own. What the context
+    contradicts (`refutations`) is unsupported."""
+    likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
+    total = float(lengths.sum())
+    if doubt is not None:
+        unsupported, threshold = doubt, THRESHOLD
+    else:
+        unsupported, threshold = model.doubt(features.answer), model.threshold
+    unsupported = unsupported if total else np.ones(len(is_blank))
+    is_refuted = np.array([each is not None and not each.is_miscited for each in features.refuted], dtype=np.bool_)
+    unsupported = np.where(is_refuted, np.maximum(unsupported, REFUTED), unsupported)
+    unsupported = np.where(is_blank, 0.0, unsupported)
+    expected: dict[str, float] = {}
+    if total:
+        expected["context_relevance"] = float(lengths @ likely["relevant"]) / total
+        expected["context_utilization"] = float(lengths @ likely["utilized"]) / total
+        expected["completeness"] = model.complete(likely, features.context)
+        if not is_blank.all() and doubt is None:
+            expected["adherence"] = model.adhere(unsupported)
+            expected["faithfulness"] = float(1 - unsupported.mean())
+    relevant, utilized = mark_context(likely, lengths, expected.get("completeness", 1.0))
+    return Marks(likely, unsupported, expected, relevant, utilized, unsupported < threshold)
+
+
+def mark_likeliest(chances: Numbers, lengths: Numbers, expected: float) -> Mask:
+    """Marks from the likeliest on, until their length is as near to the expected one as it gets.
+
+    chances, lengths: one per sentence, lengths not negative; expected: a length. Of equal chances the first is marked
+    first; of two numbers of marks that come equally near, the smaller. No sentence gives no mark.
+    """
+    order = np.argsort(-chances, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(lengths[order])])
+    marks = np.zeros(len(chances), dtype=np.bool_)
+    marks[order[: int(np.argmin(np.abs(sums - expected)))]] = True
+    return marks
+
+
+def mark_context(likely: Mapping[str, Numbers], lengths: Numbers, completeness: float) -> tuple[Mask, Mask]:
+    """(relevant, utilized), one mark per sentence of the context.
+
+    likely: of "relevant", "utilized" and "both" one probability per sentence. completeness: the expected share of what
+    is relevant that is utilized too, as far as so much is expected to be utilized; the rest of that is marked outside
+    of what is relevant.
+    """
+    relevant = mark_likeliest(likely["relevant"], lengths, float(lengths @ likely["relevant"]))
+    expected = float(lengths @ likely["utilized"])
+    both = completeness * float(lengths[relevant].sum())
+    if both > expected:
+        both = (both + expected) / 2  # the two estimates disagree, and are about as far off as each other
+    utilized = np.zeros(len(lengths), dtype=np.bool_)
+    utilized[relevant] = mark_likeliest(likely["both"][relevant], lengths[relevant], both)
+    rest = max(0.0, expected - float(lengths[utilized].sum()))
+    utilized[~relevant] = mark_likeliest(likely["utilized"][~relevant], lengths[~relevant], rest)
+    return relevant, utilized

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from evaluation_app.judges.answer_features import answer_table
 from evaluation_app.judges.protocol import SHORT_WORDS, Case, Numbers, Reading, share_in
 from evaluation_app.judges.refutations import Refutation, refute
-from retrieval_app.answerers.refusals import holds_refusal
+from retrieval_app.answers.refusals import holds_refusal
 
 BM25_K1, BM25_B = 1.2, 0.75
 MEANING = 0.7

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collections_app.errors import ServiceError
-from evaluation_app.judges.annotation_json import AnnotationFaults, read_reply
-from evaluation_app.judges.components import HeldComponents
-from evaluation_app.judges.protocol import JudgementCache, judgement_key
+from evaluation_app.judges.annotation import AnnotationFaults, read_reply
+from evaluation_app.judges.protocol import HeldComponents, JudgementCache, judgement_key
 from ragd import telemetry
 from ragd.telemetry import hash_prompt
 from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import TokenCounter, call_model
-from retrieval_app.llm.model_parameters import SEED, TEMPERATURE, ModelParameters
+from retrieval_app.llm.model_calls import SEED, TEMPERATURE, ChatModel, ModelParameters, TokenCounter, call_model
 
 ROLE = "You compare an answer with the answer that is expected."
 RULES = """What you are given, between marks:
@@ -74,8 +72,7 @@ class LlmComponents:
             estimated = sum(self.counter.count_tokens(message["content"]) for message in prompt)
             usage["calls"] += 1
             try:
-                reply = call_model(
-                    self.endpoint, self.model, prompt, self.counter, estimated=estimated,
+                reply = call_model(ChatModel(self.endpoint, self.model, self.counter), prompt, estimated=estimated,
                     parameters=ModelParameters(temperature=TEMPERATURE, seed=SEED),
                 )  # fmt: skip
             except ServiceError as failure:

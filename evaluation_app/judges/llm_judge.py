@@ -14,8 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from collections_app.errors import ServiceError
-from evaluation_app.judges.annotation_json import AnnotationFaults, Fault, JudgedAnswer, check_answer, read_reply
-from evaluation_app.judges.prompts import PROMPT_HASH, QUESTION, Message, build_messages, build_repair
+from evaluation_app.judges.annotation import (
+    PROMPT_HASH,
+    QUESTION,
+    AnnotationFaults,
+    Fault,
+    JudgedAnswer,
+    Message,
+    build_messages,
+    build_repair,
+    check_answer,
+    read_reply,
+)
 from evaluation_app.judges.protocol import (
     MEASURES,
     NO_QUESTION,
@@ -29,8 +39,15 @@ from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Annotation, Support, Unit, trace_scores
 from ragd import telemetry
 from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import ModelAnswer, TokenCounter, call_model
-from retrieval_app.llm.model_parameters import SEED, TEMPERATURE, ModelParameters
+from retrieval_app.llm.model_calls import (
+    SEED,
+    TEMPERATURE,
+    ChatModel,
+    ModelAnswer,
+    ModelParameters,
+    TokenCounter,
+    call_model,
+)
 
 REPAIRS_MAX = 2
 JSON_FORMAT = "json_object"
@@ -191,10 +208,8 @@ class LlmJudge:
             temperature=TEMPERATURE, seed=self.seed, response_format=JSON_FORMAT if with_format else None
         )
         return call_model(
-            self.endpoint,
-            self.model,
+            ChatModel(self.endpoint, self.model, self.counter),
             messages,
-            self.counter,
             estimated=estimated,
             parameters=parameters,
             template=telemetry.PromptTemplate(QUESTION, {"question": case.question}, PROMPT_HASH),

@@ -1,5 +1,8 @@
 """What a judge is: a case, the case read once, a judgement, and the cache of a model's accepted annotations, by which a
-repeated run asks nothing and gives the same numbers."""
+repeated run asks nothing and gives the same numbers.
+
+Who decides which components of an expected answer an answer holds, where a model does it instead of rules.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +22,8 @@ from evaluation_app.judges.refutations import Refutation
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
 from ragd.types import Embedder
-from retrieval_app.answerers.extractive_answerer import list_stems
-from retrieval_app.answerers.refusals import declines
+from retrieval_app.answers.extractive_answerer import list_stems
+from retrieval_app.answers.refusals import declines
 
 Numbers = npt.NDArray[np.float64]
 Vectors = Mapping[str, npt.NDArray[np.float32]]
@@ -107,7 +110,7 @@ class JudgementCache(Protocol):
     """Of several judgements under one key the first stays, so that runs side by side end with the same numbers."""
 
     def get(self, key: str) -> Mapping[str, Any] | None:
-        """The annotation as the model gave it (see `annotation_json`), None when there is none."""
+        """The annotation as the model gave it (see `annotation`), None when there is none."""
         ...
 
     def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -203,3 +206,25 @@ def share_in(part: Iterable[object], whole: Set[object]) -> float:
     """The share of the items that the whole holds; an item that is there twice counts twice. 0 for no item."""
     items = list(part)
     return sum(item in whole for item in items) / len(items) if items else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldComponents:
+    """by: per component the key of the answer's sentence that states it, "" for none. error: the kind of what went
+    wrong, and then `by` is empty. usage: as of a `Judgement`."""
+
+    by: tuple[str, ...]
+    error: str = ""
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class ComponentJudge(Protocol):
+    """A judge (`Judge`) may be one besides; then it decides for the runs that it judges."""
+
+    def components_held(
+        self, question: str, expected: Sequence[str], answer: Sequence[tuple[str, str]]
+    ) -> HeldComponents:
+        """expected: the components, at least one. answer: (key, text) of its sentences, at least one. Never raises for
+        what the texts hold."""
+        ...

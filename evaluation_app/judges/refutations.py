@@ -7,24 +7,25 @@ a sentence that it does not cite supports it, its citation is wrong.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collections_app.domain.quantities import is_german
 from evaluation_app.measures.trace import Sentence
-from retrieval_app.answerers.contradictions import (
+from retrieval_app.answers.contradictions import (
     Contradiction,
     Kind,
-    Reading,
+    changed_words,
     find_contradictions,
-    read,
-    share_held,
     unstated,
 )
+from retrieval_app.answers.readings import Reading, are_equal, read, share_held
 
 NEAREST = 3  # sentences of the context that one of the answer is compared with
 # Share of the sentence's content words that a sentence of the context must hold to be about the same thing.
 ABOUT: dict[Kind, float] = {"number": 0.6, "date": 0.6, "period": 0.75, "name": 0.85, "opposite": 0.9}
+LEAST = 0.5  # the same with the words in which both differ
 BARE = 0.85  # the same where a number has no unit: it may number a list
 WORDS_MAX = 12  # content words of a sentence whose negation and names are compared: a longer one joins several claims
 ELSEWHERE = 0.4  # the same of one that states the number: below, it speaks of something else
@@ -65,14 +66,24 @@ def _contradict(
     claim: Reading, near: tuple[float, int, Sentence], ranked: Sequence[tuple[float, int, Sentence]], given: Reading
 ) -> tuple[tuple[Contradiction, ...], str] | None:
     share, _, source = near
-    if share < min(ABOUT.values()):
+    if share < LEAST:
         return None
+    other = read(source.text)
     found = tuple(
         each
         for each in find_contradictions(claim.text, source.text, given.text)
-        if share >= _least(each, claim) and not _said_elsewhere(each, share, ranked)
+        if max(share, _share_beside(each, claim, other)) >= _least(each, claim)
+        and not _said_elsewhere(each, share, ranked)
     )
     return (found, source.key) if found else None
+
+
+def _share_beside(found: Contradiction, claim: Reading, source: Reading) -> float:
+    """The share that the source holds of the claim's words in which they do not differ; 0 where too few are left."""
+    changed = changed_words(found, claim)
+    rest = [word for word in claim.words if word not in changed]
+    shared = sum(any(are_equal(one, two) for two in source.facts) for one in claim.facts)
+    return share_held(rest, source.words) if rest and len(rest) + shared > 1 else 0.0
 
 
 def _least(found: Contradiction, claim: Reading) -> float:
@@ -88,8 +99,9 @@ def _said_elsewhere(found: Contradiction, share: float, ranked: Sequence[tuple[f
     if found.kind not in ("number", "date", "name"):
         return False
     wanted = read(found.said, is_german(found.said))
+    pattern = re.compile(rf"(?<![\w.,\-\u2212]){re.escape(found.said)}(?!\w|[.,]\d)", re.IGNORECASE)
     return any(
-        other >= min(ELSEWHERE, share) and (found.said.lower() in each.text.lower() or _states(wanted, read(each.text)))
+        other >= min(ELSEWHERE, share) and (pattern.search(each.text) or _states(wanted, read(each.text)))
         for other, _, each in ranked
     )
 

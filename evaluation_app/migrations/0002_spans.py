@@ -36,7 +36,7 @@ def add_rules(apps, editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0001_initial")]
+    dependencies = [("evaluation_app", "0001_models")]
     operations = [
         migrations.RunSQL(SPANS, migrations.RunSQL.noop),
         migrations.RunSQL(GO_WITH_RULE, migrations.RunSQL.noop),

@@ -1,12 +1,8 @@
-"""The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
+"""The span store, metrics, golden questions, evaluation runs, reviews."""
 
 from evaluation_app.models.alerts import Alert, AlertRule, Webhook, WebhookDelivery
-from evaluation_app.models.bisections import StoredBisection
-from evaluation_app.models.comparisons import RunComparison
-from evaluation_app.models.conformance import ConformanceResult
-from evaluation_app.models.experiments import Experiment
-from evaluation_app.models.gaps import GapDismissal
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
+from evaluation_app.models.results import Experiment, GapDismissal, RunComparison
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling
 from evaluation_app.models.spans import CollectorSetting, Span, SpanRollup, SpanSender, SpanWriter
@@ -16,7 +12,6 @@ __all__ = [
     "AlertRule",
     "BoardCard",
     "CollectorSetting",
-    "ConformanceResult",
     "EvaluationItem",
     "EvaluationRun",
     "Experiment",
@@ -35,7 +30,6 @@ __all__ = [
     "SpanRollup",
     "SpanSender",
     "SpanWriter",
-    "StoredBisection",
     "Webhook",
     "WebhookDelivery",
 ]

@@ -96,7 +96,7 @@ class Alert(models.Model):
 
 
 class Webhook(models.Model):
-    """Where alerts are sent. secret: the signing key, encrypted (`model_endpoints/secrets.py`)."""
+    """Where alerts are sent. secret: the signing key, encrypted (`endpoints/secrets.py`)."""
 
     encrypted_fields = ("secret",)
 

@@ -114,10 +114,11 @@ class GoldenQuestion(models.Model):
 
 
 class PromotionGate(models.Model):
-    """A generation of the collection serves only if the set's mean of the measure is not lower by more than `margin`.
+    """An index version of the collection serves only if the set's mean of the measure is not lower by more than
+    `margin`.
 
     measure: a name of `measures.ranking.MEASURES`, over documents, at the cut k. set_name: stays when the set is
-    deleted, so that it can be said which one is missing. No row: every generation may serve.
+    deleted, so that it can be said which one is missing. No row: every index version may serve.
     """
 
     collection_name = models.TextField(db_collation="C", primary_key=True)

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
-from collections_app.work.leases import LeasedWork
+from collections_app.jobs.leases import LeasedWork
 from evaluation_app.measures.modes import failures
 
 
@@ -69,7 +69,7 @@ class EvaluationRun(LeasedWork):
     judge = models.CharField(max_length=20, default="none")
     judge_version = models.TextField(default="", blank=True)
     calibration = models.TextField(default="", blank=True)
-    generation = models.IntegerField(default=1)
+    index_version = models.IntegerField(default=1)
     embed_model = models.TextField(default="", blank=True)
     spec_version = models.CharField(max_length=20, default="", blank=True)
     code_version = models.CharField(max_length=60, default="", blank=True)

@@ -44,7 +44,7 @@ class Span(models.Model):
 
     attributes: name -> value, as recorded. events: [{name, time, attributes}].
     links: [{trace_id, span_id, attributes}]. The columns after dropped_count are taken from name and attributes when
-    the span is written (span_store/columns.py). type: of the span tables ("aitf.rag.retrieve"), else the own name
+    the span is written (telemetry/store/exporter.py). type: of the span tables ("aitf.rag.retrieve"), else the own name
     ("rag.lexical"), "" for a span of others. oi_kind: of OpenInference. Counts, cost (US dollars) and risk are None
     where unknown.
     """
@@ -173,7 +173,7 @@ class CollectorSetting(models.Model):
     endpoint.
 
     endpoint: with the path that takes spans. protocol: http/protobuf or http/json. header_names: of the headers, whose
-    values are in `secret`: a JSON object, encrypted (`model_endpoints/secrets.py`), "" for none.
+    values are in `secret`: a JSON object, encrypted (`endpoints/secrets.py`), "" for none.
     """
 
     ONLY = 1  # its primary key

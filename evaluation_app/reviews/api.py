@@ -1,4 +1,4 @@
-"""Anchored scores of evaluation runs, and feedback on answers, over HTTP."""
+"""Feedback on answers over HTTP."""
 
 from __future__ import annotations
 
@@ -10,41 +10,16 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 from pydantic import ConfigDict, StrictBool
 
-from collections_app.api.access import ERRORS
-from collections_app.api.fields import TextOrEmpty
-from collections_app.api.schemas import Request
-from collections_app.domain.permissions import Permission
-from collections_app.http.auth import BearerAuth, request_key
+from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.permissions import Permission
+from collections_app.http.fields import TextOrEmpty
+from collections_app.http.schemas import Request
 from evaluation_app.models import Review
-from evaluation_app.reviews.anchoring import anchored_scores
 from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX, USER_CHARS_MAX, feedback_of, give_feedback
 from evaluation_app.reviews.labels import NOTE_CHARS_MAX
-from evaluation_app.runs.requests import find_run as find_evaluation_run
-from retrieval_app.api.queries import find_run
+from retrieval_app.search.api import find_run
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
-
-
-class AnchoredEstimateOut(Schema):
-    value: float
-    low: float = Field(description="Lower end of the 95 % interval")
-    high: float
-    labels: int
-    answers: int
-
-
-class AnchoredScoreOut(Schema):
-    measure: str
-    title: str
-    judged: float = Field(description="The judge's mean over these answers")
-    estimate: AnchoredEstimateOut | None = Field(description="null while labels are missing")
-    labels: int = Field(description="Labels of answers that chance drew")
-    answers: int = Field(description="Answers that the judge scored")
-    missing: int = Field(description="Labels that are still needed for an estimate")
-
-
-class AnchoredScoreList(Schema):
-    items: list[AnchoredScoreOut]
 
 
 class FeedbackIn(Request):
@@ -88,16 +63,6 @@ class FeedbackOut(Schema):
 
 class FeedbackList(Schema):
     items: list[FeedbackOut]
-
-
-@router.get(
-    "/evaluation-runs/{run_id}/anchored-scores",
-    operation_id="evaluation-runs-anchored-scores",
-    response={200: AnchoredScoreList, **ERRORS},
-)
-def get_anchored_scores(request: HttpRequest, run_id: UUID) -> Any:
-    """What people would say of all answers, estimated from the judge's scores and the labels that there are."""
-    return {"items": anchored_scores(find_evaluation_run(run_id, request_key(request).visible))}
 
 
 @router.post(

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from django.db import transaction
 
+from collections_app.audit import services
+from collections_app.chunks.finding_scan import SecurityPolicy, policy_of
+from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
-from collections_app.models.library import name_actor
-from collections_app.services.governance import audit
-from collections_app.services.governance.security_policy import SecurityPolicy, policy_of
 from evaluation_app.measures.trace import key_answer, key_documents
 from evaluation_app.models import Review, ReviewTask
 from evaluation_app.reviews.labels import NOTE_CHARS_MAX
@@ -38,7 +38,7 @@ def give_feedback(
     correction: str = "",
     reason: str = "",
     user: str = "",
-    actor: audit.Actor,
+    actor: services.Actor,
 ) -> Review:
     """What the actor says of the answer of a run, in place of what they said of it before.
 
@@ -76,7 +76,7 @@ def give_feedback(
             "reason": reason,
         },
     )
-    audit.record(actor, [task], audit.CHANGE, "gave feedback on an answer")
+    services.record(actor, [task], services.CHANGE, "gave feedback on an answer")
     return stored
 
 

@@ -11,10 +11,10 @@ from django.db import transaction
 from django.db.models import Count, Q
 from django.utils.translation import gettext_noop
 
-from collections_app.domain.permissions import Permission
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
 from collections_app.errors import ServiceError
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
 from evaluation_app.models import Review, ReviewTask
 from evaluation_app.reviews.queue import waiting_for
 from ragd.errors import InvalidInput
@@ -191,12 +191,12 @@ def review(
     if locked.state == State.OPEN and locked.reviews.count() >= locked.wanted:
         locked.state = State.DONE
         locked.save(update_fields=["state"])
-    audit.record(actor, [locked], audit.CHANGE, "judged an answer")
+    services.record(actor, [locked], services.CHANGE, "judged an answer")
     return made
 
 
 @transaction.atomic
-def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> ReviewTask:
+def set_aside(task: ReviewTask, *, actor: services.Actor, back: bool = False) -> ReviewTask:
     """Nobody is asked about it any more; back: they are again. What was said of it stays."""
     require_in(Permission.EVALUATE, task.collection_name)
     locked = ReviewTask.objects.select_for_update().get(pk=task.pk)
@@ -206,5 +206,5 @@ def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> Re
         locked.state = State.SKIPPED
     locked.save(update_fields=["state"])
     verb = "took back" if back else "excluded"
-    audit.record(actor, [locked], audit.CHANGE, f"{verb} a review")
+    services.record(actor, [locked], services.CHANGE, f"{verb} a review")
     return locked

@@ -14,20 +14,15 @@ from django.http import Http404, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.access.rules import ASK, EVALUATE, READ, needs
+from collections_app.audit.services import Subject
 from collections_app.domain.formats import counted
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
-from evaluation_app.pages.dashboard.marked_answer import (
-    context_keys,
-    document_addresses,
-    mark_answer,
-    mark_context,
-    mark_tally,
-)
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
 from evaluation_app.reviews.anchoring import anchored_differences, anchored_scores, labelled_positions
 from evaluation_app.reviews.feedback import feedback_of, give_feedback
@@ -42,6 +37,13 @@ from evaluation_app.reviews.labels import (
     set_aside,
 )
 from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run
+from evaluation_app.runs.run_pages.marked_answer import (
+    context_keys,
+    document_addresses,
+    mark_answer,
+    mark_context,
+    mark_tally,
+)
 from retrieval_app.models import QueryRun
 
 TASKS_PER_PAGE = 25
@@ -70,6 +72,7 @@ class SaidLine:
     people: list[str]
 
 
+@needs(READ, EVALUATE)
 @require_http_methods(["GET", "POST"])
 def queue(request: PageRequest) -> HttpResponse:
     """How much waits; POST puts answers into the queue. run=ID preselects the run; state= chooses the list."""
@@ -102,6 +105,7 @@ def queue(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/reviews/queue.html", context, status=status)
 
 
+@needs(EVALUATE)
 @require_GET
 def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
@@ -114,10 +118,13 @@ def go_on(request: PageRequest) -> HttpResponse:
     return redirect(f"{address}?last={last}" if last.isdecimal() else address)
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def judge(request: PageRequest, pk: int) -> HttpResponse:
     """One answer. Until this person has judged it, nothing of what the judge said is on the page. Feedback was never in
-    the queue: it is on the page of its run."""
+    the queue: it is on the page of its run. POST with do=skip or do=aside leaves it for later, or to nobody."""
+    if (action := request.POST.get("do")) in ("skip", "aside"):
+        return {"skip": _skip, "aside": _aside}[action](request, pk)
     task = get_object_or_404(ReviewTask.objects.select_related("item"), pk=pk)
     if task.reason == ReviewTask.FEEDBACK and task.query_run:
         return redirect("retrieval:run", task.query_run)
@@ -151,8 +158,7 @@ def judge(request: PageRequest, pk: int) -> HttpResponse:
     return render_page(request, "evaluation/reviews/task.html", context, status=status)
 
 
-@require_POST
-def skip(request: PageRequest, pk: int) -> HttpResponse:
+def _skip(request: PageRequest, pk: int) -> HttpResponse:
     """Later, for this person alone: behind all others in their queue."""
     get_object_or_404(ReviewTask, pk=pk)
     later = [each for each in _later(request) if each != pk]
@@ -160,8 +166,7 @@ def skip(request: PageRequest, pk: int) -> HttpResponse:
     return redirect("evaluation:review-next")
 
 
-@require_POST
-def aside(request: PageRequest, pk: int) -> HttpResponse:
+def _aside(request: PageRequest, pk: int) -> HttpResponse:
     """Out of everybody's queue; back=1: into it again."""
     task = get_object_or_404(ReviewTask, pk=pk)
     is_back = bool(request.POST.get("back"))
@@ -171,6 +176,7 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
     return redirect("evaluation:review" if to_queue else "evaluation:review-next")
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
     """Part of the page of an evaluation run: its anchored scores, or how to come by them.
@@ -186,6 +192,7 @@ def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
     return render_page(request, "evaluation/reviews/anchored.html", context)
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResponse:
     """Part of the page that compares two runs: what both have labels for."""
@@ -194,6 +201,7 @@ def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResp
     return render_page(request, "evaluation/reviews/anchored_comparison.html", context)
 
 
+@needs(ASK)
 @require_http_methods(["GET", "POST"])
 def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     """Part of an answer: what people said of it, and a form for this person's own. POST gives it."""
@@ -215,6 +223,7 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     return render_page(request, "evaluation/reviews/feedback.html", context, status=status)
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def agreement(request: PageRequest) -> HttpResponse:
     """set_name, collection_name and judge choose the tasks."""
@@ -239,12 +248,13 @@ def agreement(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/reviews/agreement.html", context)
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def download(request: PageRequest) -> StreamingHttpResponse:
     """Every review as JSON Lines, by the same filters."""
     chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}
     rows = Review.objects.filter(**chosen)
-    reading = Reading("review.export", "downloaded reviews", subject_kind="review", rows=rows.count())
+    reading = Reading("review.export", "downloaded reviews", subject=Subject("review"), rows=rows.count())
     return download_response(request, export_reviews(rows), CONTENT_TYPE, "reviews.jsonl", reading=reading)
 
 

@@ -11,12 +11,12 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
-from collections_app.domain.permissions import Permission
-from collections_app.models.library import name_actor
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
 from evaluation_app.models import EvaluationItem, EvaluationRun, ReviewTask, RunScore
-from evaluation_app.scoring.modes.catalogue import mode_title
+from evaluation_app.scoring.modes import mode_title
 from ragd.errors import InvalidInput
 
 Which = Literal["all", "failing", "random", "unsure"]
@@ -57,7 +57,7 @@ def queue_run(
     number: int = 50,
     wanted: int = 1,
     without: Collection[int] = (),
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> QueuedCount:
     """Tasks of at most `number` answered questions of the run. wanted: how many people are to judge each. without:
     positions that are left out.
@@ -78,12 +78,12 @@ def queue_run(
         tasks = [_task_of_item(each, run, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks, ignore_conflicts=True)
         _tell_drawn(chosen, ReviewTask.objects.filter(item__in=[each.row.pk for each in chosen]))
-        audit.record(actor, [run], audit.CHANGE, f"queued {len(made)} answers of {run} for review ({which})")
+        services.record(actor, [run], services.CHANGE, f"queued {len(made)} answers of {run} for review ({which})")
     return QueuedCount(len(fresh), len(chosen) - len(fresh))
 
 
 def queue_live(
-    collection_name: str, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None
+    collection_name: str, which: str, *, number: int = 50, wanted: int = 1, actor: services.Actor = None
 ) -> QueuedCount:
     """The same for scored live traffic of a collection, the newest first where `which` is "all"."""
     rows = RunScore.objects.filter(collection_name=collection_name, outcome=EvaluationItem.Outcome.ANSWERED)
@@ -96,8 +96,8 @@ def queue_live(
         tasks = [_task_of_score(each, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks)
         _tell_drawn(chosen, queued)
-        audit.record(
-            actor, made[:1], audit.ADDITION, f"queued {len(made)} live answers of {collection_name} for review"
+        services.record(
+            actor, made[:1], services.ADDITION, f"queued {len(made)} live answers of {collection_name} for review"
         )
     return QueuedCount(len(made), len(chosen) - len(fresh))
 
@@ -164,7 +164,7 @@ CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[TaskC
 }
 
 
-def _task_of_item(chosen: TaskCandidate, run: EvaluationRun, requested: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_item(chosen: TaskCandidate, run: EvaluationRun, requested: int, actor: services.Actor) -> ReviewTask:
     item = chosen.row
     assert isinstance(item, EvaluationItem)
     return _task(
@@ -180,7 +180,7 @@ def _task_of_item(chosen: TaskCandidate, run: EvaluationRun, requested: int, act
     )
 
 
-def _task_of_score(chosen: TaskCandidate, requested: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_score(chosen: TaskCandidate, requested: int, actor: services.Actor) -> ReviewTask:
     score = chosen.row
     assert isinstance(score, RunScore)
     return _task(
@@ -193,7 +193,7 @@ def _task_of_score(chosen: TaskCandidate, requested: int, actor: audit.Actor) ->
     )
 
 
-def _task(chosen: TaskCandidate, requested: int, actor: audit.Actor, **values: Any) -> ReviewTask:
+def _task(chosen: TaskCandidate, requested: int, actor: services.Actor, **values: Any) -> ReviewTask:
     row = chosen.row
     return ReviewTask(
         question_text=row.question_text,

@@ -1,1 +1,1 @@
-"""Evaluation runs: asked for, worked off, resumed, cancelled."""
+"""Evaluation runs: asked for, worked off, resumed, cancelled, compared."""

@@ -6,29 +6,33 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, answer
-from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
-from collections_app.domain.permissions import Permission
-from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, request_key
+from collections_app.access.permissions import Permission
+from collections_app.collections.services import get_collection
 from collections_app.http.downloads import Reading, download_response
-from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.services.collections.collections import get_collection
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
+from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
+from evaluation_app.reviews.anchoring import anchored_scores
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.json_lines import run_lines
+from evaluation_app.runs.lifecycle import RunRequest
+from evaluation_app.runs.reports import run_lines
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
 from evaluation_app.runs.schemas import (
     EvaluationItemPage,
+    EvaluationRunChange,
     EvaluationRunDeleted,
+    EvaluationRunDetail,
     EvaluationRunOut,
     EvaluationRunPage,
     EvaluationRunRequest,
+    ResultQuery,
 )
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.services import choose_plan
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
@@ -53,13 +57,15 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
         chosen = choose_plan(collection, payload.plan, payload.stated())
         return lifecycle.start_run(
             golden_set,
-            plan=chosen.plan,
-            plan_name=chosen.name,
-            settings=read_settings(payload.settings.stated() if payload.settings else {}),
-            name=payload.name,
-            purpose=EvaluationRun.Purpose.API,
-            thresholds=payload.thresholds,
-            base_run=base_run,
+            RunRequest(
+                plan=chosen.plan,
+                plan_name=chosen.name,
+                settings=read_settings(payload.settings.stated() if payload.settings else {}),
+                name=payload.name,
+                purpose=EvaluationRun.Purpose.API,
+                thresholds=payload.thresholds,
+                base_run=base_run,
+            ),
             actor=key,
         )
 
@@ -83,65 +89,63 @@ def list_runs(
     return paginate(filter_stated(listed_runs(key.visible), stated), ORDER, limit=limit, cursor=cursor)
 
 
-@router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunOut, **ERRORS})
-def get_run(request: HttpRequest, run_id: UUID) -> Any:
+@router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunDetail, **ERRORS})
+def get_run(
+    request: HttpRequest,
+    run_id: UUID,
+    anchored: bool = param.Query(False, description="with the scores that people's labels correct"),
+) -> Any:
     """Header, progress and figures; the figures grow while it runs."""
-    return _find(request, run_id)
+    run = _find(request, run_id)
+    run.anchored_scores = anchored_scores(run) if anchored else None  # type: ignore[attr-defined]
+    return run
 
 
-@router.get(f"{ONE}/results", operation_id="evaluation-runs-results", response={200: EvaluationItemPage, **ERRORS})
+@router.get(
+    f"{ONE}/results",
+    operation_id="evaluation-runs-results",
+    response={200: EvaluationItemPage, **ERRORS},
+    openapi_extra={"responses": {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}},
+)
 def list_results(
     request: HttpRequest,
     run_id: UUID,
-    mode: str | None = param.Query(None, description="only questions that show this failure mode"),
-    outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None,
-    content: bool = param.Query(True, description="false: without context, marks, contributions and details"),
+    query: Query[ResultQuery],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
-    """The questions that are done, by their place in the set."""
-    rows = _find(request, run_id).items.all()
-    if mode is not None:
-        rows = rows.none() if "\x00" in mode else rows.filter(modes__contains=[mode])
-    if outcome is not None:
-        rows = rows.filter(outcome=outcome)
-    if not content:
+    """The questions that are done, by their place in the set.
+
+    format jsonl: the whole run, {"run": header and figures} on the first line, then {"item": ...} for each question.
+    """
+    run = _find(request, run_id)
+    if query.format == "jsonl":
+        return jsonl_response(request, run)
+    rows = run.items.all()
+    if query.mode is not None:
+        rows = rows.none() if "\x00" in query.mode else rows.filter(modes__contains=[query.mode])
+    if query.outcome is not None:
+        rows = rows.filter(outcome=query.outcome)
+    if not query.content:
         rows = rows.defer(*ITEM_DEFERRED)
     page = paginate(rows, ("position",), limit=limit, cursor=cursor)
-    for item in () if content else page.items:
+    for item in () if query.content else page.items:
         for name in ITEM_DEFERRED:
             setattr(item, name, None)
     return page
 
 
-@router.get(
-    f"{ONE}/export",
-    operation_id="evaluation-runs-export",
-    response={200: None, **ERRORS},
-    summary="A run as JSON Lines",
-    openapi_extra={"responses": {200: {"content": {"application/jsonl": {}}, "description": "one object per line"}}},
-)
-def export_run(request: HttpRequest, run_id: UUID) -> StreamingHttpResponse:
-    """{"run": header and figures} on the first line, then {"item": ...} for each question that is done."""
-    return jsonl_response(request, _find(request, run_id))
+@router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): EvaluationRunOut, **ERRORS})
+def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange) -> Any:
+    """cancelled: end a run after the question that it is at; what it found stays. 409 when it has ended.
 
-
-@router.post(f"{ONE}/cancel", operation_id="evaluation-runs-cancel", response={200: EvaluationRunOut, **ERRORS})
-def cancel_run(request: HttpRequest, run_id: UUID) -> Any:
-    """End a run after the question that it is at; what it found stays. 409 when it has ended."""
-    return lifecycle.cancel_run(_find(request, run_id), request_key(request))
-
-
-@router.post(f"{ONE}/resume", operation_id="evaluation-runs-resume", response={202: EvaluationRunOut, **ERRORS})
-def resume_run(request: HttpRequest, run_id: UUID) -> Any:
-    """Go on with a run that was cancelled or stopped. 409 when nothing is left or it cannot go on."""
-    return Status(202, lifecycle.resume_run(_find(request, run_id), request_key(request)))
-
-
-@router.post(f"{ONE}/retry", operation_id="evaluation-runs-retry", response={202: EvaluationRunOut, **ERRORS})
-def retry_run(request: HttpRequest, run_id: UUID) -> Any:
-    """Ask again only those questions that failed. 409 when none did."""
-    return Status(202, lifecycle.retry_failed(_find(request, run_id), request_key(request)))
+    queued (202): go on with a run that was cancelled or stopped; with only_failed ask those questions again that
+    failed. 409 when nothing is left, or it cannot go on.
+    """
+    run, key = _find(request, run_id), request_key(request)
+    if payload.state == "cancelled":
+        return lifecycle.cancel_run(run, key)
+    return Status(202, (lifecycle.retry_failed if payload.only_failed else lifecycle.resume_run)(run, key))
 
 
 @router.delete(ONE, operation_id="evaluation-runs-delete", response={200: EvaluationRunDeleted, **ERRORS})

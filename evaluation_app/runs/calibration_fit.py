@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from django.db import transaction
 
+from collections_app.audit import services
 from collections_app.errors import ServiceError
+from collections_app.index.stores import open_store
 from collections_app.models import Collection
-from collections_app.services.governance import audit
-from collections_app.stores import open_store
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import asked_questions, keep_version
-from evaluation_app.judges.logistic import fit_logistic
+from evaluation_app.judges.feature_model import fit_logistic
 from evaluation_app.measures.statistics import auroc
 from evaluation_app.models import GoldenSet
 from ragd import telemetry
@@ -30,9 +30,9 @@ from ragd.errors import InvalidInput
 from ragd.search.retrieval import retrieve_detailed, with_rows
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.confidence.evaluator import ACTIONS, FEATURES, Action, Measured, Row, Rule, Weights
-from retrieval_app.corrective.calibrations import keep_calibration
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.calibrations import keep_calibration
+from retrieval_app.plans.services import choose_plan
+from retrieval_app.search.confidence import ACTIONS, FEATURES, Action, Measured, Row, Rule, Weights
 
 RIDGE = 1.0
 FOLDS = 5
@@ -196,7 +196,7 @@ def calibrate(
     plan: RetrievePlan | None = None,
     target: float = TARGET,
     keep: bool = True,
-    actor: audit.Actor = None,
+    actor: services.Actor = None,
 ) -> CalibrationResult:
     """Fit weights and thresholds on the set's questions, and keep them for the collection unless `keep` is False.
 
@@ -222,7 +222,7 @@ def calibrate(
     with telemetry.silenced(), transaction.atomic():
         store = open_store(collection)
         lists = label_questions([*questions, *strange], chosen, store)
-        generation = store.collection.generation
+        index_version = store.collection.index_version
     try:
         fitted = fit(lists, target=target)
     except ValueError as error:
@@ -242,7 +242,7 @@ def calibrate(
         "lists": len(lists),
         "plan": chosen.as_dict(),
         "plan_hash": chosen.hash,
-        "generation": generation,
+        "index_version": index_version,
     }
     if keep:
         keep_calibration(

@@ -9,8 +9,8 @@ from django.db.models import FloatField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from evaluation_app.judges.rubrics import read_rubrics
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.rubrics.definitions import read_rubrics
 from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan

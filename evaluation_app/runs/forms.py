@@ -1,8 +1,9 @@
-"""What is measured and what must hold, as forms. The plan has a form of its own (`retrieval_app.pages.plan_forms`)."""
+"""What is measured and what must hold, as forms. The plan has a form of its own (`retrieval_app.plans.forms`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from django import forms
@@ -14,7 +15,7 @@ from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
-from retrieval_app.answerers.selection import has_chat_model
+from retrieval_app.answers.chat_answerer import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"
 BASES = 20
@@ -39,13 +40,15 @@ GROUPS = (
 
 
 class SettingsForm(forms.Form):
-    """`RunSettings`, and a name for the run."""
+    """`RunSettings`, and a name for the run. A field is named as the setting; one that is left empty has its default.
+
+    Those after `cut` are rarely changed; the check box stands last.
+    """
 
     name = forms.CharField(
         label=gettext_lazy("Name"), required=False, max_length=200, help_text=gettext_lazy("Shown in lists.")
     )
     measured = forms.ChoiceField(label=gettext_lazy("Evaluate"), choices=MEASURED, initial="embedded")
-    judge_model = forms.CharField(label=gettext_lazy("Judge model"), required=False, max_length=200)
     cut = forms.IntegerField(
         label="k",
         min_value=1,
@@ -53,15 +56,11 @@ class SettingsForm(forms.Form):
         initial=CUT,
         help_text=gettext_lazy("For recall@k and other ranking metrics."),
     )
+    judge_model = forms.CharField(label=gettext_lazy("Judge model"), required=False, max_length=200)
     unit = forms.ChoiceField(label=gettext_lazy("Length unit"), choices=UNITS, initial="tokens", required=False)
-    contributions = forms.BooleanField(
-        label=gettext_lazy("Measure the contribution of each document (eRAG)"),
-        required=False,
-        help_text=gettext_lazy("Also answers from each retrieved document alone."),
-    )
-    downstream = forms.ChoiceField(
-        label=gettext_lazy("eRAG metric"), choices=[(name, gettext_lazy(MEASURES[name].title)) for name in DOWNSTREAM],
-        initial="f1", required=False,
+    corrective = forms.TypedChoiceField(
+        label=gettext_lazy("Corrective step"), choices=CORRECTIVE, required=False, empty_value=None,
+        coerce=lambda value: value == "yes",
     )  # fmt: skip
     llm_model = forms.CharField(label=gettext_lazy("Chat model"), required=False, max_length=200)
     system_prompt = forms.CharField(
@@ -70,7 +69,16 @@ class SettingsForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 3}),
         help_text=gettext_lazy("Replaces the default system prompt; the citation rules are kept."),
     )
-    corrective = forms.ChoiceField(label=gettext_lazy("Corrective step"), choices=CORRECTIVE, required=False)
+    downstream = forms.ChoiceField(
+        label=gettext_lazy("eRAG metric"), choices=[(name, gettext_lazy(MEASURES[name].title)) for name in DOWNSTREAM],
+        initial="f1", required=False,
+    )  # fmt: skip
+    contributions = forms.BooleanField(
+        label=gettext_lazy("Measure the contribution of each document (eRAG)"),
+        required=False,
+        initial=False,
+        help_text=gettext_lazy("Also answers from each retrieved document alone."),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,40 +94,28 @@ class SettingsForm(forms.Form):
 
     @property
     def further(self) -> list[forms.BoundField]:
-        """What is rarely changed; the check box last."""
-        names = ("judge_model", "unit", "corrective", "llm_model", "system_prompt", "downstream", "contributions")
-        return [self[name] for name in names if name in self.fields]
+        """What is rarely changed."""
+        return [bound for bound in self if bound not in self.usual]
 
     @property
     def is_changed(self) -> bool:
         """Whether any of what is rarely changed differs from its default, so that it must be seen."""
-        return any(bound.value() not in (None, "", False, bound.field.initial) for bound in self.further)
+        return any(bound.value() not in (None, "", bound.field.initial) for bound in self.further)
 
     def run_settings(self) -> RunSettings:
         """Raises InvalidInput for what does not fit together."""
         data = self.cleaned_data
         if data["measured"] == SEARCH:
             return RunSettings(answers=False, judge="none", cut=data["cut"])
-        corrective = {"yes": True, "no": False}.get(data["corrective"])
-        return RunSettings(
-            judge=data["measured"],
-            judge_model=data.get("judge_model", ""),
-            cut=data["cut"],
-            unit=data["unit"] or "tokens",
-            contributions=data["contributions"],
-            downstream=data["downstream"] or "f1",
-            llm_model=data.get("llm_model") or None,
-            system_prompt=data.get("system_prompt") or None,
-            corrective=corrective,
-        )
+        names = (field.name for field in fields(RunSettings))
+        stated: dict[str, Any] = {name: data[name] for name in names if data.get(name) not in (None, "")}
+        return RunSettings(**stated, judge=data["measured"])
 
 
 def settings_values(settings: RunSettings) -> dict[str, Any]:
     """Settings as the fields of `SettingsForm`, to begin from those of another run."""
-    values = settings.as_dict()
-    values["measured"] = settings.judge if settings.answers else SEARCH
-    values["corrective"] = {None: "", True: "yes", False: "no"}[settings.corrective]
-    return values
+    corrective = {None: "", True: "yes", False: "no"}[settings.corrective]
+    return settings.as_dict() | {"measured": settings.judge if settings.answers else SEARCH, "corrective": corrective}
 
 
 class BaseRunForm(forms.Form):

@@ -11,21 +11,20 @@ from uuid import UUID, uuid5
 from django.db import Error as DatabaseError
 
 from collections_app.errors import describe
+from collections_app.index.stores import embedder_for
 from collections_app.models import Collection
-from collections_app.stores import embedder_for
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import ScoredQuestion
-from evaluation_app.scoring.modes.catalogue import own_bands
-from evaluation_app.scoring.modes.detection import find_modes
+from evaluation_app.scoring.modes import find_modes, own_bands
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import ScoredRun, Scorer
 from ragd import telemetry
 from ragd.normalization import normalize
 from ragd.types import RetrievePlan
-from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline as retrieval_services
+from retrieval_app.search.query_pipeline import QueryRequest, ask, search
 
 WORKER_LOST = "worker_lost"
 NOT_STORED = "not_stored"
@@ -41,11 +40,11 @@ class Pending:
     question_id: int | None
 
 
-class GenerationMovedError(Exception):
+class IndexVersionMovedError(Exception):
     """The index that the run began with serves no more, so its later answers would belong to another one."""
 
     def __init__(self, before: int, now: int) -> None:
-        super().__init__(f"generation {now} serves now, and this run began over generation {before}")
+        super().__init__(f"index version {now} serves now, and this run began over index version {before}")
 
 
 class ItemExecutor:
@@ -64,8 +63,8 @@ class ItemExecutor:
 
         The latter is {} where nothing was asked, because an earlier run of the question is scored again.
 
-        Raises GenerationMovedError and what the database raises. Whatever else goes wrong becomes an item whose outcome
-        is "error".
+        Raises IndexVersionMovedError and what the database raises. Whatever else goes wrong becomes an item whose
+        outcome is "error".
         """
         began = time.perf_counter()
         item = self._blank(pending)
@@ -75,12 +74,12 @@ class ItemExecutor:
             if query_run is None:
                 item.error_type, item.error = NOT_STORED, "the answer could not be stored; the server's log says why"
             else:
-                self._check_generation(query_run)
+                self._check_index_version(query_run)
                 self._describe(item, query_run)
                 if query_run.pk == query_run_id(self.run, pending.position, self.run.retries):
                     usage = {**query_run.token_usage, "cost_usd": item.cost_usd}
                 self._score(item, query_run, pending.golden)
-        except (DatabaseError, GenerationMovedError):
+        except (DatabaseError, IndexVersionMovedError):
             raise
         except Exception as error:
             item.outcome = EvaluationItem.Outcome.ERROR
@@ -122,25 +121,13 @@ class ItemExecutor:
         return good or self._ask(pending.golden.question, ids[0])
 
     def _ask(self, question: str, run_id: UUID) -> QueryRun | None:
-        common: dict[str, Any] = {
-            "channel": QueryRun.Channel.WORKER,
-            "plan_name": self.run.plan_name,
-            "run_id": run_id,
-            "as_of": self.settings.moment,
-        }
+        request = QueryRequest(
+            self.collection, question, self.plan, QueryRun.Channel.WORKER, plan_name=self.run.plan_name, run_id=run_id,
+            as_of=self.settings.moment, llm_model=self.settings.llm_model, system_prompt=self.settings.system_prompt,
+            corrective=self.settings.corrective,
+        )  # fmt: skip
         try:
-            if self.settings.answers:
-                retrieval_services.ask(
-                    self.collection,
-                    question,
-                    self.plan,
-                    llm_model=self.settings.llm_model,
-                    system_prompt=self.settings.system_prompt,
-                    corrective=self.settings.corrective,
-                    **common,
-                )
-            else:
-                retrieval_services.search(self.collection, question, self.plan, **common)
+            (ask if self.settings.answers else search)(request)
         except DatabaseError:
             raise
         except Exception:  # the stored run says what failed
@@ -148,9 +135,9 @@ class ItemExecutor:
                 raise
         return QueryRun.objects.filter(pk=run_id).first()
 
-    def _check_generation(self, query_run: QueryRun) -> None:
-        if query_run.generation != self.run.generation:
-            raise GenerationMovedError(self.run.generation, query_run.generation)
+    def _check_index_version(self, query_run: QueryRun) -> None:
+        if query_run.index_version != self.run.index_version:
+            raise IndexVersionMovedError(self.run.index_version, query_run.index_version)
 
     def _describe(self, item: EvaluationItem, query_run: QueryRun) -> None:
         item.query_run, item.trace_id = query_run.pk, query_run.trace_id

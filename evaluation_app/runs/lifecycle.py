@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.conf import settings as server
@@ -13,27 +13,26 @@ from django.db import DatabaseError, DataError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from collections_app.domain.identity import clean_line
-from collections_app.domain.permissions import Permission
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.collections.retention_periods import kept_for
 from collections_app.errors import ServiceError
+from collections_app.index.stores import open_rerankers
+from collections_app.jobs.delivery import RESEND_AFTER, enqueue, overdue, send
+from collections_app.jobs.leases import Lease, LeaseLostError, database_now, worker_name
 from collections_app.models import Collection
-from collections_app.models.library import name_actor
-from collections_app.retention_periods import kept_for
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
-from collections_app.stores import open_rerankers
-from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
-from collections_app.work.leases import Lease, LeaseLostError, database_now, worker_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
-from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.item_execution import has_failed
-from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration, read_index
-from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
+from evaluation_app.runs.requests import code_version, read_answerer, read_calibration, read_index
+from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor, active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.summaries import check_thresholds
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
+from ragd.identity import clean_line
 from ragd.types import SPEC_VERSION, RetrievePlan
 
 log = logging.getLogger(__name__)
@@ -45,36 +44,43 @@ DELETE_BATCH = 20
 NAME_CHARS_MAX = 200
 
 
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is stated for a new run. settings: None for the defaults. thresholds: measure -> the least mean that passes.
+
+    base_run: the one that this tries to better, which makes an experiment of it. experiment, place: the one that it
+    belongs to, and its place among the runs of it.
+    """
+
+    plan: RetrievePlan
+    plan_name: str = ""
+    settings: RunSettings | None = None
+    name: str = ""
+    purpose: str = "manual"
+    thresholds: Mapping[str, float] | None = None
+    base_run: EvaluationRun | None = None
+    experiment: Experiment | None = None
+    place: int | None = None
+
+
 def start_run(
-    golden_set: GoldenSet,
-    *,
-    plan: RetrievePlan,
-    plan_name: str = "",
-    settings: RunSettings | None = None,
-    name: str = "",
-    purpose: str = "manual",
-    thresholds: Mapping[str, float] | None = None,
-    base_run: EvaluationRun | None = None,
-    experiment: Experiment | None = None,
-    place: int | None = None,
-    actor: audit.Actor = None,
-    send: bool = True,
+    golden_set: GoldenSet, request: RunRequest, *, actor: services.Actor = None, send: bool = True
 ) -> EvaluationRun:
     """A new run of the set's present version, with its header complete; a worker begins when the transaction ends.
 
-    settings: None for the defaults. thresholds: measure -> the least mean that passes. base_run: the one that this
-    tries to better, which makes an experiment of it. send: False for a caller that works it off itself, by `run_now`.
+    send: False for a caller that works it off itself, by `run_now`.
     Raises UnknownCollection, LexicalDisabled, InvalidInput for a plan, a name or thresholds that this run cannot have,
     ServiceError: 409 "empty_set" for a set without accepted questions, 422 for a model that is not set up.
     """
     require_in(Permission.EVALUATE, golden_set.collection_name)
-    chosen = replace(settings or RunSettings(), rubrics=tuple(golden_set.rubrics))
+    plan, base_run = request.plan, request.base_run
+    chosen = replace(request.settings or RunSettings(), rubrics=tuple(golden_set.rubrics))
     collection = _find_collection(golden_set)
     _check_plan(plan, collection)
-    bounds = check_thresholds(thresholds or {}, chosen)
+    bounds = check_thresholds(request.thresholds or {}, chosen)
     answerer, prompt_hash = read_answerer(collection, chosen)
     calibration = read_calibration(collection, chosen)
-    generation, embed_model = read_index(collection, chosen)
+    index_version, embed_model = read_index(collection, chosen)
     judge_version = Scorer(chosen, collection).judge_version
     with transaction.atomic():
         version = keep_version(golden_set, actor=actor)
@@ -90,20 +96,20 @@ def start_run(
             set_version=version.version,
             set_digest=version.digest,
             collection_name=collection.name,
-            name=_check_name(name),
-            purpose=purpose,
-            experiment=experiment or (_against(base_run, golden_set, plan, actor) if base_run else None),
-            place=place,
+            name=_check_name(request.name),
+            purpose=request.purpose,
+            experiment=request.experiment or (_against(base_run, golden_set, plan, actor) if base_run else None),
+            place=request.place,
             plan=plan.as_dict(),
             plan_hash=plan.hash,
-            plan_name=plan_name,
+            plan_name=request.plan_name,
             settings=chosen.as_dict(),
             answerer=answerer,
             prompt_hash=prompt_hash,
             judge=chosen.judge,
             judge_version=judge_version,
             calibration=calibration,
-            generation=generation,
+            index_version=index_version,
             embed_model=embed_model,
             spec_version=SPEC_VERSION,
             code_version=code_version(),
@@ -113,7 +119,9 @@ def start_run(
             judge_cost_usd=0.0,
             created_by=name_actor(actor),
         )
-        audit.record(actor, [run], audit.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}")
+        services.record(
+            actor, [run], services.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}"
+        )
         if send:
             enqueue(RUN_EVALUATION, str(run.pk))
     return run
@@ -177,7 +185,7 @@ def _released(claimed: Lease[EvaluationRun]) -> Iterator[None]:
         raise
 
 
-def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
+def cancel_run(run: EvaluationRun, actor: services.Actor) -> EvaluationRun:
     """End a run: at once while it waits, else after the question that it is at. What it found stays.
 
     Raises ServiceError 409 for one that has ended.
@@ -197,11 +205,11 @@ def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
             locked.state, locked.finished_at = State.CANCELLED, timezone.now()
             locked.worker, locked.lease_until = "", None
         locked.save(update_fields=["cancel_requested", "state", "finished_at", "worker", "lease_until"])
-        audit.record(actor, [locked], audit.CHANGE, f"cancelled evaluation of {locked.set_name}")
+        services.record(actor, [locked], services.CHANGE, f"cancelled evaluation of {locked.set_name}")
     return locked
 
 
-def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
+def resume_run(run: EvaluationRun, actor: services.Actor, *, send: bool = True) -> EvaluationRun:
     """Go on with a run that was cancelled or stopped: the questions without an item are asked.
 
     Raises ServiceError 409: it is under way, nothing is left, or it stopped for good.
@@ -217,13 +225,13 @@ def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> 
                 status=409,
             )
         _queue_again(locked)
-        audit.record(actor, [locked], audit.CHANGE, f"resumed evaluation of {locked.set_name}")
+        services.record(actor, [locked], services.CHANGE, f"resumed evaluation of {locked.set_name}")
         if send:
             enqueue(RUN_EVALUATION, str(locked.pk))
     return locked
 
 
-def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
+def retry_failed(run: EvaluationRun, actor: services.Actor, *, send: bool = True) -> EvaluationRun:
     """Ask those questions again that failed, or score them again where only that failed; the others stay.
 
     Raises ServiceError 409: it is under way, nothing failed, or it stopped for good.
@@ -239,13 +247,15 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
         locked.retries += 1
         locked.done, locked.failed = locked.items.count(), 0
         _queue_again(locked)
-        audit.record(actor, [locked], audit.CHANGE, f"retried {len(failed)} failed questions of {locked.set_name}")
+        services.record(
+            actor, [locked], services.CHANGE, f"retried {len(failed)} failed questions of {locked.set_name}"
+        )
         if send:
             enqueue(RUN_EVALUATION, str(locked.pk))
     return locked
 
 
-def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
+def delete_run(run: EvaluationRun, actor: services.Actor) -> None:
     """With its items, and its experiment where it is the only run. Stored runs of its questions stay, under their own
     retention. 409 while it is under way."""
     require_in(Permission.EVALUATE, run.collection_name)
@@ -255,7 +265,7 @@ def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
             raise ServiceError(
                 f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way", status=409
             )
-        audit.record(actor, [locked], audit.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
+        services.record(actor, [locked], services.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
         locked.delete()
         if locked.experiment_id:
             Experiment.objects.filter(pk=locked.experiment_id, runs=None).delete()
@@ -310,7 +320,7 @@ def expired_evaluations(days: int) -> QuerySet[EvaluationRun]:
     return ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=stored)
 
 
-def _against(base: EvaluationRun, golden_set: GoldenSet, plan: RetrievePlan, actor: audit.Actor) -> Experiment:
+def _against(base: EvaluationRun, golden_set: GoldenSet, plan: RetrievePlan, actor: services.Actor) -> Experiment:
     """The experiment of one run that is held against another one."""
     return Experiment.objects.create(
         kind=Experiment.Kind.FIX,

@@ -14,31 +14,32 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, refuse, render_page, submit_form
+from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
-from collections_app.stores import open_rerankers
 from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
 from evaluation_app.runs.estimates import count_model_calls, estimate_plans
 from evaluation_app.runs.forms import BaseRunForm, SettingsForm, ThresholdsForm, settings_values, threshold_values
-from evaluation_app.runs.lifecycle import start_run
-from evaluation_app.runs.requests import find_run
-from evaluation_app.runs.run_header import read_answerer
+from evaluation_app.runs.lifecycle import RunRequest, start_run
+from evaluation_app.runs.requests import find_run, read_answerer
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
-from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import SavedPlan
-from retrieval_app.pages.plan_forms import PlanForm, form_values
+from retrieval_app.plans.forms import PlanForm, form_values
 
 PLAN_PREFIX, LEAST_PREFIX = "plan", "least"
 QUESTIONS_MAX = 300  # in a request; the command has no limit
 PARTS = {"calibrate": "evaluation/calibration/form.html"}
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def new_run(request: PageRequest) -> HttpResponse:
     """set=NAME chooses the golden set; run=ID begins from the plan, settings and thresholds of that run.
@@ -84,6 +85,7 @@ def new_run(request: PageRequest) -> HttpResponse:
         "least": forms_of_run.least,
         "base_form": forms_of_run.base,
         "least_open": forms_of_run.least.is_set or bool(forms_of_run.least.errors),
+        "options_open": like is not None or is_sent,
         "last": last,
         "under_way": chosen.runs.filter(state__in=("queued", "running")).count(),
         **estimate,
@@ -127,6 +129,7 @@ def _estimate(
     return {"estimate": estimate, "model_calls": calls, "is_answering": settings.answers}
 
 
+@needs(READ, EVALUATE)
 @require_GET
 def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
     """The run and its items as JSON Lines."""
@@ -189,12 +192,14 @@ def _start(request: PageRequest, golden_set: GoldenSet, filled: RunForms) -> Eva
         settings = form.run_settings()
         return start_run(
             golden_set,
-            plan=chosen.plan,
-            plan_name=chosen.name,
-            settings=settings,
-            name=form.cleaned_data["name"],
-            thresholds=filled.least.thresholds(settings.cut),
-            base_run=filled.base.chosen,
+            RunRequest(
+                plan=chosen.plan,
+                plan_name=chosen.name,
+                settings=settings,
+                name=form.cleaned_data["name"],
+                thresholds=filled.least.thresholds(settings.cut),
+                base_run=filled.base.chosen,
+            ),
             actor=request.user,
         )
     except (ServiceError, RagdError) as error:
@@ -241,6 +246,7 @@ class CalibrateForm(forms.Form):
             )
 
 
+@needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
 def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
     """A POST calibrates and leads to the collection's figures."""

@@ -1,21 +1,45 @@
-"""Runs and settings as callers name them, and the run that later runs of a set are compared with."""
+"""Runs and settings as callers name them, and the run that later runs of a set are compared with.
+
+What decides a run's figures beside its questions, read when it starts and compared when it goes on.
+
+Which evaluation runs are of what serves: the default plan of a collection on its active index version.
+
+All others (experiments, gates, other plans and index versions, other models or prompts, retrieval only)
+say nothing of what a caller gets who states nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Case, QuerySet, When
+from django.db.models import Case, Q, QuerySet, When
+from django.db.models.fields.json import KeyTextTransform
 
-from collections_app.domain.permissions import Permission
+import ragd
+from collections_app.access.models import EVERYTHING, CollectionScope
+from collections_app.access.permissions import Permission
+from collections_app.access.services import require_in
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.documents.revisions.past_states import read_past_state
 from collections_app.errors import ServiceError
-from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from collections_app.services.governance import audit
-from collections_app.services.governance.access import require_in
+from collections_app.index.stores import embedder_for
+from collections_app.models import Collection, IndexVersion
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.run_settings import RunSettings
+from ragd.version import product_version
+from retrieval_app.answers.chat_answerer import open_answerer
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.plans.calibrations import open_corrector
+from retrieval_app.plans.services import ChosenPlan, default_plans
 
 LISTED = 10
 ITEM_DEFERRED = ("context", "answer_sentences", "annotation", "contributions", "details")
@@ -62,7 +86,7 @@ def under_way() -> list[EvaluationRun]:
 
 
 @transaction.atomic
-def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet:
+def make_baseline(run: EvaluationRun, *, actor: services.Actor = None) -> GoldenSet:
     """Later runs of the set are held against this one. Making it twice changes nothing.
 
     Raises ServiceError 409: "not_finished" for a run that has not succeeded, "set_gone" where the set was deleted.
@@ -83,17 +107,148 @@ def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet
     if golden_set.baseline_id != run.pk:
         golden_set.baseline = run
         golden_set.save(update_fields=["baseline", "updated_at"])
-        audit.record(actor, [golden_set], audit.CHANGE, f"made run {run} the baseline")
+        services.record(actor, [golden_set], services.CHANGE, f"made run {run} the baseline")
     return golden_set
 
 
 @transaction.atomic
-def clear_baseline(golden_set: GoldenSet, *, actor: audit.Actor = None) -> GoldenSet:
+def clear_baseline(golden_set: GoldenSet, *, actor: services.Actor = None) -> GoldenSet:
     """Later runs are held against nothing. Without a baseline nothing changes."""
     require_in(Permission.EVALUATE, golden_set.collection_name)
     locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
     if locked.baseline_id is not None:
         locked.baseline = None
         locked.save(update_fields=["baseline", "updated_at"])
-        audit.record(actor, [locked], audit.CHANGE, "took the baseline away")
+        services.record(actor, [locked], services.CHANGE, "took the baseline away")
     return locked
+
+
+ROOT = Path(ragd.__file__).resolve().parent.parent
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+COMMIT_SHOWN = 12
+
+
+def read_answerer(collection: Collection, settings: RunSettings) -> tuple[str, str]:
+    """(model, SHA-256 of its instructions) of who will answer; ("", "") for a run that only searches.
+
+    A model without instructions has the hash "". Raises ServiceError 422 when a chat model is asked for and none is
+    set up.
+    """
+    if not settings.answers:
+        return "", ""
+    answerer = open_answerer(
+        embedder_for(collection.embed_model, collection.embed_dims),
+        llm_model=settings.llm_model,
+        system_prompt=settings.system_prompt,
+    )
+    instructions = answerer.instructions
+    return answerer.model, hashlib.sha256(instructions.encode()).hexdigest() if instructions else ""
+
+
+def read_calibration(collection: Collection, settings: RunSettings) -> str:
+    """The calibration by which answers will be corrected, "" where the corrective step is off.
+
+    Raises ServiceError 422 when the step is asked for and the collection is not calibrated.
+    """
+    if not settings.answers:
+        return ""
+    corrector = open_corrector(collection, corrects=settings.corrective)
+    return corrector.calibration if corrector.corrects else ""
+
+
+def read_index(collection: Collection, settings: RunSettings) -> tuple[int, str]:
+    """(index version, embedding model) that the questions will meet. Raises as `read_past_state` for an as_of."""
+    if settings.moment is None:
+        return collection.index_version, collection.embed_model
+    number = read_past_state(collection, settings.moment).index_version
+    row = IndexVersion.objects.filter(collection=collection, number=number).first()
+    return number, row.embed_model if row else collection.embed_model
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """The version of the package, with the commit behind a "+" where it runs from a checkout; at most 60 characters."""
+    commit = _read_commit(ROOT / ".git")
+    return f"{product_version()}+{commit[:COMMIT_SHOWN]}"[:60] if commit else product_version()[:60]
+
+
+def _read_commit(folder: Path) -> str:
+    """The checked-out commit, "" where there is none. Read from the files, because a server may have no git."""
+    try:
+        if folder.is_file():  # a worktree: the file names its folder, and that one the folder with the branches
+            folder = folder.parent / folder.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+        if head.startswith("ref: "):
+            head = _branch_commit(folder, head.removeprefix("ref: "))
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return head if COMMIT.fullmatch(head) else ""
+
+
+def _branch_commit(folder: Path, name: str) -> str:
+    common = folder / "commondir"
+    if common.is_file():
+        folder = folder / common.read_text(encoding="utf-8").strip()
+    loose = folder / name
+    return loose.read_text(encoding="utf-8").strip() if loose.is_file() else _packed(folder, name)
+
+
+def _packed(folder: Path, name: str) -> str:
+    lines = (folder / "packed-refs").read_text(encoding="utf-8").splitlines()
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
+
+
+PURPOSES = (EvaluationRun.Purpose.MANUAL, EvaluationRun.Purpose.API, EvaluationRun.Purpose.CLI)
+# of RunSettings: with one of them another answerer is tried, or an earlier state of the collection
+OVERRIDES = ("system_prompt", "corrective", "as_of")
+# what nobody started, the first evaluation of the sample, is answered with quotations whatever model is set up
+OF_SAMPLE = Q(own_llm_model=ExtractiveAnswerer.model, purpose=EvaluationRun.Purpose.MANUAL, created_by=name_actor(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What answers a caller who states nothing. index_version: the active one."""
+
+    collection: Collection
+    chosen: ChosenPlan
+
+    @property
+    def index_version(self) -> int:
+        return self.collection.index_version
+
+
+def servings(names: Iterable[str]) -> Mapping[str, Serving]:
+    """By collection name; a collection that was deleted is left out. Two queries, however many names."""
+    live = list(Collection.objects.live().filter(name__in=set(names)))
+    plans = default_plans(live)
+    return {collection.name: Serving(collection, plans[collection.name]) for collection in live}
+
+
+def serving_runs(known: Iterable[Serving]) -> QuerySet[EvaluationRun]:
+    """The runs of these, in any state and without order; none for none."""
+    conditions = Q(pk__in=[])
+    for serving in known:
+        conditions |= Q(
+            collection_name=serving.collection.name,
+            plan_hash=serving.chosen.plan.hash,
+            index_version=serving.index_version,
+        )
+    overrides = {f"own_{name}": KeyTextTransform(name, "settings") for name in ("llm_model", *OVERRIDES)}
+    return (
+        EvaluationRun.objects.filter(conditions, purpose__in=PURPOSES)
+        .exclude(settings__contains={"answers": False})
+        .alias(**overrides)
+        .filter(OF_SAMPLE | Q(own_llm_model__isnull=True), **{f"own_{name}__isnull": True for name in OVERRIDES})
+    )
+
+
+def reweighted_run(serving: Serving, runs: QuerySet[EvaluationRun]) -> EvaluationRun | None:
+    """The newest of these runs that was of what serves until the fusion weights were measured again; None for none."""
+    stated = {name: value for name, value in serving.chosen.plan.as_dict().items() if name != "weights"}
+    known = runs.filter(
+        state=EvaluationRun.State.SUCCEEDED,
+        purpose__in=PURPOSES,
+        index_version=serving.index_version,
+        plan__contains=stated,
+    ).exclude(plan_hash=serving.chosen.plan.hash)
+    return known.order_by("-created_at", "-id").first()

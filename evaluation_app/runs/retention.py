@@ -13,25 +13,25 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.models import Operation
-from collections_app.retention_periods import stored
-from collections_app.services.collections.invariant_check import request_check
-from collections_app.services.collections.operations import forget_operations, last_operation, running
-from collections_app.services.collections.retention import (
+from collections_app.collections.invariants import request_check
+from collections_app.collections.retention import (
     count_deleted_documents,
     count_old_revisions,
     drop_deleted_documents,
     drop_old_revisions,
 )
-from collections_app.services.documents.trash import expire_trash, expired_trash
-from collections_app.services.generations.swap import expire_retired, expired_retired
+from collections_app.documents.trash import expire_trash, expired_trash
+from collections_app.endpoints.server_settings import stored
+from collections_app.index.swap import expire_retired, expired_retired
+from collections_app.jobs.operations import forget_operations, last_operation, running
+from collections_app.models import Operation
 from evaluation_app.runs.lifecycle import delete_old_evaluations, expired_evaluations
 from evaluation_app.scoring.run_scores import forget_scores
-from evaluation_app.spans.search.search import in_time
-from evaluation_app.spans.store.partitions import count_expired, maintain
-from evaluation_app.spans.store.span_reads import forget_writers
+from evaluation_app.telemetry.search.search import in_time
+from evaluation_app.telemetry.store.partitions import count_expired, maintain
+from evaluation_app.telemetry.store.span_reads import forget_writers
 from ragd.store.store import execute
-from retrieval_app.runs.run_deletion import delete_old_runs, expired_runs
+from retrieval_app.runs.run_log import delete_old_runs, expired_runs
 
 CHECK_EVERY = timedelta(hours=24)
 COUNT_S = 3.0
@@ -99,7 +99,7 @@ def last_deletions() -> LastDeletion:
 
 def apply_retention() -> Operation:
     """Once: delete what is too old by the collections' and the server's numbers; the operation says what went."""
-    stored.forget()  # what was set a moment ago holds
+    stored.take_over()  # what was set a moment ago holds
     with running(Operation.Kind.RETENTION, "") as progress:
         spans = 0
 

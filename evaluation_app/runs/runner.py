@@ -1,37 +1,92 @@
-"""How a run is worked off: question by question, each stored with the run's counts in one transaction."""
+"""How a run is worked off: question by question, each stored with the run's counts in one transaction.
+
+Who may work on a run: one process at a time, and no more runs at once than the server's number.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, lock, whole
+from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError, describe
+from collections_app.jobs.delivery import RESEND_AFTER
+from collections_app.jobs.leases import Lease, LeaseLostError, Progress, claim, held_by_host
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections.collections import get_collection
-from collections_app.work.leases import Lease, LeaseLostError, Progress
+from evaluation_app.experiments.model_trial import Candidate, Questions, Trial, try_candidate
 from evaluation_app.golden.questions import Golden
-from evaluation_app.model_trials.candidates import Candidate
-from evaluation_app.model_trials.trial import Trial, try_candidate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
-from evaluation_app.runs.claims import release_run
-from evaluation_app.runs.item_execution import WORKER_LOST, GenerationMovedError, ItemExecutor, Pending, has_failed
-from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
+from evaluation_app.runs.item_execution import WORKER_LOST, IndexVersionMovedError, ItemExecutor, Pending, has_failed
+from evaluation_app.runs.requests import code_version, read_answerer, read_calibration
 from evaluation_app.runs.summaries import Line, run_verdict, summarize
 from evaluation_app.scoring.judge_selection import StoredJudgements
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.runs.plans import default_plans
+from retrieval_app.plans.services import default_plans
+
+State = EvaluationRun.State
+
+BEGIN = "state = 'running', started_at = coalesce(started_at, statement_timestamp())"
+
+
+def active_runs() -> QuerySet[EvaluationRun]:
+    return EvaluationRun.objects.filter(state__in=(State.QUEUED, State.RUNNING))
+
+
+def held_runs() -> QuerySet[EvaluationRun]:
+    """Those that a living process works on."""
+    return active_runs().filter(lease_until__gte=Now())
+
+
+def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[EvaluationRun] | None:
+    """Take a run that waits, or one whose lease has expired. None: somebody has it, it has ended, or `most` are held.
+
+    most: None for however many.
+    """
+    with transaction.atomic():
+        if most is not None:
+            lock(whole(LockSpace.EVALUATION_CLAIM))
+            if held_runs().exclude(pk=run_id).count() >= most:
+                return None
+        return claim(EvaluationRun, run_id, worker, "state IN ('queued', 'running')", BEGIN)
+
+
+def release_run(lease: Lease[EvaluationRun], *, is_blamed: bool = False, **values: Any) -> bool:
+    """Put the run back in the queue, for whoever comes next; False when it was lost before. values: to be stored.
+
+    is_blamed: the question that it was at ended the attempt, which counts against LOSSES_MAX.
+    """
+    values |= {"state": State.QUEUED, "error": "", "error_type": "", "sent_at": timezone.now()}
+    return lease.release(**values, attempts_forgiven=F("attempts_forgiven") + int(not is_blamed))
+
+
+def release_host(host: str, *, but: Iterable[int] = ()) -> int:
+    """The workers of a host are to stop: their runs wait for the next ones. Returns how many.
+
+    but: processes that died by themselves; a question of their runs may be to blame.
+    """
+    return held_by_host(active_runs(), host, but=but).update(
+        state=State.QUEUED,
+        worker="",
+        lease_until=None,
+        sent_at=timezone.now() - RESEND_AFTER,
+        attempts_forgiven=F("attempts_forgiven") + 1,
+    )
+
 
 log = logging.getLogger(__name__)
 
-State = EvaluationRun.State
 OnItem = Callable[[EvaluationItem], object]
 
 SUM_EVERY_S = 5.0
@@ -39,7 +94,7 @@ LOSSES_MAX = 3  # attempts that end at the same question before it is left out
 STREAK_MAX = 20  # questions in a row that fail alike before the run stops: something is down
 CODE_CHARS = 60
 DECIDING = ("answerer", "prompt", "calibration", "judge", "embedding model")
-FINAL = ("generation_moved", "header_changed", "set_deleted")  # what no further attempt mends
+FINAL = ("index_version_moved", "header_changed", "set_deleted")  # what no further attempt mends
 
 
 class StopError(Exception):
@@ -105,9 +160,11 @@ class RunExecutor:
                 collection,
                 Candidate(**run.experiment.variants[run.place or 0]),
                 run.experiment.doc_ids,
-                [Golden.from_dict(values) for values in run.experiment.questions],
-                mode=run.experiment.settings["mode"],
-                k=run.experiment.settings["k"],
+                Questions(
+                    [Golden.from_dict(values) for values in run.experiment.questions],
+                    run.experiment.settings["mode"],
+                    run.experiment.settings["k"],
+                ),
                 advance=advance,
                 stated=chosen.plan if chosen.name else None,
             )
@@ -163,9 +220,9 @@ class RunExecutor:
         else:
             try:
                 item, usage = asker.make_item(pending)
-            except GenerationMovedError as error:
+            except IndexVersionMovedError as error:
                 raise StopError(
-                    "generation_moved", f"{error}; start a new run, so that all questions meet the same index"
+                    "index_version_moved", f"{error}; start a new run, so that all questions meet the same index"
                 ) from None
         self._store(item, usage)
         if self.on_item is not None:

@@ -1,4 +1,7 @@
-"""The shapes of evaluation runs over HTTP. An unknown field of a request is an error, never ignored."""
+"""The shapes of evaluation runs over HTTP. An unknown field of a request is an error, never ignored.
+
+The shapes of means and intervals.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import FiniteFloat, StrictBool
 
-from collections_app.api.fields import Printable
-from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
-from collections_app.validation import WHOLE, SomeUuid
+from collections_app.http.fields import Printable
+from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
+from collections_app.http.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
@@ -19,7 +22,7 @@ from evaluation_app.runs.summaries import Miss as MissedThreshold
 from evaluation_app.runs.summaries import misses_of, question_misses
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from ragd.types import RetrievePlan
-from retrieval_app.api.schemas import PlanOptions
+from retrieval_app.search.schemas import PlanOptions
 
 
 class SettingsRequest(Request):
@@ -67,6 +70,11 @@ class EvaluationRunRequest(PlanOptions):
     base_run: SomeUuid | None = Field(None, description="The base run of a fix")
 
 
+class EvaluationRunChange(Request):
+    state: Literal["cancelled", "queued"]
+    only_failed: StrictBool = Field(False, description="with queued: only the questions that failed")
+
+
 class Fault(Failure):
     pass
 
@@ -95,7 +103,7 @@ class EvaluationRunOut(Schema):
     calibration: str = Field(description="By which answers were corrected, empty where the corrective step was off")
     judge: str
     judge_version: str
-    generation: int
+    index_version: int
     embed_model: str
     spec_version: str
     code_version: str
@@ -129,6 +137,30 @@ class EvaluationRunOut(Schema):
     @staticmethod
     def resolve_error(run: EvaluationRun) -> EvaluationRun | None:
         return run if run.error_type else None
+
+
+class AnchoredEstimateOut(Schema):
+    value: float
+    low: float = Field(description="Lower end of the 95 % interval")
+    high: float
+    labels: int
+    answers: int
+
+
+class AnchoredScoreOut(Schema):
+    measure: str
+    title: str
+    judged: float = Field(description="The judge's mean over these answers")
+    estimate: AnchoredEstimateOut | None = Field(description="null while labels are missing")
+    labels: int = Field(description="Labels of answers that chance drew")
+    answers: int = Field(description="Answers that the judge scored")
+    missing: int = Field(description="Labels that are still needed for an estimate")
+
+
+class EvaluationRunDetail(EvaluationRunOut):
+    anchored_scores: list[AnchoredScoreOut] | None = Field(
+        None, description="What people would say of all answers, by scores and labels; where it was asked for"
+    )
 
 
 class EvaluationRunPage(Schema):
@@ -185,6 +217,13 @@ class EvaluationItemOut(Schema):
         return item if item.error_type else None
 
 
+class ResultQuery(Schema):
+    mode: str | None = Field(None, description="only questions that show this failure mode")
+    outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None
+    format: Literal["json", "jsonl"] = "json"
+    content: bool = Field(True, description="false: without context, marks, contributions and details")
+
+
 class EvaluationItemPage(Schema):
     items: list[EvaluationItemOut]
     next_cursor: str | None
@@ -192,3 +231,18 @@ class EvaluationItemPage(Schema):
 
 class EvaluationRunDeleted(Schema):
     deleted: int
+
+
+class IntervalOut(Schema):
+    mean: float
+    low: float
+    high: float
+    count: int = Field(description="Questions that were scored; of a difference, in both runs")
+
+
+class MeanOut(Schema):
+    value: float | None
+    scored: int
+    unscorable: int
+    errors: int
+    total: int

@@ -10,19 +10,19 @@ from typing import Any
 
 from django.db import transaction
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
+from collections_app.collections import services as collection_services
+from collections_app.documents import services as document_services
+from collections_app.index.measurements import measure_serving
+from collections_app.jobs import operations
+from collections_app.jobs.leases import Lease
 from collections_app.models import Collection, Document, Operation
-from collections_app.services.collections import collections as collection_services
-from collections_app.services.collections import operations
-from collections_app.services.documents import documents as document_services
-from collections_app.services.generations.list_weights import measure_serving
-from collections_app.work.leases import Lease
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs.lifecycle import start_run
+from evaluation_app.runs.lifecycle import RunRequest, start_run
 from evaluation_app.scoring.run_settings import RunSettings
-from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.plans.services import choose_plan
 
 SAMPLE_NAME = "ragd-docs"
 SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answers."
@@ -66,7 +66,7 @@ def load_sample(progress: Callable[[int, int], None] | None = None) -> SampleOut
     lease = announce_sample()
     if lease is None:
         return _load(Collection.objects.live().get(name=SAMPLE_NAME), progress)
-    with operations.running(Operation.Kind.IMPORT, SAMPLE_NAME, lease=lease) as told:
+    with operations.attempt(lease) as told:
 
         def tell(done: int, total: int) -> None:
             told.tell("documents", done, total)
@@ -98,9 +98,7 @@ def _create() -> Collection:
 
 def _load(collection: Collection, progress: Callable[[int, int], None] | None) -> SampleOutcome:
     files = sample_files()
-    archived = set(
-        Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)
-    )
+    archived = set(Document.objects.in_state("archived").filter(collection=collection).values_list("doc_id", flat=True))
     outcomes: list[bool] = []
     for doc_id, path in files.items():
         if doc_id in archived:
@@ -136,7 +134,9 @@ def evaluate_sample() -> EvaluationRun | None:
     measure_serving(collection)
     chosen = choose_plan(collection, None, {})
     quotations = RunSettings(llm_model=ExtractiveAnswerer.model)
-    return start_run(golden, plan=chosen.plan, plan_name=chosen.name, settings=quotations, name=FIRST_EVALUATION)
+    return start_run(
+        golden, RunRequest(plan=chosen.plan, plan_name=chosen.name, settings=quotations, name=FIRST_EVALUATION)
+    )
 
 
 def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:

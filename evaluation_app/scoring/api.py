@@ -1,40 +1,93 @@
-"""Stored runs judged over HTTP, what was said of them, and which share of live traffic is scored."""
+"""Stored runs judged over HTTP, and what the API reads and writes of scored runs and of sampling."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, find_collection
-from collections_app.api.fields import NEXT_CURSOR, Cursor, Limit
-from collections_app.domain.permissions import Permission
-from collections_app.errors import ServiceError
-from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, request_key
+from collections_app.access.permissions import Permission
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, accepts, between
+from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.schemas import Id, Request, Stored, TextOrNull
+from collections_app.http.validation import StrictInt
+from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.sampling import sampling_of, save_sampling
-from evaluation_app.scoring.schemas import (
-    JudgeRequest,
-    RunScoreDetails,
-    RunScoreList,
-    SamplingIn,
-    SamplingOut,
-)
-from retrieval_app.api.queries import find_run
+from evaluation_app.scoring.sampling import PER_DAY_MAX
+from retrieval_app.search.api import find_run
+
+
+class JudgeRequest(Request):
+    judge: Literal["embedded", "llm"] = "embedded"
+    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    unit: Literal["tokens", "sentences"] = Field("tokens", description="of the lengths in TRACe")
+
+
+class RunScoreOut(Schema):
+    run_id: Id = Field(validation_alias="query_run")
+    collection: str = Field(validation_alias="collection_name")
+    query: str = Field(validation_alias="question_text")
+    outcome: str
+    reason: str = Field(description="asked: on request; sampled: by online evaluation")
+    judge: str
+    judge_version: str
+    scores: Stored[dict[str, Score]] = Field(
+        description='measure: {"state": "scored", "value"} or {"state": "unscorable" or "error", "reason"}'
+    )
+    modes: list[str] = Field(description="keys of the failure modes that it shows")
+    judge_usage: dict[str, Any]
+    took_ms: float
+    trace_id: TextOrNull
+    context: list[dict[str, Any]] | None = Field(
+        description='per retrieved chunk {"key", "sentences": [[key, text]]}; null, as what follows, in a list'
+    )
+    answer_sentences: list[list[str]] | None
+    annotation: dict[str, Any] | None = Field(
+        description='{"relevant": [key], "utilized": [key], "support": [{"key", "by": [key], "supported"}]}'
+    )
+    details: dict[str, Any] | None
+    asked_at: datetime
+    judged_at: datetime = Field(validation_alias="created_at")
+
+
+class RunScoreList(Schema):
+    items: list[RunScoreOut]
+    next_cursor: str | None
+
+
+class SamplingIn(Request):
+    enabled: bool
+    rate: Annotated[float, accepts(exclusiveMinimum=0, maximum=1)] = Field(
+        0.1, description="sampling rate, above 0 to 1"
+    )
+    per_day: Annotated[StrictInt, between(1, PER_DAY_MAX)] = Field(
+        500, description="at most so many of one day, in UTC"
+    )
+    judge: Literal["embedded", "llm"] = "embedded"
+    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+
+
+class SamplingOut(SamplingIn):
+    collection: str = Field(validation_alias="collection_name")
+    enabled_at: datetime | None
+    looked_until: datetime | None
+
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
+TEXTS = ("context", "answer_sentences", "annotation", "details")
 ORDER = ("-asked_at", "-query_run")
 DEFAULTS = param.Body(default_factory=JudgeRequest)
 
 
-@router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreDetails, **ERRORS})
+@router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreOut, **ERRORS})
 def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAULTS) -> Any:
     """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
     run = find_run(request, run_id)
@@ -42,51 +95,25 @@ def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAUL
     return judge_run(run, settings, actor=request_key(request))
 
 
-@router.get("/runs/{run_id}/scores", operation_id="runs-scores", response={200: RunScoreDetails, **ERRORS})
-def get_scores(request: HttpRequest, run_id: UUID) -> Any:
-    """What a judge said of a stored run, with the marks. 404 for one that nobody judged by itself."""
-    key = request_key(request)
-    rows = RunScore.objects.filter(pk=run_id)
-    stored = rows.filter(key.visible.by_name("collection_name", "asked_at")).first()
-    if stored is None:
-        raise ServiceError(
-            f"there is no score of a run {run_id} that this key may see; POST /v1/runs/{run_id}/judge makes one",
-            type="not_judged",
-            status=404,
-        )
-    return stored
-
-
 @router.get("/run-scores", operation_id="run-scores-list", response={200: RunScoreList, **ERRORS})
 def list_scores(
     request: HttpRequest,
+    run_id: UUID | None = param.Query(None, description="only this stored run, with what its judge read and marked"),
     collection: str | None = None,
     reason: Literal["asked", "sampled"] | None = None,
     mode: str | None = param.Query(None, description="only runs that show this failure mode"),
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
-    """Scored runs, those asked last first, without their texts."""
+    """Scored runs, those asked last first, without their texts unless one is named."""
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    rows = RunScore.objects.without_texts().filter(key.visible.by_name("collection_name", "asked_at"))
+    scored = RunScore.objects.without_texts() if run_id is None else RunScore.objects.filter(pk=run_id)
+    rows = scored.filter(key.visible.by_name("collection_name", "asked_at"))
     stated = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
-    return paginate(filter_stated(rows, stated), ORDER, limit=limit, cursor=cursor)
-
-
-@router.get(
-    "/collections/{collection}/sampling", operation_id="collections-sampling-get", response={200: SamplingOut, **ERRORS}
-)
-def get_sampling(request: HttpRequest, collection: str) -> Any:
-    """Which share of the collection's answers is scored while it serves."""
-    return sampling_of(find_collection(request, collection).name)
-
-
-@router.put(
-    "/collections/{collection}/sampling", operation_id="collections-sampling-put", response={200: SamplingOut, **ERRORS}
-)
-def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> Any:
-    """Change it. What was asked before it is enabled is left alone."""
-    target = find_collection(request, collection)
-    return save_sampling(target, **payload.model_dump(), actor=request_key(request))
+    page = paginate(filter_stated(rows, stated), ORDER, limit=limit, cursor=cursor)
+    for score in page.items if run_id is None else ():
+        for name in TEXTS:
+            setattr(score, name, None)
+    return page

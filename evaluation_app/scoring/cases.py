@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from collections_app.services.governance.security_policy import SecurityPolicy
+from collections_app.chunks.finding_scan import SecurityPolicy
 from evaluation_app.judges.protocol import Case
 from evaluation_app.measures.trace import Annotation, Sentence
 from ragd.types import Candidate

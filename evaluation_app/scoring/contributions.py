@@ -24,9 +24,9 @@ from evaluation_app.measures.scores import Score, failed, unscorable
 from evaluation_app.scoring.cases import candidate_of, spans_of, without_markers
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.answerers.chat_answerer import ChatAnswerer
-from retrieval_app.answerers.protocol import Answerer
-from retrieval_app.llm.model_calls import call_model
+from retrieval_app.answers.chat_answerer import ChatAnswerer
+from retrieval_app.answers.protocol import Answerer
+from retrieval_app.llm.model_calls import ChatModel, call_model
 
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
@@ -171,10 +171,8 @@ def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:
     messages = [{"role": "system", "content": BY_ITSELF}, *answerer.history, {"role": "user", "content": query}]
     estimated = sum(answerer.counter.count_tokens(message["content"]) for message in messages)
     reply = call_model(
-        answerer.endpoint,
-        answerer.model,
+        ChatModel(answerer.endpoint, answerer.model, answerer.counter),
         messages,
-        answerer.counter,
         estimated=estimated,
         parameters=answerer.parameters,
     )

@@ -9,20 +9,20 @@ from typing import Any
 from django.conf import settings as site
 from django.db import transaction
 
-from collections_app.domain.model_presets import CHAT
+from collections_app.audit import services
+from collections_app.endpoints import endpoints
+from collections_app.endpoints.model_presets import CHAT
 from collections_app.errors import ServiceError
-from collections_app.model_endpoints import endpoints
-from collections_app.services.governance import audit
-from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
+from collections_app.index.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
+from evaluation_app.judges.rubrics import Grader
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
 from evaluation_app.measures.trace import Unit
 from evaluation_app.models import KeptJudgement
-from evaluation_app.rubrics.prompt_rubric import Grader
 from evaluation_app.scoring.run_settings import RunSettings
-from ragd.models.caching_embedder import CachingEmbedder
+from ragd.models.embedding import CachingEmbedder
 from retrieval_app.llm.chat_endpoint import Endpoint
 
 
@@ -39,7 +39,7 @@ class StoredJudgements:
 
 
 @transaction.atomic
-def clear_stored(model: str | None = None, *, actor: audit.Actor) -> int:
+def clear_stored(model: str | None = None, *, actor: services.Actor) -> int:
     """Forget the judgements of one model, None: of all; returns how many went. The next run asks the model again.
 
     What runs have stored stays as it is.
@@ -49,7 +49,7 @@ def clear_stored(model: str | None = None, *, actor: audit.Actor) -> int:
     if deleted:
         message = "of every model" if model is None else f"of {model}"
         subject = KeptJudgement(key="", model=model or "every model")
-        audit.record(actor, [subject], audit.DELETION, f"forgot {deleted} kept judgements {message}")
+        services.record(actor, [subject], services.DELETION, f"forgot {deleted} kept judgements {message}")
     return deleted
 
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from collections_app.audit import services
 from collections_app.errors import ServiceError
-from collections_app.services.governance import audit
 from evaluation_app.models import ReviewTask, RunScore
 from evaluation_app.scoring.cases import outcome_of
-from evaluation_app.scoring.modes.detection import find_modes
+from evaluation_app.scoring.modes import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import ScoredRun, Scorer
 from retrieval_app.models import QueryRun
@@ -24,7 +24,7 @@ SAMPLED: Reason = "sampled"
 UNJUDGEABLE = ("error", "refused")
 
 
-def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audit.Actor) -> RunScore:
+def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: services.Actor) -> RunScore:
     """Judge one stored run now, and keep it in place of what was kept of the run. settings: None for the defaults.
 
     A search, which has no answer, gets its context relevance alone. Raises ServiceError: 409 "nothing_to_judge" for a
@@ -53,7 +53,7 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audi
             status=409,
         )
     run_score = keep_score(run, Scorer(chosen, run.collection), ASKED)
-    audit.record(actor, [run_score], audit.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")
+    services.record(actor, [run_score], services.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")
     return run_score
 
 

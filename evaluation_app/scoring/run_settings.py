@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from collections_app.domain.identity import can_be_stored
 from evaluation_app.measures.downstream import DOWNSTREAM, LABEL_THRESHOLD, check_threshold
 from evaluation_app.measures.trace import UNITS, Unit
 from ragd.errors import InvalidInput
+from ragd.identity import can_be_stored
 
 JudgeName = Literal["none", "embedded", "llm"]
 JUDGES: tuple[JudgeName, ...] = get_args(JudgeName)

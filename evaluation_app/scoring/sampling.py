@@ -15,19 +15,19 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from collections_app.domain.identity import clean_line
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
+from collections_app.jobs.delivery import send
+from collections_app.jobs.leases import claim, worker_name
 from collections_app.models import Collection
-from collections_app.models.library import name_actor
-from collections_app.services.governance import audit
-from collections_app.work.delivery import send
-from collections_app.work.leases import claim, worker_name
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd import telemetry
 from ragd.errors import InvalidInput
+from ragd.identity import clean_line
 from retrieval_app.models import QueryRun
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def save_sampling(
     per_day: int,
     judge: str = "embedded",
     judge_model: str = "",
-    actor: audit.Actor,
+    actor: services.Actor,
 ) -> Sampling:
     """Score a share of the collection's answers from now on. What was asked before it was enabled is left alone.
 
@@ -81,7 +81,7 @@ def save_sampling(
     message = (
         f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
     )
-    audit.record(actor, [collection], audit.CHANGE, message)
+    services.record(actor, [collection], services.CHANGE, message)
     return locked
 
 

@@ -1,36 +1,45 @@
-"""Everything that is measured of one stored run: the ranking, the answer, TRACe by a judge, eRAG, the outcome."""
+"""Everything that is measured of one stored run: the ranking, the answer, TRACe by a judge, eRAG, the outcome.
+
+The citations of an answer against the documents and chunks that are expected (the adherence application).
+
+Which share of an answer the context states, by rules: this decides whether an answer is supported where a judge's
+verdict on a single answer is weak.
+
+The `rag.evaluate` span of a stored run: a trace of its own that points at the run's root.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from opentelemetry.trace import INVALID_SPAN, Span
+
+from collections_app.chunks.finding_scan import SecurityPolicy, policy_of, redacted_spans
 from collections_app.errors import ServiceError, describe
+from collections_app.index.stores import LOCAL_MODEL, embedder_for
 from collections_app.models import Collection
-from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
-from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.components import ComponentJudge
 from evaluation_app.judges.llm_components import LlmComponents
-from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
+from evaluation_app.judges.protocol import Case, ComponentJudge, Judge, Judgement, JudgementCache, embed_texts
+from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
 from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.ranking import NOTHING_RELEVANT
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, REFUSED
-from evaluation_app.rubrics.definitions import read_rubrics
-from evaluation_app.rubrics.rubric_scores import RubricScores, score_rubrics
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
+from evaluation_app.models import Span as StoredSpan
 from evaluation_app.scoring.cases import (
     Outcome,
     RunCase,
     annotation_dict,
+    document_of,
     sentences_of,
 )
-from evaluation_app.scoring.citations import CITATIONS, measure_citations
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
-from evaluation_app.scoring.correctness import Correctness, measure_correctness
-from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
+from evaluation_app.scoring.correctness import SUPPORTS, Correctness, measure_correctness, states
 from evaluation_app.scoring.judge_selection import (
     StoredJudgements,
     judge_endpoint,
@@ -39,16 +48,139 @@ from evaluation_app.scoring.judge_selection import (
     open_grader,
     open_judge,
 )
-from evaluation_app.scoring.modes.detection import weak_of
-from evaluation_app.scoring.modes.noise import NOISE, noise_scores
+from evaluation_app.scoring.modes import NOISE, noise_scores, weak_of
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.support import stated_share
+from evaluation_app.telemetry.store.span_reads import flush_pending
+from ragd import telemetry
 from ragd.errors import RagdError, UnknownCollection
-from ragd.models.caching_embedder import CachingEmbedder
-from retrieval_app.answerers.protocol import Answerer
-from retrieval_app.answerers.selection import open_answerer
+from ragd.models.embedding import CachingEmbedder
+from ragd.types import Embedder
+from retrieval_app.answers.chat_answerer import open_answerer
+from retrieval_app.answers.protocol import Answerer
 from retrieval_app.models import QueryRun
+
+CITATIONS = ("citation_precision", "citation_recall")
+NOTHING_CITED = "the answer cites nothing"
+
+
+def measure_citations(
+    citations: Sequence[Mapping[str, Any]], golden: Golden, silent: str = ""
+) -> tuple[dict[str, Score], dict[str, list[str]]]:
+    """(citation_precision and citation_recall, {"matching", "missing", "foreign"}).
+
+    What is expected are the question's chunks ("doc_id#chunk_index") and those of its documents of which it names no
+    chunk. Each is counted once, in the order in which it is cited or expected. precision: matching / cited. recall:
+    matching / expected, or 1 for one match where any of them answers the question (`Golden.match`). Both are unscorable
+    where nothing is expected, and for the reason `silent` where nothing was answered. An answer that cites nothing has
+    no precision and the recall 0.
+    """
+    with_chunks = {document_of(key) for key in golden.expected_chunks}
+    expected = [*golden.expected_chunks, *(item for item in golden.expected_doc_ids if item not in with_chunks)]
+    cited = list(dict.fromkeys(_named(item, with_chunks) for item in citations))
+    matching = [key for key in cited if key in expected]
+    found = {
+        "matching": matching,
+        "missing": [key for key in expected if key not in matching],
+        "foreign": [key for key in cited if key not in expected],
+    }
+    reason = NOTHING_RELEVANT if not expected else silent
+    if reason:
+        return dict.fromkeys(CITATIONS, unscorable(reason)), found
+    return {
+        "citation_precision": scored(len(matching) / len(cited)) if cited else unscorable(NOTHING_CITED),
+        "citation_recall": scored(len(matching) / len(expected) if golden.match == "all" else float(bool(matching))),
+    }, found
+
+
+def _named(citation: Mapping[str, Any], with_chunks: Set[str]) -> str:
+    """The chunk where one of its document is expected, else the document."""
+    doc_id = str(citation["doc_id"])
+    return f"{doc_id}#{citation['chunk_index']}" if doc_id in with_chunks else doc_id
+
+
+def stated_share(
+    answer_sentences: Sequence[Sequence[str]], context: Sequence[Mapping[str, Any]], question: str, embedder: Embedder
+) -> Score:
+    """Sentences of the answer that a sentence of the context states / sentences of the answer, 0 to 1.
+
+    What the question says need not stand in the context. Shapes as in EvaluationItem. Unscorable without an answer or
+    context; an error of the kind "embedder" when that fails.
+    """
+    answer = [str(text) for _, text in answer_sentences if str(text).strip()]
+    texts = [str(text) for chunk in context for _, text in chunk["sentences"] if str(text).strip()]
+    if not answer or not texts:
+        return unscorable(NO_ANSWER if not answer else NO_CONTEXT)
+    try:
+        vectors = embed_texts(embedder, [*answer, *texts])
+    except RagdError:
+        return failed("embedder")
+    return scored(sum(states(texts, sentence, vectors, SUPPORTS, question) for sentence in answer) / len(answer))
+
+
+FIELDS = ("context_relevance", "answer_relevance", "faithfulness", "groundedness")  # what AITF names come first
+EXPLAINED = ("context_relevance", "groundedness")
+JUDGED_NAMES = frozenset(
+    {
+        "context_relevance",
+        "context_utilization",
+        "completeness",
+        "adherence",
+        "groundedness",
+        "faithfulness",
+        "answer_relevance",
+    }
+)
+
+
+@contextmanager
+def judged_span(run: QueryRun) -> Iterator[Span]:
+    """Open around the judging, so that a model's calls stand in it. A span that records nothing where the run's root is
+    not known: a judgement must point at what it judges."""
+    root = root_of(run)
+    if not root:
+        yield INVALID_SPAN
+        return
+    with telemetry.evaluate_later_span(
+        run.collection_name,
+        trace_id=run.trace_id,
+        span_id=root,
+        query=run.query,
+        run_id=str(run.pk) if run.pk else None,
+        api_key=run.api_key_label or None,
+    ) as span:
+        yield span
+
+
+def root_of(run: QueryRun) -> str:
+    """The id of the run's root span, 16 hex digits; "" when nothing was recorded of it."""
+    if run.root_span_id or not run.trace_id:
+        return run.root_span_id
+    flush_pending(run)
+    rows = StoredSpan.objects.of_trace(run.trace_id).filter(name__startswith=f"{telemetry.PIPELINE} ")
+    return rows.filter(run_id=run.pk).values_list("span_id", flat=True).first() or ""
+
+
+def record_scores(span: Span, scores: Mapping[str, Score], judge: Judge | None, details: Mapping[str, Any]) -> None:
+    """Each score as one metric. groundedness is adherence under the name that the fields of AITF have for it."""
+    named = dict(scores)
+    if "adherence" in named:
+        named["groundedness"] = named["adherence"]
+    order = [name for name in FIELDS if name in named] + [name for name in named if name not in FIELDS]
+    for number, name in enumerate(order):
+        score = named[name]
+        judged = judge is not None and name in JUDGED_NAMES
+        evaluation = telemetry.Evaluation(
+            name,
+            score=score.value,
+            label=score.reason if score.state == "unscorable" else None,
+            error_type=score.reason if score.state == "error" else None,
+            explanation=details.get("explanation") if name in EXPLAINED else None,
+            annotator="LLM" if judged and judge is not None and judge.name == "llm" else "CODE",
+            identifier=f"{judge.name} {judge.version}" if judged and judge is not None else None,
+        )
+        telemetry.record_evaluation(span, evaluation, number)
+
 
 TRACE = ("context_relevance", "context_utilization", "completeness", "adherence")  # the keys of `trace_scores`
 JUDGED = (*TRACE, "faithfulness", "answer_relevance")

@@ -8,8 +8,8 @@ from django import template
 from django.utils.translation import gettext
 
 from collections_app.domain import formats
-from evaluation_app.alerts.rules import KINDS, Kind
 from evaluation_app.models import Alert, AlertRule
+from evaluation_app.telemetry.alerts.rules import KINDS, Kind
 
 register = template.Library()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from evaluation_app.pages.overview.pages import spell_count
+from evaluation_app.telemetry.overview.pages import spell_count
 
 register = template.Library()
 

@@ -7,19 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.templatetags.interface import icon
-from evaluation_app.analysis.figures import Figure
 from evaluation_app.charts.score_charts import bounds_of, coverage_parts, format_value, spell_interval
+from evaluation_app.curation.pages import describe_gate
 from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
-from evaluation_app.scoring.modes.catalogue import failures, mode_title
-from retrieval_app.citations.answer_html import render_sentence, strip_marks
+from evaluation_app.runs.figures import Figure
+from evaluation_app.runs.results import Result
+from evaluation_app.scoring.modes import failures, mode_title
+from retrieval_app.answers.answer_html import render_sentence, strip_marks
 
 register = template.Library()
 
@@ -85,12 +88,6 @@ def inline_markdown(text: str) -> SafeString:
     return render_sentence(text)
 
 
-@register.filter
-def rarest(modes: Sequence[str], counts: Mapping[str, int]) -> list[str]:
-    """Failure modes with those first that fewest questions of the run show; ties as they came."""
-    return sorted(modes, key=lambda key: counts.get(key, 0))
-
-
 @register.simple_tag
 def band(name: str | None) -> SafeString:
     """Where a value lies, as icon and word; "" where no band is known."""
@@ -98,6 +95,13 @@ def band(name: str | None) -> SafeString:
         return SafeString("")
     symbol, word = BANDS[name]
     return format_html('<span class="band" data-band="{}">{}{}</span>', name, icon(symbol), word)
+
+
+@register.simple_tag
+def result_chip(result: Result) -> SafeString:
+    """What became of a question, as icon and word in its colour."""
+    symbol = {"good": "check", "watch": "alert", "bad": "cross"}[result.tone]
+    return format_html('<span class="state" data-tone="{}">{}{}</span>', result.tone, icon(symbol), result.title)
 
 
 @register.simple_tag
@@ -349,3 +353,9 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
 def longest_ranking(sides: Sequence[Any]) -> int:
     """How many rows the longer of two rankings shows, 1 at least."""
     return max(1, *(len(side.ranks) for side in sides))
+
+
+@register.inclusion_tag("evaluation/curation/parts/gate.html", takes_context=True)
+def gate_section(context: Context) -> dict[str, Any]:
+    """The quality gate of the page's collection."""
+    return describe_gate(context["collection"])

@@ -1,12 +1,19 @@
-"""The pictures of a trace: bars, their patterns, swatches for the legend. Colours stand in static/css/waterfall.css."""
+"""The pictures of a trace: bars, their patterns, swatches for the legend. Colours stand in static/css/waterfall.css.
+
+What the calls of models cost.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import template
+from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from evaluation_app.pages.traces.waterfall import WaterfallRow
+from evaluation_app.telemetry.overview.model_prices import describe_prices
+from evaluation_app.telemetry.traces.waterfall import WaterfallRow
 
 register = template.Library()
 
@@ -90,3 +97,8 @@ def waterfall_nest(row: WaterfallRow) -> SafeString:
         inside = format_html('<span class="sr-only">Inside {}</span>', row.span.name)
         return format_html('<details open><summary>{}</summary><ol role="list">', inside)
     return SafeString("</li>" + "</ol></details></li>" * len(row.closes))
+
+
+@register.inclusion_tag("evaluation/parts/prices.html", takes_context=True)
+def model_prices(context: Context) -> dict[str, Any]:
+    return describe_prices(context["request"].user)

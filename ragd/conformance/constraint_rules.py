@@ -1,4 +1,5 @@
-"""Section 3: what the schema itself refuses, tried by plain SQL past the library, in every state of a generation."""
+"""Section 3: what the schema itself refuses, tried by plain SQL past the library, in every state of an index
+version."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import Any
 import ragd
 from ragd.conformance.bench import Bench, make_chunks, rule
 from ragd.conformance.report import Cases
-from ragd.store.generations import GenerationSpec, create_generation, open_generation, sqlstate, swap_generation
+from ragd.store.index_versions import (
+    IndexVersionSpec,
+    create_index_version,
+    open_index_version,
+    sqlstate,
+    swap_index_version,
+)
 from ragd.store.store import Store, execute, partition_name
 from ragd.store.tables import create_collection
 
@@ -51,24 +58,24 @@ def chunks_have_documents(bench: Bench, cases: Cases) -> None:
 
 
 def _places(bench: Bench, name: str) -> Iterator[Place]:
-    """A collection with a second generation of other dimensions, before it is swapped in, after, and after the way
+    """A collection with a second index version of other dimensions, before it is swapped in, after, and after the way
     back; at each moment `chunks` and both tables."""
     connection = bench.connection
-    specs = {number: GenerationSpec(name, number + 2, True, "simple", ragd.ChunkPolicy()) for number in (1, 2)}
+    specs = {number: IndexVersionSpec(name, number + 2, True, "simple", ragd.ChunkPolicy()) for number in (1, 2)}
     made = create_collection(
         connection, name=name, embed_model=name, embed_dims=3, language="simple", placement=bench.placement
     )
     store = Store(connection, made)
     ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 3), store)
     away = store.collection.is_distributed
-    create_generation(connection, made, 4)
-    ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 4), open_generation(connection, made, 2, specs[2]))
+    create_index_version(connection, made, 4)
+    ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 4), open_index_version(connection, made, 2, specs[2]))
     for moment, serving in (("built", 1), ("swapped in", 2), ("swapped back", 1)):
-        swap_generation(connection, made, serving, specs[serving])
+        swap_index_version(connection, made, serving, specs[serving])
         if not away:
             yield Place(f"{moment}, chunks", "chunks", made, specs[serving].embed_dims, False)
         for number, spec in specs.items():
-            yield Place(f"{moment}, generation {number}", partition_name(made, number), made, spec.embed_dims, away)
+            yield Place(f"{moment}, index version {number}", partition_name(made, number), made, spec.embed_dims, away)
 
 
 def _insert(bench: Bench, place: Place, doc_id: str, dims: int) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ragd
-from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
-from ragd.conformance.embedder import DIMS, ENTRY
+from ragd.conformance.bench import DIMS, ENTRY, Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
 from ragd.store.indexing import delete_document_chunks
 from ragd.store.store import bake_length, execute

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import ragd
-from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
-from ragd.conformance.embedder import SimHashEmbedder
+from ragd.conformance.bench import Bench, SimHashEmbedder, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
-from ragd.store.generations import sqlstate
-from ragd.store.schema import apply_schema
+from ragd.store.index_versions import sqlstate
 from ragd.store.store import Store, execute, fetch_all
+from ragd.store.tables import apply_schema
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 
 LONG = ("apples grow on trees", "pears grow on trees too", "walnuts fall in autumn", "grapes hang on vines")

@@ -15,11 +15,10 @@ from ragd.conformance import (
     constraint_rules,
     filter_rules,
     fusion_rules,
-    golden_rules,
+    golden,
     ingest_rules,
     interface_rules,
     late_rules,
-    order_rules,
     search_rules,
     store_rules,
 )
@@ -35,8 +34,8 @@ SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension W
 """
 
 MODULES = (
-    ingest_rules, store_rules, constraint_rules, interface_rules, order_rules, search_rules,
-    fusion_rules, filter_rules, late_rules, golden_rules,
+    ingest_rules, store_rules, constraint_rules, interface_rules, search_rules,
+    fusion_rules, filter_rules, late_rules, golden,
 )  # fmt: skip
 
 

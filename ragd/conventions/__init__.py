@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ragd.conventions.report import Report, TypeReport, Violation
 from ragd.conventions.tables import OPENINFERENCE, OTEL, TABLES, VOCABULARIES, EventTable, Field, SpanTable, Tables
-from ragd.conventions.validator import validate, validate_all
+from ragd.conventions.validator import Report, TypeReport, Violation, validate, validate_all
 
 __all__ = [
     "OPENINFERENCE", "OTEL", "TABLES", "VOCABULARIES", "EventTable", "Field", "Report", "SpanTable", "Tables",

@@ -26,9 +26,8 @@ from ragd.normalization import normalize
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import read_state, vector_candidates
 from ragd.store.indexing import embed_chunks, index
-from ragd.store.schema import scratch_schema
 from ragd.store.store import Store
-from ragd.store.tables import create_collection
+from ragd.store.tables import create_collection, scratch_schema
 from ragd.text.sentences import split_sentences
 from ragd.types import LISTS, RRF_K, Candidate, Chunk, Embedder, RetrievePlan, Vector, order_key
 

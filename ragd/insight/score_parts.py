@@ -16,7 +16,7 @@ from ragd.search.vector_search import vector_text
 from ragd.store.analysis import Question, is_auto, is_sparse, lexemes_of, query_terms, read_question
 from ragd.store.state import StoreState, TermCount
 from ragd.store.store import Store, fetch_all
-from ragd.text.scripts import UNSPACED, is_unspaced, pairs_of, split_runs
+from ragd.text.languages import UNSPACED, is_unspaced, pairs_of, split_runs
 from ragd.text.tokens import PART, find_tokens, question_forms
 from ragd.types import Vector
 
@@ -209,7 +209,7 @@ def find_words(text: str, forms: Mapping[str, str]) -> list[tuple[int, int, str]
 
 
 def _of(store: Store, sql: str) -> str:
-    """The statement over the table of the generation that the store reads."""
+    """The statement over the table of the index version that the store reads."""
     return sql.replace("{chunks}", store.collection.partition)
 
 

@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.models.reranking import rerank
 from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import COLUMNS, narrows, passing, ranked, scope
-from ragd.search.codes import add_codes, weights_of
-from ragd.search.fusion import fuse
-from ragd.search.lexical_search import COUNTS, LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
+from ragd.search.hops import add_codes
+from ragd.search.lexical_search import COUNTS, LEXICAL, LexicalQuery, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
-from ragd.search.retrieval import check_mode, find_reranker
+from ragd.search.retrieval import ListRecord, check_mode, find_reranker, fuse_lists, read_lists
 from ragd.search.vector_search import (
     VECTOR_EXACT,
     VECTOR_FILTERED,
@@ -54,7 +54,7 @@ HEADER_BYTES = 4  # the number of dimensions and two unused bytes
 SLACK = 1e-4  # more than float32 sums of some thousand products differ by order
 ROWS_AT_ONCE = 4096
 HAS_DISABLED = "SELECT EXISTS (SELECT 1 FROM {chunks} WHERE NOT enabled)"
-SCRATCH = 0  # no generation has this number, so its table's name is free in the session's own schema
+SCRATCH = 0  # no index version has this number, so its table's name is free in the session's own schema
 
 Matrix = npt.NDArray[np.float32]
 
@@ -200,7 +200,7 @@ class WhatIf:
         """A store of the chunks that come, in a table of this session."""
         store = self.store
         scratch = copy.copy(store)
-        scratch.collection = replace(store.collection, generation=SCRATCH, placement="local")
+        scratch.collection = replace(store.collection, index_version=SCRATCH, placement="local")
         names = {"scratch": scratch.collection.partition, "chunks": store.collection.partition}
         for statement in (DROP_SCRATCH, MAKE_SCRATCH, GIVE_IDS):
             execute(store.connection, statement.format(**names))
@@ -234,42 +234,49 @@ class WhatIf:
         if not has_visible(text):
             raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
         check_mode(plan, self.store)
-        state = read_state(plan, self.store, text)
-        now: dict[str, Sequence[Candidate]] = {}
-        then: dict[str, Sequence[Candidate]] = {}
-        if plan.mode != "lexical":
-            if vector is None:
-                raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
-            exact = is_exact(plan, self.store, state)
-            wide = self._wide_list(query, vector, plan, exact)
-            now["vector"] = wide[: plan.pool]
-            then["vector"] = self._vector_list(wide, vector, plan, exact)
-        if plan.mode != "vector":
-            now["lexical"] = lexical_candidates(text, plan, self.store, state)
-            then["lexical"] = self._lexical_list(now["lexical"], text, plan)
-        before = self._best(text, now, plan)
-        return before, before if then == now else self._best(text, then, plan)
+        if plan.mode == "lexical":
+            vector = None
+        elif vector is None:
+            raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
+        with telemetry.silenced():
+            state = read_state(plan, self.store, text)
+            near = self._near_list(query, vector, plan)
+            record = ListRecord(text, None if near else vector, state)
+            wide, exact = read_lists(record, plan, self.store, beyond=_wider(plan) - plan.pool)
+            if near:
+                wide, exact = {"vector": near} | wide, True
+            now = {name: each[: plan.pool] for name, each in wide.items()}
+            then: dict[str, Sequence[Candidate]] = {}
+            if vector is not None:
+                then["vector"] = self._vector_list(wide["vector"], vector, plan, bool(exact))
+            if "lexical" in wide:
+                then["lexical"] = self._lexical_list(wide["lexical"], text, plan)
+            before = self._best(text, now, plan)
+            return before, before if then == now else self._best(text, then, plan)
 
-    def _wide_list(self, query: str, vector: Sequence[float], plan: RetrievePlan, exact: bool) -> Sequence[Candidate]:
-        """The pool; of an exact scan as many rows again, so that few need another one without what leaves."""
-        if not exact:
-            return vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
-        if self.near is not None and query in self.near and self.near.plan == plan:
-            rows = self.near.fetch(query, vector)
-            if self.near.is_whole(query, len(rows)):
-                return ranked(rows, "vector", "cosine", 1.0)
-        return vector_candidates(vector, plan, self.store, exact, rows=_wider(plan))
+    def _near_list(self, query: str, vector: Vector | None, plan: RetrievePlan) -> Sequence[Candidate] | None:
+        """The vector list from what `prepare` read, None where that does not hold it."""
+        if vector is None or self.near is None or query not in self.near or self.near.plan != plan:
+            return None
+        rows = self.near.fetch(query, vector)
+        return ranked(rows, "vector", "cosine", 1.0) if self.near.is_whole(query, len(rows)) else None
+
+    def _staying(self, wide: Sequence[Candidate], plan: RetrievePlan, name: str) -> Sequence[Candidate] | None:
+        """The pool of a list without what leaves; None where more than `wide` is needed to fill it."""
+        if not any(map(self._leaves, wide[: plan.pool])):
+            return wide[: plan.pool]
+        staying = [each for each in wide if not self._leaves(each)]
+        whole = len(staying) >= plan.pool or len(wide) < _wider(plan)
+        return _merge(staying, [], plan, name) if whole else None
 
     def _vector_list(
         self, wide: Sequence[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
     ) -> Sequence[Candidate]:
-        stored = wide[: plan.pool]
-        if any(map(self._leaves, stored)):
-            staying = [each for each in wide if not self._leaves(each)]
-            if exact and (len(staying) >= plan.pool or len(wide) < _wider(plan)):
-                stored = _merge(staying, [], plan, "vector")
-            else:
-                stored = self._stored_without(vector, plan, exact)
+        stored = None
+        if exact or not passes_few(plan, self.store) or not any(map(self._leaves, wide)):
+            stored = self._staying(wide, plan, "vector")
+        if stored is None:
+            stored = self._stored_without(vector, plan, exact)
         if self.scratch is None:
             return stored
         return _merge(stored, vector_candidates(vector, plan, self.scratch, True, rows=plan.pool), plan, "vector")
@@ -286,14 +293,16 @@ class WhatIf:
         params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
         return ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
 
-    def _lexical_list(self, now: Sequence[Candidate], text: str, plan: RetrievePlan) -> Sequence[Candidate]:
-        if self.counted == self.state and not self.moved and not any(map(self._leaves, now)):
-            if self.scratch is None:
-                return now
+    def _lexical_list(self, wide: Sequence[Candidate], text: str, plan: RetrievePlan) -> Sequence[Candidate]:
+        same_counts = self.counted == self.state and not self.moved
+        stored = self._staying(wide, plan, "lexical") if same_counts else None
+        if stored is not None and self.scratch is None:
+            return stored
         query = read_query(text, self.store, self.counted, self.moved)
         if not query.lexemes:
             return []
-        stored = ranked(self._kept_rows(query, plan), "lexical", "bm25", query.highest)
+        if stored is None:
+            stored = ranked(self._kept_rows(query, plan), "lexical", "bm25", query.highest)
         if self.scratch is None:
             return stored
         come = ranked(scanned_rows(query, plan, self.scratch), "lexical", "bm25", query.highest)
@@ -328,11 +337,7 @@ class WhatIf:
         return f"{passing(plan, self.store)} AND {LEFT_OUT}"
 
     def _best(self, text: str, lists: dict[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
-        if len(lists) == 1:
-            fused = list(next(iter(lists.values())))
-        else:
-            lists = add_codes(text, lists, plan)
-            fused = fuse(lists, params={"rrf_k": plan.rrf_k, "weights": weights_of(lists, plan)})
+        fused = fuse_lists(add_codes(text, lists, plan), plan)
         reranker = find_reranker(plan, self.store)
         if reranker is not None:
             fused = rerank(text, fused, reranker)

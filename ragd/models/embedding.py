@@ -1,19 +1,27 @@
-"""Text to vectors: the local model and OpenAI-compatible endpoints."""
+"""Text to vectors: the local model and OpenAI-compatible endpoints.
+
+An embedder that keeps the vectors of the texts that it embedded last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from threading import Lock
+from typing import Any, cast
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
 from ragd.models.graph_folder import available_cores
-from ragd.models.openai_client import OPENAI_URL, RetryPolicy, asked_once
+from ragd.models.openai_client import RetryPolicy, Server, asked_once
 from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint
-from ragd.telemetry.providers import provider_of
+from ragd.telemetry.model_calls import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Embedder, Vector, check_at_least
 
@@ -82,58 +90,53 @@ class LocalEmbedder:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Texts travel in batches of at most `batch_size` texts and about `batch_tokens` tokens. window: the tokens that
+    the model reads of one text, None for any number."""
+
+    batch_size: int = 128
+    batch_tokens: int = 100_000
+    window: int | None = OPENAI_WINDOW
+
+    def __post_init__(self) -> None:
+        check_at_least("batch_size", self.batch_size, 1)
+        check_at_least("batch_tokens", self.batch_tokens, 1)
+        if self.window is not None:
+            check_at_least("window", self.window, 1)
+
+
+OPENAI, POLICY, SIZES = Server(), RetryPolicy(), Sizes()
+
+
 class OpenAIEmbedder:
     """Any endpoint that speaks OpenAI's `POST /embeddings`.
 
-    Texts travel in batches of at most `batch_size` texts and about `batch_tokens` tokens; an equal text travels once.
-    `timeout_s` bounds one attempt, `deadline_s` one batch with all its retries and waits. `dimensions` is sent when
+    An equal text travels once. The deadline of the policy is that of one batch. `dimensions` is sent when
     `send_dimensions` is true, or when it is None and `dims` differs from what a model that can shorten gives by itself.
-    Tokens are estimated by the local model's tokenizer where that is installed, else from the bytes. system None: by
-    the address (`telemetry.provider_of`). form: how this provider's request differs from OpenAI's; key_header: the
-    header of its key (`open_client`).
+    Tokens are estimated by the local model's tokenizer where that is installed, else from the bytes. form: how this
+    provider's request differs from OpenAI's.
     """
 
     def __init__(
         self,
         model: str,
         dims: int,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        batch_size: int = 128,
-        timeout_s: float = 30.0,
-        max_retries: int = 4,
+        server: Server = OPENAI,
         *,
-        batch_tokens: int = 100_000,
-        deadline_s: float = 120.0,
-        backoff_s: float = 0.5,
-        window: int | None = OPENAI_WINDOW,
+        policy: RetryPolicy = POLICY,
+        sizes: Sizes = SIZES,
         send_dimensions: bool | None = None,
-        system: str | None = None,
         form: EmbeddingForm = OPENAI_FORM,
-        key_header: str = "",
     ) -> None:
         check_at_least("dims", dims, 1)
-        check_at_least("batch_size", batch_size, 1)
-        check_at_least("batch_tokens", batch_tokens, 1)
-        if window is not None:
-            check_at_least("window", window, 1)
-        self.model, self.dims, self.window = model, dims, window
-        self.batch_size, self.batch_tokens = batch_size, batch_tokens
+        self.model, self.dims, self.window = model, dims, sizes.window
+        self.batch_size, self.batch_tokens = sizes.batch_size, sizes.batch_tokens
         if send_dimensions is None:
             send_dimensions = NATIVE_DIMS.get(model, dims) != dims
-        policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
-        self._endpoint = OpenAIEndpoint(
-            model,
-            dims,
-            base_url or OPENAI_URL,
-            api_key,
-            policy,
-            send_dimensions=send_dimensions,
-            form=form,
-            key_header=key_header,
-        )
+        self._endpoint = OpenAIEndpoint(model, dims, server, policy, send_dimensions=send_dimensions, form=form)
         address = urlsplit(self._endpoint.base_url)
-        self.system = system or provider_of(address.hostname)
+        self.system = provider_of(address.hostname)
         self.server_address: str | None = address.hostname
         self.server_port: int | None = address.port or (443 if address.scheme == "https" else 80)
 
@@ -208,3 +211,51 @@ def answers(embedder: Embedder) -> bool:
     except (EmbedderError, DimensionMismatch):
         return False
     return True
+
+
+PASSAGES_MAX = 50_000  # some 90 MB with their texts
+QUERIES_MAX = 100
+
+
+class CachingEmbedder:
+    """The embedder it is made of, asked once for each of the texts in the cache. Threads may share one.
+
+    Queries are kept apart from passages: a model may read a question in another way than a passage.
+    """
+
+    def __init__(self, embedder: Embedder, *, passages: int = PASSAGES_MAX, queries: int = QUERIES_MAX) -> None:
+        self.embedder, self.passages_max, self.queries_max = embedder, passages, queries
+        self.model, self.dims = embedder.model, embedder.dims
+        self.window, self.system = embedder.window, embedder.system
+        self._passages: OrderedDict[str, Vector] = OrderedDict()
+        self._queries: OrderedDict[str, Vector] = OrderedDict()
+        self._lock = Lock()
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector per text, in order. Raises what the embedder raises, and keeps nothing then."""
+        with self._lock:
+            vectors: dict[str, Any] = {text: self._passages[text] for text in texts if text in self._passages}
+        missing = list(dict.fromkeys(text for text in texts if text not in vectors))
+        fresh = self.embedder.embed(missing) if missing else []
+        vectors |= {text: np.asarray(vector, dtype=np.float32) for text, vector in zip(missing, fresh, strict=True)}
+        self._put(self._passages, vectors, self.passages_max)
+        return [vectors[text] for text in texts]
+
+    def embed_query(self, text: str) -> Vector:
+        """Raises what the embedder raises."""
+        with self._lock:
+            known = self._queries.get(text)
+        vector = self.embedder.embed_query(text) if known is None else known
+        self._put(self._queries, {text: vector}, self.queries_max)
+        return vector
+
+    def count_tokens(self, text: str) -> int:
+        return self.embedder.count_tokens(text)
+
+    def _put(self, cache: OrderedDict[str, Vector], vectors: Mapping[str, Vector], most: int) -> None:
+        with self._lock:
+            for text, vector in vectors.items():
+                cache[text] = vector
+                cache.move_to_end(text)
+            while len(cache) > most:
+                cache.popitem(last=False)

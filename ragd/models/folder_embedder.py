@@ -15,8 +15,7 @@ from ragd.errors import DimensionMismatch
 from ragd.models.folder_model import FolderModel, refuse_folder
 from ragd.models.graph_folder import GraphFolder
 from ragd.models.prompts import Prompts
-from ragd.models.sentence_folder import FolderReader
-from ragd.models.sentence_modules import Numbers, pool
+from ragd.models.sentence_folder import FolderReader, Numbers, pool
 from ragd.text.windows import FloatArray, accept_texts, average_windows
 from ragd.types import Vector
 

@@ -96,7 +96,7 @@ def changed_folder(model: str, found: str) -> EmbedderError:
     name, _, checksum = model.rpartition("@")
     return EmbedderError(
         f"the model {name!r} was expected with the checksum {checksum}, and {found}; put the folder of that "
-        "checksum back, or build a new generation with the model that is there",
+        "checksum back, or build a new index version with the model that is there",
         kind="changed_model",
         retryable=False,
     )

@@ -84,7 +84,7 @@ class LateInteraction:
     def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
         """For each text, whether it is English, as the model is, or at least the query and the text are in its script.
 
-        See `ragd.text.legibility.find_readable`.
+        See `ragd.text.languages.find_readable`.
         """
         return minilm.open_model(self.folder).find_readable(query, texts)
 

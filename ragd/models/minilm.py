@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.errors import EmbedderError
-from ragd.text.legibility import find_readable
+from ragd.text.languages import find_readable
 from ragd.text.windows import LONE_SURROGATE, FloatArray
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ SPECIAL_TOKENS = 2
 CONTENT_TOKENS = WINDOW - SPECIAL_TOKENS
 FIRST_TOKEN, LAST_TOKEN = 101, 102
 WINDOWS_PER_RUN = 4  # as the graph is built
-BROKEN_MAX = 0.15  # of the letters of an English text in fragments (`ragd.text.legibility`)
+BROKEN_MAX = 0.15  # of the letters of an English text in fragments (`ragd.text.languages`)
 
 GRAPH_FILE = Path(__file__).parent.with_name("data") / "minilm.onnx"
 WEIGHTS_FILE = "model.safetensors"

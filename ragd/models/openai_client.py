@@ -1,6 +1,8 @@
 """Requests to OpenAI-compatible endpoints through the OpenAI SDK: one client, one retry policy, one deadline.
 
 Chat, embeddings and rerank use it. The SDK's own retries are off, since they know no deadline.
+
+A request that another thread may end while it waits for the server: the connection is closed within POLL_S.
 """
 
 from __future__ import annotations
@@ -8,24 +10,93 @@ from __future__ import annotations
 import math
 import os
 import random
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeVar
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import httpcore2
 import httpx2
 
 from ragd.errors import InvalidInput
-from ragd.models.interruption import InterruptibleBackend
 
 if TYPE_CHECKING:
     import openai  # takes most of a second, so it is loaded with the first request
+
+
+POLL_S = 0.1
+_stop: ContextVar[threading.Event | None] = ContextVar("ragd_stop", default=None)
+
+
+class ReadStoppedError(BaseException):
+    """The event of `stopped_by` was set while an answer was awaited. No Exception: a client would take it for a fault
+    of the network, and ask again."""
+
+
+@contextmanager
+def stopped_by(event: threading.Event | None) -> Iterator[None]:
+    """Requests of this thread in the block end with ReadStoppedError once the event is set. None: none of them do."""
+    token = _stop.set(event)
+    try:
+        yield
+    finally:
+        _stop.reset(token)
+
+
+class InterruptibleStream(httpcore2.NetworkStream):
+    """A connection whose reads look every POLL_S whether they are to stop."""
+
+    def __init__(self, inner: httpcore2.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        stop = _stop.get()
+        if stop is None:
+            return self._inner.read(max_bytes, timeout)
+        ends = math.inf if timeout is None else time.monotonic() + timeout
+        while not stop.is_set():
+            try:
+                return self._inner.read(max_bytes, min(POLL_S, max(ends - time.monotonic(), 1e-3)))
+            except httpcore2.ReadTimeout:
+                if time.monotonic() >= ends:
+                    raise
+        raise ReadStoppedError
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return InterruptibleStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class InterruptibleBackend(httpcore2.SyncBackend):
+    """Opens such connections."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        return InterruptibleStream(super().connect_tcp(host, port, timeout, local_address, socket_options))
+
 
 T = TypeVar("T")
 
@@ -76,6 +147,15 @@ class EndpointError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """Where an endpoint is, and what it lets in. key_header: the header of its key (`open_client`)."""
+
+    base_url: str = OPENAI_URL
+    api_key: str | None = field(default=None, repr=False)
+    key_header: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Attempts are repeated at most max_retries times: after the endpoint's Retry-After, else after backoff_s * 2^n
     (8 s at most) and up to a quarter more. timeout_s bounds one attempt, deadline_s all of them with their waits.
@@ -83,10 +163,10 @@ class RetryPolicy:
     Raises InvalidInput that names the field.
     """
 
-    max_retries: int
-    backoff_s: float
-    timeout_s: float
-    deadline_s: float
+    max_retries: int = 4
+    backoff_s: float = 0.5
+    timeout_s: float = 30.0
+    deadline_s: float = 120.0
 
     def __post_init__(self) -> None:
         for name, low in (("timeout_s", 1e-3), ("deadline_s", 1e-3), ("max_retries", 0), ("backoff_s", 0)):
@@ -138,7 +218,7 @@ class DeadlineStream(httpx2.SyncByteStream):
 
 
 class DeadlineTransport(httpx2.HTTPTransport):
-    """The read timeout of a request bounds its whole answer, and another thread may end it (`interruption`)."""
+    """The read timeout of a request bounds its whole answer, and another thread may end it (`InterruptibleStream`)."""
 
     def __init__(self, limits: httpx2.Limits) -> None:
         super().__init__(limits=limits)

@@ -16,6 +16,7 @@ from ragd.models.openai_client import (
     QUOTED_CHARS,
     EndpointError,
     RetryPolicy,
+    Server,
     check_base_url,
     endpoint_errors,
     open_client,
@@ -23,7 +24,7 @@ from ragd.models.openai_client import (
     request_timeout,
     shortened,
 )
-from ragd.telemetry.providers import Timings, read_timings
+from ragd.telemetry.model_calls import Timings, read_timings
 from ragd.text.windows import FloatArray, unit_vector
 
 T = TypeVar("T")
@@ -66,17 +67,15 @@ class OpenAIEndpoint:
         self,
         model: str,
         dims: int,
-        base_url: str,
-        api_key: str | None,
+        server: Server,
         policy: RetryPolicy,
         *,
         send_dimensions: bool,
         form: EmbeddingForm = OPENAI_FORM,
-        key_header: str = "",
     ) -> None:
-        check_base_url(base_url)
-        self.model, self.dims, self.base_url, self._api_key = model, dims, base_url, api_key
-        self.policy, self.form, self._key_header = policy, form, key_header
+        check_base_url(server.base_url)
+        self.model, self.dims, self.base_url, self._api_key = model, dims, server.base_url, server.api_key
+        self.policy, self.form, self._key_header = policy, form, server.key_header
         self.requested_dims = dims if send_dimensions else None
 
     def request(self, texts: list[str], *, is_query: bool = False) -> EmbeddingAnswer:

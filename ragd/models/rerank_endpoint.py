@@ -22,6 +22,7 @@ from ragd.models.openai_client import (
     QUOTED_CHARS,
     EndpointError,
     RetryPolicy,
+    Server,
     check_base_url,
     endpoint_errors,
     open_client,
@@ -32,45 +33,39 @@ from ragd.models.openai_client import (
 from ragd.types import check_at_least
 
 BATCH_SIZE = 100
+POLICY = RetryPolicy(max_retries=3, deadline_s=60.0)
 TEI_BATCH_SIZE = 32  # what TEI accepts unless it is started with --max-client-batch-size
 HINTS = {404: "check its address and the model's name", 413: "make the batch or the pool smaller"}
 
 
 class EndpointReranker:
-    """POST base_url + "/rerank" (base_url may name it already). Threads may share it; a fork opens its own client.
+    """POST the server's base_url + "/rerank" (which may name it already). Threads may share it; a fork opens its own.
 
     model "" is not sent: a TEI server has one. The request begins in the common form; a server that asks for `texts`
-    gets TEI's from then on. Texts travel in batches of at most `batch_size` (for TEI of at most 32). `timeout_s` bounds
-    one attempt, `deadline_s` all batches with their retries and waits, which `RetryPolicy` describes. gives_logits: the
-    server answers with the model's output (llama.cpp), and the logistic is taken here. key_header: as `open_client`.
-    wants_texts: the server is TEI, which the first answer tells otherwise.
+    gets TEI's from then on. Texts travel in batches of at most `batch_size` (for TEI of at most 32). The policy's
+    deadline is that of all batches. gives_logits: the server answers with the model's output (llama.cpp), and the
+    logistic is taken here. wants_texts: the server is TEI, which the first answer tells otherwise.
     """
 
     scores_are_probabilities = True
 
     def __init__(
         self,
-        base_url: str,
+        server: Server,
         model: str = "",
-        api_key: str | None = None,
         *,
+        policy: RetryPolicy = POLICY,
         batch_size: int = BATCH_SIZE,
-        timeout_s: float = 30.0,
-        deadline_s: float = 60.0,
-        max_retries: int = 3,
-        backoff_s: float = 0.5,
         gives_logits: bool = False,
-        key_header: str = "",
         wants_texts: bool = False,
     ) -> None:
-        check_base_url(base_url)
-        address = urlsplit(base_url)
+        check_base_url(server.base_url)
+        address = urlsplit(server.base_url)
         check_at_least("batch_size", batch_size, 1)
         path = address.path.rstrip("/")
         self.url = address._replace(path=path if path.endswith("/rerank") else f"{path}/rerank").geturl()
-        self.model, self._api_key, self.batch_size = model, api_key, batch_size
-        self.policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
-        self._wants_texts, self._gives_logits, self._key_header = wants_texts, gives_logits, key_header
+        self.model, self._api_key, self.batch_size, self.policy = model, server.api_key, batch_size, policy
+        self._wants_texts, self._gives_logits, self._key_header = wants_texts, gives_logits, server.key_header
 
     @property
     def name(self) -> str:

@@ -25,8 +25,7 @@ import numpy as np
 from ragd.errors import EmbedderError
 from ragd.models.folder_model import IDENTITY, FolderModel, changed_folder, refuse_folder
 from ragd.models.graph_folder import GRAPH_PLACES, TOKENIZER_FILE, GraphFolder
-from ragd.models.sentence_folder import CONFIG_FILE, MODULES_FILE, WEIGHTS_FILE, FolderReader
-from ragd.models.sentence_modules import Numbers, read_tensors
+from ragd.models.sentence_folder import CONFIG_FILE, MODULES_FILE, WEIGHTS_FILE, FolderReader, Numbers, read_tensors
 from ragd.text.windows import LONE_SURROGATE
 
 if TYPE_CHECKING:

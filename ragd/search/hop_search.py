@@ -15,9 +15,8 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.search.candidates import passing, ranked, scope
-from ragd.search.codes import weights_of
 from ragd.search.fusion import fuse
-from ragd.search.hops import SEEDS, Bridge, Link, Mention, find_mentions, fold, holds, weigh
+from ragd.search.hops import SEEDS, Bridge, Link, Mention, find_mentions, fold, holds, weigh, weights_of
 from ragd.search.lexical_search import LEXICAL, inverse_document_frequency, read_query
 from ragd.search.vector_search import VECTOR_EXACT, vector_parameter
 from ragd.store.analysis import EVERYBODY, is_auto, is_sparse, read_question
@@ -34,7 +33,7 @@ NAMES = """
 SELECT given.place::integer, plainto_tsquery(named.name::regconfig, given.term)::text,
        (SELECT min(coalesce(t.chunk_count, 0))
         FROM unnest(to_tsvector(named.name::regconfig, given.term)) AS word
-             LEFT JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s
+             LEFT JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.index_version = %(index_version)s
                                     AND t.term = ragd_term(named.prefix || word.lexeme))
 FROM unnest(%(terms)s::text[]) WITH ORDINALITY AS given (term, place)
 CROSS JOIN ROWS FROM (unnest(%(configurations)s::text[]), unnest(%(prefixes)s::text[])) AS named (name, prefix)
@@ -56,6 +55,17 @@ class Hops:
     links: Mapping[Key, Link] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What every hop searches for, and where. vector: of the text, None for a plan without vectors."""
+
+    text: str
+    vector: Vector | None
+    plan: RetrievePlan
+    store: Store
+    state: StoreState
+
+
 def search_hops(
     text: str,
     vector: Vector | None,
@@ -69,14 +79,15 @@ def search_hops(
     A hop reads the first SEEDS chunks of what the one before found. A chunk that stands among the first k of `fused`,
     or in a list of a hop before, is found already. Ends early where nothing new is named.
     """
+    query = _Query(text, vector, plan, store, state)
     lists: dict[str, list[Candidate]] = {}
     links: dict[Key, Link] = {}
     found = {candidate.key for candidate in fused[: plan.k]}
     seeds, seen = list(fused[:SEEDS]), set[str]()
     for number, name in zip(range(2, plan.hops + 1), HOP_LISTS, strict=False):
         with telemetry.stage(telemetry.HOP, hop=number, seeds=[_key(seed) for seed in seeds]) as span:
-            bridges, words = _bridges(text, fused, seeds, seen, store, state)
-            listed, own = _linked(text, vector, bridges, words, found, number, plan, store, state)
+            bridges, words = _bridges(query, fused, seeds, seen)
+            listed, own = _linked(query, bridges, words, found, number)
             told = [
                 f"{link.doc_id}#{link.chunk_index} {link.term} -> {_key(each)}"
                 for each in listed
@@ -94,14 +105,10 @@ def search_hops(
 
 
 def _bridges(
-    text: str,
-    pool: Sequence[Candidate],
-    seeds: Sequence[Candidate],
-    seen: set[str],
-    store: Store,
-    state: StoreState,
+    query: _Query, pool: Sequence[Candidate], seeds: Sequence[Candidate], seen: set[str]
 ) -> tuple[list[Bridge], dict[str, str]]:
     """The names that the hop looks for, and what looks for each in the word index, by its folded form."""
+    text, store = query.text, query.store
     mentions = find_mentions(text, [*pool, *seeds], seeds)
     if not _has_words(store):
         return weigh(mentions, _rarity_in(mentions, pool), seen), {}
@@ -120,7 +127,7 @@ def _bridges(
     own = {fold(each.text) for each in mentions if each.key not in hidden}
     rarity = {
         # one that the seed's chunk alone holds leads nowhere; of restricted chunks none is counted
-        name: 0.0 if held == 1 and name in own else inverse_document_frequency(held, state.open_count)
+        name: 0.0 if held == 1 and name in own else inverse_document_frequency(held, query.state.open_count)
         for name, held in chunks.items()
     }
     return weigh(mentions, rarity, seen), words
@@ -149,20 +156,12 @@ def _has_words(store: Store) -> bool:
 
 
 def _linked(
-    text: str,
-    vector: Vector | None,
-    bridges: Sequence[Bridge],
-    words: Mapping[str, str],
-    found: set[Key],
-    number: int,
-    plan: RetrievePlan,
-    store: Store,
-    state: StoreState,
+    query: _Query, bridges: Sequence[Bridge], words: Mapping[str, str], found: set[Key], number: int
 ) -> tuple[list[Candidate], dict[Key, Link]]:
     """The hop's list and the link of each of its chunks: by its heaviest name that another chunk brought in."""
     if not bridges:
         return [], {}
-    lists = _holders(text, vector, bridges, words, plan, store, state)
+    plan, lists = query.plan, _holders(query, bridges, words)
     links: dict[Key, Link] = {}
     for candidate in (each for candidates in lists.values() for each in candidates if each.key not in found):
         if candidate.key not in links and (link := _link(candidate, bridges, number)):
@@ -178,16 +177,9 @@ def _linked(
     return listed, {each.key: links[each.key] for each in listed}
 
 
-def _holders(
-    text: str,
-    vector: Vector | None,
-    bridges: Sequence[Bridge],
-    words: Mapping[str, str],
-    plan: RetrievePlan,
-    store: Store,
-    state: StoreState,
-) -> dict[str, list[Candidate]]:
+def _holders(query: _Query, bridges: Sequence[Bridge], words: Mapping[str, str]) -> dict[str, list[Candidate]]:
     """The lists of the plan's mode over the chunks that hold the words of a name, ranked for the question alone."""
+    plan, store, vector = query.plan, query.store, query.vector
     condition, params = HOLDS_TEXT, dict[str, object]()
     if words:
         condition, params = HOLDS_WORDS, {"words": " | ".join(words[fold(bridge.text)] for bridge in bridges)}
@@ -201,10 +193,10 @@ def _holders(
         rows = fetch_all(store.connection, sql, asked | {"vector": vector_parameter(vector, store)})
         lists["vector"] = ranked(rows, "vector", "cosine", 1.0)
     if plan.mode != "vector":
-        query = read_query(text, store, state)
-        asked = {"words": query.words} | asked | {"weights": query.vector}
+        lexical = read_query(query.text, store, query.state)
+        asked = {"words": lexical.words} | asked | {"weights": lexical.vector}
         rows = fetch_all(store.connection, LEXICAL.format(**names), asked)
-        lists["lexical"] = ranked(rows, "lexical", "bm25", query.highest or 1.0)
+        lists["lexical"] = ranked(rows, "lexical", "bm25", lexical.highest or 1.0)
     return lists
 
 

@@ -13,17 +13,16 @@ from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled, QueryVecto
 from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import fill, with_text, without
-from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
 from ragd.search.hop_search import Hops, search_hops
-from ragd.search.hops import Link
+from ragd.search.hops import Link, add_codes, codes_of, weights_of
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, count_readable, read_state, vector_list
 from ragd.store.state import StoreState
 from ragd.store.store import Store
 from ragd.text.windows import check_vector
-from ragd.types import Candidate, RetrievePlan
+from ragd.types import POOL_MAX, Candidate, RetrievePlan, Vector
 
 ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld"]
 
@@ -42,6 +41,20 @@ class ShortResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ListRecord:
+    """What the lists of one retrieval are made of, and what stands behind their pool.
+
+    text: the normalized query. vector: of it, None without a vector list. state: by `read_state`. beyond: list name ->
+    the rows that follow the pool, best first.
+    """
+
+    text: str
+    vector: Vector | None
+    state: StoreState
+    beyond: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieval:
     """What one retrieval made: the final candidates (at most k), the pool of each list, times in ms.
 
@@ -50,7 +63,8 @@ class Retrieval:
     ranks are sure to be there; `with_rows` reads the rest. spans is what compress() made of candidates, [] when the
     plan asks for none; tokens_before and tokens_after count the words of the candidates and of their spans, None
     without compress. exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the
-    query (words when nothing was embedded). links: of the chunks that a hop found, by their key, how.
+    query (words when nothing was embedded). links: of the chunks that a hop found, by their key, how. record: what
+    explains the lists, where it was asked for.
     """
 
     candidates: list[Candidate]
@@ -65,6 +79,7 @@ class Retrieval:
     exact: bool | None
     query_tokens: int
     links: Mapping[tuple[str, int], Link] = field(default_factory=dict)
+    record: ListRecord | None = None
 
 
 @dataclass(slots=True)
@@ -86,8 +101,10 @@ def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
     return retrieve_detailed(query, plan, store).candidates
 
 
-def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+def retrieve_detailed(query: str, plan: RetrievePlan, store: Store, *, beyond: int = 0) -> Retrieval:
     """Everything that one retrieval made; its candidates are what a search gives.
+
+    beyond: record the lists, each with up to so many rows behind its pool; the results stay the same.
 
     Must run inside a transaction (index settings are local to it). At REPEATABLE READ its statements see one state of
     the store. At READ COMMITTED a writer may remove a chunk between two of them: a candidate whose row is gone when its
@@ -104,8 +121,6 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
     reranker = find_reranker(plan, store)
     clock = _Clock()
     state = read_state(plan, store, text)
-    lists: dict[str, Sequence[Candidate]] = {}
-    exact: bool | None = None
     # Lists of keys are narrow and quick. Hops and codes read the texts of a list, and one list alone is the result.
     keys_only = plan.mode == "hybrid" and plan.hops == 1 and not codes_of(text)
     vector, query_tokens = _embed_query(text, plan, store, clock)
@@ -117,23 +132,21 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
         embedding_model=store.collection.embed_model,
         metadata=_facts(plan, store),
     ) as span:
-        if vector is not None:
-            with clock.time("vector"), telemetry.stage(telemetry.VECTOR, pool=plan.pool) as listed:
-                lists["vector"], exact = vector_list(vector, plan, store, state, keys_only=keys_only)
-                telemetry.record_counts(listed, exact=exact)
-        if plan.mode != "vector":
-            with clock.time("lexical"), telemetry.stage(telemetry.LEXICAL, query=text, pool=plan.pool):
-                lists["lexical"] = lexical_candidates(text, plan, store, state, keys_only=keys_only)
+        record = ListRecord(text, vector, state)
+        lists, exact = read_lists(record, plan, store, beyond=beyond, keys_only=keys_only, clock=clock)
+        if beyond:
+            record = replace(record, beyond={name: each[plan.pool :] for name, each in lists.items()})
+            lists = {name: each[: plan.pool] for name, each in lists.items()}
         with clock.time("fuse"):
             lists = add_codes(text, lists, plan)
-            fused = _fuse(lists, plan)
+            fused = fuse_lists(lists, plan)
         hops = Hops()
         if plan.hops > 1:
             with clock.time("hops"):
                 hops = search_hops(text, vector, fused, plan, store, state)
                 if hops.lists:
                     lists |= hops.lists
-                    fused = _fuse(lists, plan)
+                    fused = fuse_lists(lists, plan)
         if keys_only:
             lists, fused = _read_rows(lists, fused, plan, store, count=plan.k if reranker is None else len(fused))
         telemetry.record_results(span, fused[: plan.k])
@@ -155,7 +168,39 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
         exact=exact,
         query_tokens=query_tokens,
         links=hops.links,
+        record=record if beyond else None,
     )
+
+
+def read_lists(
+    record: ListRecord,
+    plan: RetrievePlan,
+    store: Store,
+    *,
+    beyond: int = 0,
+    keys_only: bool = False,
+    clock: _Clock | None = None,
+) -> tuple[dict[str, Sequence[Candidate]], bool | None]:
+    """The vector and the lexical list of the plan, and whether the vector list is exact.
+
+    beyond: so many rows more than the pool of each, except from a filtered scan of the vector index, which finds others
+    when it looks for more.
+    """
+    clock = clock or _Clock()
+    rows = min(POOL_MAX, plan.pool + beyond)
+    lists: dict[str, Sequence[Candidate]] = {}
+    exact: bool | None = None
+    if record.vector is not None:
+        with clock.time("vector"), telemetry.stage(telemetry.VECTOR, pool=plan.pool) as span:
+            lists["vector"], exact = vector_list(
+                record.vector, plan, store, record.state, rows=rows, keys_only=keys_only
+            )
+            telemetry.record_counts(span, exact=exact)
+    if plan.mode != "vector":
+        wide = replace(plan, candidate_pool=rows) if beyond else plan
+        with clock.time("lexical"), telemetry.stage(telemetry.LEXICAL, query=record.text, pool=plan.pool):
+            lists["lexical"] = lexical_candidates(record.text, wide, store, record.state, keys_only=keys_only)
+    return lists, exact
 
 
 def _read_rows(
@@ -171,13 +216,15 @@ def _read_rows(
             return lists, first + fused[count:]
         gone = {candidate.key for candidate in fused[:count]} - {candidate.key for candidate in first}
         lists = {name: without(gone, each, name) for name, each in lists.items()}
-        fused = _fuse(lists, plan)
+        fused = fuse_lists(lists, plan)
 
 
 def with_rows(retrieval: Retrieval, store: Store) -> Retrieval:
-    """The same retrieval with the rows of its lists and of its whole pool; what is gone meanwhile is left out of
-    both."""
-    every = {each.key: each for column in (*retrieval.lists.values(), retrieval.fused) for each in column}
+    """The same retrieval with the rows of its lists, its whole pool and its record; what is gone meanwhile is left out
+    of all."""
+    record = retrieval.record
+    columns = (*retrieval.lists.values(), retrieval.fused, *(record.beyond.values() if record else ()))
+    every = {each.key: each for column in columns for each in column}
     rows = {each.key: each for each in fill(list(every.values()), store)}
 
     def read(column: Sequence[Candidate]) -> list[Candidate]:
@@ -188,6 +235,7 @@ def with_rows(retrieval: Retrieval, store: Store) -> Retrieval:
         lists={name: read(column) for name, column in retrieval.lists.items()},
         fused=read(retrieval.fused),
         reranked=read(retrieval.reranked),
+        record=record and replace(record, beyond={name: read(column) for name, column in record.beyond.items()}),
     )
 
 
@@ -196,7 +244,7 @@ def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
     facts = {
         "mode": plan.mode,
         "candidate_pool": plan.pool,
-        "generation": store.collection.generation,
+        "index_version": store.collection.index_version,
         "plan_hash": plan.hash,
         "rerank": plan.rerank,
         "compress": plan.compress,
@@ -243,7 +291,7 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
         return vector, embedder.count_tokens(text)
 
 
-def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+def fuse_lists(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
     """One list keeps its own scores; several are fused by reciprocal rank."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))

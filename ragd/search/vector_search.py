@@ -218,27 +218,32 @@ def vector_list(
     store: Store,
     state: StoreState,
     *,
+    rows: int | None = None,
     keys_only: bool = False,
 ) -> tuple[Sequence[Candidate], bool]:
     """The plan's vector list and whether it `is_exact`, reading the rows of a filter once. It needs what read_state()
-    set. keys_only: candidates without content where that is faster, see `fill`."""
+    set. rows: so many in place of the pool, except from a filtered scan of the index. keys_only: candidates without
+    content where that is faster, see `fill`."""
+    rows = rows or plan.pool
     exact = _known_exact(plan, store, state)
     if exact is None:
-        few = _exact_if_few(vector, plan, store)
+        few = _exact_if_few(vector, plan, store, rows)
         if few is not None:
             return few, True
         exact = False
     if exact and state.compact_index and state.chunk_count >= COMPACT_MIN:
-        nearest = _exact_by_compact(vector, plan, store, keys_only=keys_only)
+        nearest = _exact_by_compact(vector, plan, store, rows, keys_only=keys_only)
         if nearest is not None:
             return nearest, True
-    return vector_candidates(vector, plan, store, exact, keys_only=keys_only), exact
+    if not exact and passes_few(plan, store):
+        rows = plan.pool
+    return vector_candidates(vector, plan, store, exact, rows=rows, keys_only=keys_only), exact
 
 
-def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store) -> list[Candidate] | None:
+def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int) -> list[Candidate] | None:
     """The nearest chunks by an exact scan; None where more than the threshold pass the filters."""
     sql = VECTOR_IF_FEW.format(
-        chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=plan.pool
+        chunks=store.collection.partition, passing=passing(plan, store), most=store.exact_threshold + 1, rows=rows
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     found = fetch_rows(store.connection, sql, params)
@@ -248,17 +253,17 @@ def _exact_if_few(vector: Sequence[float], plan: RetrievePlan, store: Store) -> 
 
 
 def _exact_by_compact(
-    vector: Sequence[float], plan: RetrievePlan, store: Store, *, keys_only: bool
+    vector: Sequence[float], plan: RetrievePlan, store: Store, rows: int, *, keys_only: bool
 ) -> Sequence[Candidate] | None:
     """The nearest chunks, as an exact scan gives them; None where so many are about as near as the last of them that
     half precision cannot tell which come first."""
-    most = plan.pool + COMPACT_MORE
+    most = rows + COMPACT_MORE
     sql = VECTOR_COMPACT.format(
         chunks=store.collection.partition,
         passing=passing(plan, store),
         dims=store.collection.embed_dims,
         most=most,
-        rows=plan.pool,
+        rows=rows,
     )
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     found = fetch_rows(store.connection, sql, params, keys_only=keys_only)

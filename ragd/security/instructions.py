@@ -13,8 +13,7 @@ from functools import cache
 
 from ragd.security.disguises import views_of
 from ragd.security.findings import Finding
-from ragd.security.patterns import read_rule_file
-from ragd.security.prefilter import Index, Needs, Words, shared
+from ragd.security.patterns import Index, Needs, Words, read_rule_file, shared
 
 FILE = read_rule_file("instructions.toml")
 PATTERNS = FILE.patterns

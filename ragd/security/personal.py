@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ragd.security.findings import Finding
-from ragd.security.patterns import read_rule_file
-from ragd.security.prefilter import Words, needs_of
+from ragd.security.patterns import Words, needs_of, read_rule_file
 
 RULES = read_rule_file("personal.toml")
 PATTERNS, WORDS = RULES.patterns, RULES.words

@@ -1,1 +1,1 @@
-"""The tables of a collection: rows of chunks, postings, statistics, generations."""
+"""The tables of a collection: rows of chunks, postings, statistics, index versions."""

@@ -42,11 +42,10 @@ from ragd.store.state import (
 )
 from ragd.store.store import Connection, Store, fetch_all
 from ragd.text import tokens
-from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of, own_language
-from ragd.text.scripts import indexed_pairs, split_runs
+from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of, indexed_pairs, own_language, split_runs
 from ragd.types import Chunk
 
-ANALYSIS_VERSION = 2  # part of what identifies a generation with words
+ANALYSIS_VERSION = 2  # part of what identifies an index version with words
 WHOLE_WORDS = "simple"  # the configuration that changes nothing
 EVERYBODY = (0, 1)  # who may read a document of which nothing else is said (ragd_copy_access in schema.sql)
 
@@ -79,7 +78,8 @@ PLAIN_TERMS = f"SELECT {TERMS.format(configuration=CONFIGURATION, prefix='%(pref
 QUERY_TERMS = """
 SELECT lexeme, term, repeats, coalesce((
        SELECT t.chunk_count FROM chunk_terms t
-       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = words.term), 0), name
+       WHERE t.collection_id = %(collection_id)s AND t.index_version = %(index_version)s AND t.term = words.term
+       ), 0), name
 FROM (
     SELECT word.lexeme, ragd_term(given.prefix || word.lexeme) AS term, cardinality(word.positions) AS repeats,
            given.name
@@ -116,12 +116,12 @@ class Question:
 
 
 def is_auto(store: Store) -> bool:
-    """Whether the store's generation is analysed by the language of each document."""
+    """Whether the store's index version is analysed by the language of each document."""
     return store.collection.language == AUTO
 
 
 def is_sparse(store: Store) -> bool:
-    """Whether the lexemes and weights of the store's generation are those of a sparse encoder."""
+    """Whether the lexemes and weights of the store's index version are those of a sparse encoder."""
     return is_sparse_model(store.collection.language)
 
 
@@ -141,10 +141,10 @@ def _configuration(attributes: Mapping[str, Any]) -> str:
     return configuration_of(str(attributes.get("language", "")))
 
 
-def own_language_of(connection: Connection, collection_id: int, generation: int) -> str:
-    """The language of most open chunks of a generation that is analysed by the language of each document; "" where
+def own_language_of(connection: Connection, collection_id: int, index_version: int) -> str:
+    """The language of most open chunks of an index version that is analysed by the language of each document; "" where
     none is."""
-    scope = {"collection_id": collection_id, "generation": generation}
+    scope = {"collection_id": collection_id, "index_version": index_version}
     return own_language(_held(connection, scope, {})[0])
 
 
@@ -284,7 +284,7 @@ def _of_place(lexemes: Iterable[Sequence[str]]) -> Iterable[str]:
 def _held(
     connection: Connection, scope: Mapping[str, int], moved: Mapping[int, int]
 ) -> tuple[dict[str, int], list[str]]:
-    """The configurations of a generation's open chunks with their number, and those that only chunks with an access
+    """The configurations of an index version's open chunks with their number, and those that only chunks with an access
     list have."""
     params: dict[str, Any] = {"configurations": list(ALL_CONFIGURATIONS), "marker": MARKER, "restricted": RESTRICTED}
     rows = fetch_all(connection, HELD, params | dict(scope))

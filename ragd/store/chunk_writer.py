@@ -1,8 +1,11 @@
-"""Rows of chunks into and out of a generation's table, with the statistics that move along. `indexing` decides which.
+"""Rows of chunks into and out of an index version's table, with the statistics that move along. `indexing` decides
+which.
 
 New rows go by binary COPY straight into the table. The words of a slice of chunks are parsed by the database in one
 statement; BM25 weights are computed from them here, as ragd_bm25() does, because the mean length they depend on is
 only known when every chunk of the slice has been parsed.
+
+One chunk as a row of PostgreSQL's binary COPY format.
 """
 
 from __future__ import annotations
@@ -18,11 +21,64 @@ import numpy.typing as npt
 
 from ragd.models.sparse_encoder import LEARNED_SCALE
 from ragd.store.analysis import EVERYBODY, PARSED, learned_terms, parse_params
-from ragd.store.copy_rows import DocumentRow, binary_row
 from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
 from ragd.store.state import RESTRICTED
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
+
+# of a document: revision, whether it is enabled, its number of chunks, who may read it
+DocumentRow = tuple[int, bool, int, Sequence[int]]
+
+
+def binary_row(
+    chunk: Chunk, collection_id: bytes, document: DocumentRow, fts: bytes | None, lexical: bytes | None
+) -> bytes:
+    """The columns of COPY_CHUNKS in order."""
+    revision, enabled, _, access = document
+    values = (
+        collection_id,
+        chunk.doc_id.encode(),
+        struct.pack("!i", chunk.chunk_index),
+        chunk.content.encode(),
+        struct.pack("!i", chunk.start),
+        struct.pack("!i", chunk.end),
+        chunk.context.encode(),
+        _array(chunk.tags),
+        _jsonb(chunk.metadata),
+        _jsonb(chunk.attributes),
+        struct.pack("!i", len(chunk.content.split())),
+        struct.pack("!i", revision),
+        b"\x01" if enabled and chunk.enabled else b"\x00",
+        b"\x00" if chunk.enabled else b"\x01",
+        None if chunk.embedding is None else _vector(chunk.embedding),
+        fts,
+        lexical,
+        _integers(access),
+    )
+    parts = [struct.pack("!h", len(values))]
+    parts += [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
+    return b"".join(parts)
+
+
+def _jsonb(values: Mapping[str, Any]) -> bytes:
+    return b"\x01" + (canonical_json(dict(values)).encode() if values else b"{}")
+
+
+def _array(texts: Sequence[str]) -> bytes:
+    if not texts:
+        return struct.pack("!iii", 0, 0, 25)
+    encoded = [text.encode() for text in texts]
+    header = struct.pack("!iiiii", 1, 0, 25, len(encoded), 1)
+    return header + b"".join(struct.pack("!i", len(text)) + text for text in encoded)
+
+
+def _integers(values: Sequence[int]) -> bytes:
+    return struct.pack("!iiiii", 1, 0, 20, len(values), 1) + b"".join(struct.pack("!iq", 8, value) for value in values)
+
+
+def _vector(vector: Sequence[float]) -> bytes:
+    return struct.pack("!hh", len(vector), 0) + np.asarray(vector, dtype=">f4").tobytes()
+
 
 PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
@@ -119,17 +175,18 @@ PARSE_LEARNED = PARSE.replace("words.counts", "words.lexemes").replace(
 )
 
 COUNT_TERMS = """
-INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
-SELECT %(collection_id)s, %(generation)s, term, change
+INSERT INTO chunk_terms (collection_id, index_version, term, chunk_count)
+SELECT %(collection_id)s, %(index_version)s, term, change
 FROM unnest(%(terms)s::integer[], %(changes)s::bigint[]) AS counted (term, change)
-ON CONFLICT (collection_id, generation, term) DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
+ON CONFLICT (collection_id, index_version, term)
+DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
 """
 
 COUNT_CHUNKS = """
 UPDATE chunk_stats
 SET chunk_count = chunk_count + %(added)s, open_count = open_count + %(opened)s,
     length_total = length_total + %(length)s
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s
 RETURNING chunk_count, open_count, length_total, length_baked
 """
 

@@ -10,12 +10,13 @@ from itertools import islice
 from typing import Any
 
 from ragd import telemetry
-from ragd.errors import EmptyContent, GenerationChanged, InvalidInput
+from ragd.errors import EmptyContent, IndexVersionChanged, InvalidInput
 from ragd.normalization import has_visible
 from ragd.store.analysis import same_analysis
 from ragd.store.chunk_writer import (
     COUNT_DOCUMENTS,
     Change,
+    DocumentRow,
     copy_rows,
     count_words,
     follow_length,
@@ -28,7 +29,6 @@ from ragd.store.chunk_writer import (
     stamp_revisions,
     touch_chunks,
 )
-from ragd.store.copy_rows import DocumentRow
 from ragd.store.store import Store, execute, fetch_all
 from ragd.text.windows import check_vector
 from ragd.types import Chunk, Embedder, canonical_json
@@ -56,7 +56,7 @@ WHERE c.collection_id = %(collection_id)s
 
 LOCK_STATS = """
 SELECT serving, open_count, length_total, length_baked FROM chunk_stats
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
+WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s FOR UPDATE
 """
 
 Key = tuple[str, int]
@@ -213,17 +213,17 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
 
 
 def lock_statistics(store: Store) -> tuple[int, int, float]:
-    """Wait until nobody else writes this generation; returns its open chunks, their summed length, and the mean length
-    that weights are computed with. Raises GenerationChanged when another one serves by now.
+    """Wait until nobody else writes this index version; returns its open chunks, their summed length, and the mean
+    length that weights are computed with. Raises IndexVersionChanged when another one serves by now.
     """
     rows = fetch_all(store.connection, LOCK_STATS, store.scope)
     if not rows:
-        store.state()  # says what is gone: the generation or the collection
+        store.state()  # says what is gone: the index version or the collection
     serving, count, length, baked = rows[0] if rows else (None, 0, 0, 1.0)
     if serving != store.serving:
         now = "serves no longer" if store.serving else "serves by now"
-        raise GenerationChanged(
-            f"generation {store.collection.generation} of {store.collection.name!r} {now}; open the store again"
+        raise IndexVersionChanged(
+            f"index version {store.collection.index_version} of {store.collection.name!r} {now}; open the store again"
         )
     return int(count), int(length), float(baked)
 

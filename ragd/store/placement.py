@@ -1,9 +1,9 @@
-"""Where the chunks of a generation are: in this database, on one node of a Citus cluster, or spread over its nodes.
+"""Where the chunks of an index version are: in this database, on one node of a Citus cluster, or spread over its nodes.
 
 The table of the chunks is distributed; everything else stays on the coordinator, which is this database. "node": the
 table is one shard, and a search touches one node. "spread": a shard on each node, by hash of doc_id; a search asks all
 of them and the coordinator merges. More shards than nodes would let some move to a node that comes later, and cost each
-search an index more to walk: a new generation spreads over all nodes instead. Settings of a session do not reach the
+search an index more to walk: a new index version spreads over all nodes instead. Settings of a session do not reach the
 nodes. Those that SET LOCAL makes do, until the end of the transaction, where `citus.propagate_set_commands` is "local".
 """
 

@@ -43,7 +43,7 @@ STEP = WEIGHT_MAX / 255
 
 LOCK_STATS = """
 SELECT chunk_count, open_count, length_total, length_baked FROM chunk_stats
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
+WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s FOR UPDATE
 """
 
 # Every packed chunk lies in the segment with the highest first id that is not above its own.
@@ -60,13 +60,13 @@ FROM (SELECT 1 FROM {chunks} WHERE collection_id = %(collection_id)s AND id > %(
 
 DROP_SEGMENTS = """
 DELETE FROM chunk_segments
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s
   AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s::bigint[]))
 """
 
 INSERT_SEGMENT = """
-INSERT INTO chunk_segments (collection_id, generation, first_id, last_id, size, chunk_ids)
-VALUES (%(collection_id)s, %(generation)s, %(first_id)s, %(last_id)s, %(size)s, %(chunk_ids)s)
+INSERT INTO chunk_segments (collection_id, index_version, first_id, last_id, size, chunk_ids)
+VALUES (%(collection_id)s, %(index_version)s, %(first_id)s, %(last_id)s, %(size)s, %(chunk_ids)s)
 RETURNING id
 """
 
@@ -86,7 +86,7 @@ Packed = npt.NDArray[Any]  # uint64: one posting each, term << 24 | place << 8 |
 
 
 def read_segments(store: Store) -> list[Segment]:
-    """The segments of the store's generation, oldest first; [] while the collection is small."""
+    """The segments of the store's index version, oldest first; [] while the collection is small."""
     ((rows,),) = fetch_all(store.connection, f"SELECT {SEGMENTS}", {**store.scope})
     return [Segment(*row) for row in rows]
 

@@ -17,12 +17,12 @@ SELECT s.chunk_count, s.open_count, s.length_total, s.length_baked,
        EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
        to_regclass(%(compact_index)s) IS NOT NULL{also}
 FROM chunk_stats s{held}
-WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+WHERE s.collection_id = %(collection_id)s AND s.index_version = %(index_version)s
 """
 
 SEGMENTS = """
 ARRAY(SELECT ARRAY[g.id, g.first_id, g.last_id, g.size] FROM chunk_segments g
-      WHERE g.collection_id = %(collection_id)s AND g.generation = %(generation)s ORDER BY g.last_id)
+      WHERE g.collection_id = %(collection_id)s AND g.index_version = %(index_version)s ORDER BY g.last_id)
 """
 
 # A space keeps the marker of a configuration apart from every word that the parser can make. In ragd/schema.sql too.
@@ -30,7 +30,7 @@ MARKER = "configuration {}"
 RESTRICTED = "restricted "
 
 HELD = """coalesce((SELECT t.chunk_count FROM chunk_terms t WHERE t.collection_id = %(collection_id)s
-                AND t.generation = %(generation)s AND t.term = ragd_term({text})), 0)"""
+                AND t.index_version = %(index_version)s AND t.term = ragd_term({text})), 0)"""
 # Each configuration with how many open chunks have it, and how many with an access list.
 CONFIGURATION_COUNTS = f"""
 SELECT name, {HELD.format(text="name || ' ' || replace(%(marker)s, '{}', name)")} AS opened,
@@ -55,7 +55,7 @@ ONLY_CONFIGURATION = "coalesce(held.names[1], %(configuration)s)"
 TERMS = """
 (SELECT json_agg(json_build_array(lexeme, term, cardinality(positions), coalesce((
             SELECT t.chunk_count FROM chunk_terms t
-            WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = words.term
+            WHERE t.collection_id = %(collection_id)s AND t.index_version = %(index_version)s AND t.term = words.term
         ), 0)) ORDER BY lexeme COLLATE "C")::text
  FROM (SELECT word.lexeme, word.positions, ragd_term({prefix} || word.lexeme) AS term
        FROM unnest(%(units)s::tsvector || to_tsvector(({configuration})::regconfig, %(words)s)) AS word

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeGuard
 
 import psycopg
 
-from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
+from ragd.errors import DimensionMismatch, IndexVersionChanged, InvalidInput, UnknownCollection
 from ragd.models.reranking import AnyReranker
 from ragd.store.state import StoreState, state_of, state_statement, wanted_for_words
 from ragd.types import ChunkPolicy, Embedder, Placement, VectorType
@@ -22,12 +22,12 @@ EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
 
 COLLECTION_BY_NAME = """
-SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text, vector_type,
+SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, index_version, chunk_policy::text, vector_type,
        CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END AS principals,
        CASE WHEN ragd_reads_all(id) THEN NULL
-            ELSE ragd_readable_share(format('chunks_c%%s_g%%s', id, generation), ragd_principals(id)) END,
+            ELSE ragd_readable_share(format('chunks_c%%s_g%%s', id, index_version), ragd_principals(id)) END,
        coalesce((SELECT s.placement FROM chunk_stats s
-                 WHERE s.collection_id = collections.id AND s.generation = collections.generation), 'local')
+                 WHERE s.collection_id = collections.id AND s.index_version = collections.index_version), 'local')
 FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
@@ -60,7 +60,7 @@ UPDATE {chunks} SET lexical = ragd_bm25(fts, %(length_baked)s) WHERE fts IS NOT 
 
 SET_BAKED = """
 UPDATE chunk_stats SET length_baked = %(length_baked)s
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s
 """
 
 
@@ -72,7 +72,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
-    """What is fixed for a collection while one generation serves."""
+    """What is fixed for a collection while one index version serves."""
 
     id: int
     name: str
@@ -80,7 +80,7 @@ class CollectionInfo:
     embed_dims: int
     hybrid_enabled: bool
     language: str
-    generation: int
+    index_version: int
     policy: ChunkPolicy
     vector_type: VectorType = "vector"
     placement: Placement = "local"
@@ -91,7 +91,7 @@ class CollectionInfo:
 
     @property
     def partition(self) -> str:
-        return partition_name(self.id, self.generation)
+        return partition_name(self.id, self.index_version)
 
     @property
     def vector_index(self) -> str:
@@ -117,8 +117,8 @@ class CollectionInfo:
         return self.vector_type if self.embed_dims <= VECTOR_INDEX_DIMS else "halfvec"
 
 
-def partition_name(collection_id: int, generation: int) -> str:
-    return f"chunks_c{collection_id:d}_g{generation:d}"
+def partition_name(collection_id: int, index_version: int) -> str:
+    return f"chunks_c{collection_id:d}_g{index_version:d}"
 
 
 def binds_on_server(connection: Connection) -> TypeGuard[psycopg.Connection[Any]]:
@@ -176,9 +176,9 @@ def vector_index_progress(connection: Connection, partition: str) -> tuple[str, 
 class Store:
     """One collection in one database, with the embedder that its vectors come from.
 
-    It is a store of one generation, the one that served when it was opened, and reads that one's table by its name: a
-    swap meanwhile changes nothing of what it finds. index() then refuses to write (GenerationChanged); open it again.
-    `serving` is False for a generation that is being built (ragd.store.generations.open_generation).
+    It is a store of one index version, the one that served when it was opened, and reads that one's table by its name:
+    a swap meanwhile changes nothing of what it finds. index() then refuses to write (IndexVersionChanged); open it
+    again. `serving` is False for an index version that is being built (ragd.store.index_versions.open_index_version).
     `document_states`: doc_id -> (revision, enabled) that index() writes instead of what `documents` says, for a store
     of a past state; None: as `documents` says. `principals`: as whom the connection reads chunks (`ragd.access` in
     schema.sql) where some may be kept from it; None: it reads all. `readable_share`: about which share of the chunks
@@ -228,7 +228,7 @@ class Store:
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
-        (made, name, model, dims, hybrid, language, generation, policy, vector_type, *readable, placement) = rows[0]
+        (made, name, model, dims, hybrid, language, index_version, policy, vector_type, *readable, placement) = rows[0]
         self.principals, self.readable_share = readable
         return CollectionInfo(
             made,
@@ -237,7 +237,7 @@ class Store:
             dims,
             hybrid,
             language,
-            generation,
+            index_version,
             ChunkPolicy.from_dict(json.loads(policy)),
             vector_type,
             placement,
@@ -280,15 +280,16 @@ class Store:
         rows = fetch_all(self.connection, state_statement(wanted, also), params | more)
         if not rows:
             self._load(self.collection.id)
-            raise GenerationChanged(
-                f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
+            raise IndexVersionChanged(
+                f"index version {self.collection.index_version} of {self.collection.name!r} was dropped; open the store"
+                " again"
             )
         return state_of(rows[0], wanted, question)
 
     @property
     def scope(self) -> dict[str, int]:
-        """The parameters collection_id and generation."""
-        return {"collection_id": self.collection.id, "generation": self.collection.generation}
+        """The parameters collection_id and index version."""
+        return {"collection_id": self.collection.id, "index_version": self.collection.index_version}
 
     def statistics(self) -> dict[str, Any]:
         """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk, None where chunks may be kept

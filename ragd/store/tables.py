@@ -1,8 +1,17 @@
-"""Collections and the tables of their chunks: made, attached, removed with everything in them."""
+"""Collections and the tables of their chunks: made, attached, removed with everything in them.
+
+The tables of the library, made in a database that can hold them.
+"""
 
 from __future__ import annotations
 
-from ragd.errors import InvalidInput
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ragd.errors import InvalidInput, UnsupportedDatabase
 from ragd.models.sparse_encoder import list_encoders
 from ragd.store.placement import choose_placement, distribute
 from ragd.store.store import HALFVEC_INDEX_DIMS, Connection, execute, fetch_all, partition_name
@@ -19,8 +28,8 @@ RETURNING id
 """
 
 INSERT_STATS = """
-INSERT INTO chunk_stats (collection_id, generation, serving, placement)
-VALUES (%(collection_id)s, %(generation)s, %(serving)s, %(placement)s) ON CONFLICT DO NOTHING
+INSERT INTO chunk_stats (collection_id, index_version, serving, placement)
+VALUES (%(collection_id)s, %(index_version)s, %(serving)s, %(placement)s) ON CONFLICT DO NOTHING
 """
 
 NEED_DOCUMENT = """
@@ -69,7 +78,7 @@ ALTER TABLE chunks ATTACH PARTITION {partition} FOR VALUES IN ({collection_id});
 
 DROP_PARTITION = "DROP TABLE IF EXISTS {partition}"
 
-GENERATIONS = "SELECT generation FROM chunk_stats WHERE collection_id = %(collection_id)s ORDER BY generation"
+INDEX_VERSIONS = "SELECT index_version FROM chunk_stats WHERE collection_id = %(collection_id)s ORDER BY index_version"
 
 COUNT_COLLECTION = """
 SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s),
@@ -127,16 +136,16 @@ def create_collection(
     create_partition(connection, collection_id, 1, embed_dims, chosen)
     if chosen == "local":
         attach_partition(connection, collection_id, 1)
-    stats = {"collection_id": collection_id, "generation": 1, "serving": True, "placement": chosen}
+    stats = {"collection_id": collection_id, "index_version": 1, "serving": True, "placement": chosen}
     execute(connection, INSERT_STATS, stats)
     return int(collection_id)
 
 
 def create_partition(
-    connection: Connection, collection_id: int, generation: int, embed_dims: int, placement: Placement = "local"
+    connection: Connection, collection_id: int, index_version: int, embed_dims: int, placement: Placement = "local"
 ) -> None:
-    """Make the detached table of a generation, with its keys, its checks and the indexes on words, tags and JSON, and
-    in this database the compact one on vectors.
+    """Make the detached table of an index version, with its keys, its checks and the indexes on words, tags and JSON,
+    and in this database the compact one on vectors.
 
     It takes vectors of embed_dims dimensions and no others; in this database, chunks of documents that are there.
     """
@@ -144,20 +153,20 @@ def create_partition(
     if placement == "local":
         statements += NEED_DOCUMENT + (COMPACT_INDEX if embed_dims >= COMPACT_DIMS_MIN else "")
     values = {"key": KEYS[placement], "elsewhere": str(placement != "local").lower()}
-    run_statements(connection, statements, collection_id, generation, embed_dims, **values)
-    distribute(connection, partition_name(collection_id, generation), placement)
+    run_statements(connection, statements, collection_id, index_version, embed_dims, **values)
+    distribute(connection, partition_name(collection_id, index_version), placement)
 
 
-def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
-    """Let the generation's table be the one that `chunks` shows for the collection; no other may be attached."""
-    run_statements(connection, ATTACH_PARTITION, collection_id, generation)
+def attach_partition(connection: Connection, collection_id: int, index_version: int) -> None:
+    """Let the index version's table be the one that `chunks` shows for the collection; no other may be attached."""
+    run_statements(connection, ATTACH_PARTITION, collection_id, index_version)
 
 
 def run_statements(
-    connection: Connection, statements: str, collection_id: int, generation: int, dims: int = 0, **values: str
+    connection: Connection, statements: str, collection_id: int, index_version: int, dims: int = 0, **values: str
 ) -> None:
-    """Run statements over one generation's {partition} of {dims}; each ends with a semicolon at a line's end."""
-    partition = partition_name(collection_id, generation)
+    """Run statements over one index version's {partition} of {dims}; each ends with a semicolon at a line's end."""
+    partition = partition_name(collection_id, index_version)
     names = {"partition": partition, "collection_id": f"{collection_id:d}", "dims": f"{dims:d}", **values}
     for statement in statements.split(";\n"):
         if statement.strip():
@@ -165,10 +174,91 @@ def run_statements(
 
 
 def drop_collection(connection: Connection, collection_id: int) -> dict[str, int]:
-    """Remove a collection with all its rows, indexes and generations; returns how many documents and chunks went."""
+    """Remove a collection with all its rows, indexes and index versions; returns how many documents and chunks went."""
     params = {"collection_id": collection_id}
     ((documents, chunks),) = fetch_all(connection, COUNT_COLLECTION, params)
-    for (generation,) in fetch_all(connection, GENERATIONS, params):
-        execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, generation)))
+    for (index_version,) in fetch_all(connection, INDEX_VERSIONS, params):
+        execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, index_version)))
     execute(connection, DELETE_COLLECTION, params)
     return {"documents": int(documents), "chunks": int(chunks)}
+
+
+POSTGRES_MIN = 170000
+PGVECTOR_MIN = (0, 8, 4)  # 0.8.2 to 0.8.4 mend overflows in parallel HNSW builds and corruption under vacuum
+SCHEMA_FILE = Path(__file__).parent.with_name("schema.sql")
+
+SERVER_VERSION = """
+SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
+"""
+
+
+EXTENSION_SCHEMA = """
+SELECT quote_ident(n.nspname)
+FROM pg_extension e
+JOIN pg_namespace n ON n.oid = e.extnamespace
+WHERE e.extname = 'vector'
+"""
+
+
+def apply_schema(connection: Connection) -> None:
+    """Create what `schema.sql` names; running it again changes nothing. The caller commits."""
+    check_database(connection)
+    execute(connection, SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def scratch_schema(connection: Connection) -> Iterator[None]:
+    """A new schema with the library's tables, first on the search path. Everything is rolled back at the end.
+
+    Nobody else ever sees the schema, because nothing is committed, and a run that is killed leaves nothing. The caller
+    must be inside a transaction; it stands as it was afterwards. Raises UnsupportedDatabase.
+    """
+    check_database(connection)
+    with undone(connection):
+        schema = f"ragd_scratch_{secrets.token_hex(6)}"
+        execute(connection, f"CREATE SCHEMA {schema}")
+        rows = fetch_all(connection, EXTENSION_SCHEMA)
+        path = ", ".join([schema, *(name for (name,) in rows)])
+        execute(connection, f"SET LOCAL search_path TO {path}")
+        apply_schema(connection)
+        yield
+
+
+@contextmanager
+def undone(connection: Connection) -> Iterator[None]:
+    """What happens inside is rolled back, also after an error of the database."""
+    name = f"ragd_{secrets.token_hex(6)}"
+    execute(connection, f"SAVEPOINT {name}")
+    try:
+        yield
+    finally:
+        execute(connection, f"ROLLBACK TO SAVEPOINT {name}")
+        execute(connection, f"RELEASE SAVEPOINT {name}")
+
+
+def check_database(connection: Connection) -> None:
+    """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8.4+ installed or available."""
+    ((number, version, installed, available),) = fetch_all(connection, SERVER_VERSION)
+    if number < POSTGRES_MIN:
+        raise UnsupportedDatabase(
+            f"ragd needs PostgreSQL 17 or newer, because older ones cannot break ties on an HNSW index; "
+            f"this server is {version}. Point DATABASE_URL at a newer server, or leave it unset for the embedded one."
+        )
+    pgvector = installed or available
+    if pgvector is None:
+        raise UnsupportedDatabase(
+            "ragd needs the pgvector extension 0.8.4 or newer, and this server does not have it. "
+            "Install the package of pgvector for its PostgreSQL version."
+        )
+    if not is_supported_pgvector(pgvector):
+        raise UnsupportedDatabase(
+            f"ragd needs pgvector 0.8.4 or newer; this database has {pgvector}. "
+            "Upgrade the package, then run: ALTER EXTENSION vector UPDATE."
+        )
+
+
+def is_supported_pgvector(version: str) -> bool:
+    """Whether a version such as "0.8.4" is new enough; one without a third number is its .0."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3]) >= PGVECTOR_MIN

@@ -3,7 +3,7 @@
 One span carries three vocabularies: AITF decides its name and kind, OpenInference and OpenTelemetry GenAI v1.41.1 add
 their attributes. Needs only opentelemetry-api; without an SDK every helper costs next to nothing and records nothing.
 
-    with telemetry.pipeline_span("handbook", query, run_id=run_id) as pipeline:
+    with telemetry.pipeline_span("handbook", query, telemetry.QueryOrigin(run_id=run_id)) as pipeline:
         with telemetry.query_span("handbook", query, model, dims):
             with telemetry.EmbeddingsCall(system="ragd.local", model=model, dims=dims, texts=[query]) as call:
                 call.input_tokens = 12
@@ -31,13 +31,20 @@ from ragd.telemetry.documents import record_results as record_results
 from ragd.telemetry.documents import rerank_span as rerank_span
 from ragd.telemetry.documents import retrieve_span as retrieve_span
 from ragd.telemetry.evaluations import Evaluation as Evaluation
+from ragd.telemetry.evaluations import Guardrail as Guardrail
+from ragd.telemetry.evaluations import PersonalData as PersonalData
+from ragd.telemetry.evaluations import Threat as Threat
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
+from ragd.telemetry.evaluations import rating as rating
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation
+from ragd.telemetry.evaluations import record_finding as record_finding
+from ragd.telemetry.evaluations import record_risk as record_risk
 from ragd.telemetry.model_calls import ChatCall as ChatCall
 from ragd.telemetry.model_calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.model_calls import PromptTemplate as PromptTemplate
 from ragd.telemetry.model_calls import hash_prompt as hash_prompt
+from ragd.telemetry.model_calls import provider_of as provider_of
 from ragd.telemetry.model_calls import waited as waited
 from ragd.telemetry.names import *  # noqa: F403
 from ragd.telemetry.pricing import Cost as Cost
@@ -45,14 +52,15 @@ from ragd.telemetry.pricing import Pricer as Pricer
 from ragd.telemetry.pricing import Spending as Spending
 from ragd.telemetry.pricing import is_local as is_local
 from ragd.telemetry.pricing import spending as spending
-from ragd.telemetry.providers import provider_of as provider_of
 from ragd.telemetry.records import record_names as record_names
 from ragd.telemetry.spans import ENVIRONMENTS as ENVIRONMENTS
 from ragd.telemetry.spans import EVALUATION as EVALUATION
 from ragd.telemetry.spans import INTERFACE as INTERFACE
 from ragd.telemetry.spans import PLAYGROUND as PLAYGROUND
 from ragd.telemetry.spans import PRODUCTION as PRODUCTION
+from ragd.telemetry.spans import JobAttempt as JobAttempt
 from ragd.telemetry.spans import Pipeline as Pipeline
+from ragd.telemetry.spans import QueryOrigin as QueryOrigin
 from ragd.telemetry.spans import add_event as add_event
 from ragd.telemetry.spans import attached as attached
 from ragd.telemetry.spans import current_environment as current_environment
@@ -69,11 +77,5 @@ from ragd.telemetry.spans import set_attributes as set_attributes
 from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
 from ragd.telemetry.spans import watching_stages as watching_stages
-from ragd.telemetry.threats import Guardrail as Guardrail
-from ragd.telemetry.threats import PersonalData as PersonalData
-from ragd.telemetry.threats import Threat as Threat
-from ragd.telemetry.threats import rating as rating
-from ragd.telemetry.threats import record_finding as record_finding
-from ragd.telemetry.threats import record_risk as record_risk
 
 RECORDS = (ChatCall, EmbeddingsCall, PromptTemplate, Cost, Threat, PersonalData, Guardrail, Evaluation)

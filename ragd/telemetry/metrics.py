@@ -115,7 +115,7 @@ SPANS_WRITTEN = _counter("ragd.spans.written", "{span}", "Spans that reached the
 SPANS_LOST = _counter("ragd.spans.lost", "{span}", "Spans that could not be stored, and those that did not fit")
 OTLP_SPANS_SENT = _counter("ragd.otlp.spans_sent", "{span}", "Spans that the collector accepted")
 OTLP_SPANS_LOST = _counter("ragd.otlp.spans_lost", "{span}", "Spans that the collector did not accept")
-# what processes count with `evaluation_app.metrics.instruments`
+# what processes count with `evaluation_app.telemetry.metrics.instruments`
 COUNTED = (
     TOKEN_USAGE, OPERATION_DURATION, OPERATION_FIRST_CHUNK, INFERENCE_REQUESTS, INFERENCE_ERRORS,
     INFERENCE_FIRST_TOKEN, INFERENCE_TOKENS_PER_SECOND, COST, UNPRICED, RETRIEVALS, RETRIEVAL_DURATION,

@@ -173,36 +173,44 @@ class Pipeline:
         set_attributes(self.span, {names.OUTPUT_VALUE: answer, names.OUTPUT_MIME_TYPE: "text/plain"})
 
 
+@dataclass(frozen=True, slots=True)
+class QueryOrigin:
+    """Of which run a query is, and who asked it over what. collection: None for the pipeline's name. session_id: the
+    conversation. api_key: a key's label."""
+
+    run_id: str | None = None
+    collection: str | None = None
+    channel: str | None = None
+    user_id: str | None = None
+    session_id: str | None = None
+    api_key: str | None = None
+
+
 @contextmanager
 def pipeline_span(
     name: str,
     query: str,
+    origin: QueryOrigin = QueryOrigin(),
     *,
-    run_id: str | None = None,
-    collection: str | None = None,
-    channel: str | None = None,
-    user_id: str | None = None,
-    session_id: str | None = None,
-    api_key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
     own_trace: bool = False,
 ) -> Iterator[Pipeline]:
     """The root of one query: `rag.pipeline {name}`.
 
-    Every ragd span inside carries run_id, collection (or name), api_key, which is a key's label, and session_id, which
-    is the conversation. metadata: facts of the run without any text of a user, such as its mode. tags: a few words.
+    Every ragd span inside carries run_id, collection, api_key and session_id of the origin. metadata: facts of the run
+    without any text of a user, such as its mode. tags: a few words.
     Outside of any `environment` it is of production, and so is the request around it. own_trace: it begins a trace,
     linked to the span that is open here, such as the task of an evaluation run that asks many questions.
     """
     shared: dict[str, Value | None] = {
-        names.RUN_ID: run_id, names.COLLECTION: collection or name, names.API_KEY: api_key or None,
-        names.SESSION_ID: session_id or None, names.CONVERSATION_ID: session_id or None,
+        names.RUN_ID: origin.run_id, names.COLLECTION: origin.collection or name, names.API_KEY: origin.api_key or None,
+        names.SESSION_ID: origin.session_id or None, names.CONVERSATION_ID: origin.session_id or None,
     }  # fmt: skip
     attributes: dict[str, Value | None] = {
         names.PIPELINE_NAME: name, names.PIPELINE_STAGE: "retrieve", names.RAG_QUERY: query, names.OI_KIND: "CHAIN",
         names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain",
-        names.CHANNEL: channel, names.USER_ID: user_id,
+        names.CHANNEL: origin.channel, names.USER_ID: origin.user_id,
         names.METADATA: canonical_json(dict(metadata)) if metadata else None, names.TAGS: list(tags) or None,
     }  # fmt: skip
     with (
@@ -264,29 +272,34 @@ def query_span(name: str, query: str, model: str | None = None, dims: int | None
         yield span
 
 
+@dataclass(frozen=True, slots=True)
+class JobAttempt:
+    """One attempt at a job. attempt: from 1. queue_ms: how long the job waited before it."""
+
+    job_id: str
+    kind: str | None = None
+    attempt: int | None = None
+    queue_ms: float | None = None
+
+
 @contextmanager
 def ingest_span(
-    *,
-    collection: str,
-    doc_id: str,
-    job_id: str | None = None,
-    kind: str | None = None,
-    attempt: int | None = None,
-    queue_ms: float | None = None,
-    api_key: str | None = None,
-    name: str = names.INGEST,
+    *, collection: str, doc_id: str, job: JobAttempt | None = None, api_key: str | None = None, name: str = names.INGEST
 ) -> Iterator[Span]:
     """The root of one document's ingest, or of another job over a collection's chunks (`name`).
 
-    Every ragd span inside carries the collection and api_key, the label of the key that asked for it. kind: of the job.
-    attempt: from 1. queue_ms: how long the job waited before this attempt.
+    Every ragd span inside carries the collection and api_key, the label of the key that asked for it.
     """
     shared: dict[str, Value | None] = {names.COLLECTION: collection, names.API_KEY: api_key or None}
     attributes: dict[str, Value | None] = {
-        names.OI_KIND: "CHAIN", names.DOCUMENT_ID: doc_id or None, names.JOB_ID: job_id, names.JOB_KIND: kind,
-        names.JOB_ATTEMPT: attempt, names.LATENCY_QUEUE_MS: queue_ms,
+        names.OI_KIND: "CHAIN", names.DOCUMENT_ID: doc_id or None,
         names.INPUT_VALUE: doc_id or None, names.INPUT_MIME_TYPE: "text/plain" if doc_id else None,
     }  # fmt: skip
+    if job is not None:
+        attributes |= {
+            names.JOB_ID: job.job_id, names.JOB_KIND: job.kind, names.JOB_ATTEMPT: job.attempt,
+            names.LATENCY_QUEUE_MS: job.queue_ms,
+        }  # fmt: skip
     with (
         environment(current_environment() or PRODUCTION),
         sharing(shared),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ragd.text.scripts import LAO, THAI
+from ragd.text.languages import LAO, THAI
 
 
 def _words(text: str) -> frozenset[str]:

@@ -10,7 +10,7 @@ import unicodedata2
 
 from ragd.text.blocks import Outline, skip_space
 from ragd.text.sentences import last_sentence_end, sentence_ends
-from ragd.text.words import Words, is_inside_run
+from ragd.text.windows import Words, is_inside_run
 from ragd.types import ChunkPolicy
 
 Span = tuple[int, int]

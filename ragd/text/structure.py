@@ -60,7 +60,7 @@ class Structure:
         self._of_file |= {f"file_{name}": moment for name, moment in times.items() if moment}
 
     def attributes(self, chunk: Chunk) -> dict[str, Any]:
-        """Of a chunk of this document, without what is unknown; docs/structure.md says what each one means.
+        """Of a chunk of this document, without what is unknown; docs/chunking.md says what each one means.
 
         section and block are what chunk() found. page, slide, sheet, message and chapter are those of the chunk's first
         character; page_end and row_end belong to its last one; pages are those that begin inside of it.

@@ -30,7 +30,7 @@ import regex
 import unicodedata2
 
 from ragd.normalization import fold_case
-from ragd.text.scripts import pairs_of, split_runs
+from ragd.text.languages import pairs_of, split_runs
 
 WHOLE_CHARS_MAX = 100
 PIECES_MAX = 4

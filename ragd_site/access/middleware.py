@@ -1,25 +1,45 @@
-"""The access of each request: who is logged in, and whether the page is for them."""
+"""Decide the access of each request: who is logged in, whether the page is for them, and whether there is time for it.
+
+Requests without a session, and addresses without a page, are told what to do. A request that has waited longer than
+RAGD_QUEUE_MAX_S is answered at once with 503 and Retry-After: answering it would let those behind it wait as long.
+Pages for people are always answered.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from typing import Any
+from urllib.parse import urlsplit
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from django.conf import settings
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import render
+from django.shortcuts import render, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.csrf import csrf_failure
 from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
 
-from collections_app.access_context import NOBODY, Forbidden, carried, current_access, using_access
-from collections_app.domain.permissions import Permission
+from collections_app.access.context import NOBODY, Forbidden, carried, current_access, using_access
+from collections_app.access.limits import LimitReached, Usage, count_request
+from collections_app.access.permissions import Permission
+from collections_app.access.rules import Rule, rule_of
+from collections_app.access.services import access_of_user
+from collections_app.endpoints.server_settings import stored
+from collections_app.errors import ServiceError, error_body
 from collections_app.http.middleware import API_PATHS
-from collections_app.services.governance.access import access_of_user
-from collections_app.services.governance.limits import LimitReached, Usage, count_request
-from ragd_site.access.page_rules import Rule, find_collection_id, find_target, rule_of
+from ragd_site.access.missing import spell_missing
+from ragd_site.access.page_rules import find_collection_id, find_target
+from ragd_site.body_limits import refuse_body
+from ragd_site.sign_on.sessions import lead_to_factor, note_use
 
-PAGES = ("collections", "retrieval", "evaluation")  # the namespaces of ragd's own pages
+PAGES = ("collections", "retrieval", "evaluation", "operations")  # the namespaces of ragd's own pages
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -44,7 +64,10 @@ class AccessMiddleware:
             return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        """A service's refusal on a page, or the database's own."""
+        """A service's refusal on a page, or the database's own; what went while it was read is not there."""
+        is_gone = isinstance(error, ObjectDoesNotExist) or (isinstance(error, ServiceError) and error.status == 404)
+        if is_gone and not request.path.startswith(API_PATHS):
+            return page_not_found(request, Http404(str(error)))
         refused = isinstance(error, Forbidden) or isinstance(error.__cause__, InsufficientPrivilege)
         return permission_denied(request, error) if refused else None
 
@@ -54,7 +77,9 @@ class AccessMiddleware:
         match = request.resolver_match
         if match is None or match.namespace not in PAGES or current_access() == NOBODY:
             return None
-        rule = rule_of(match.view_name)
+        rule = rule_of(view)
+        if rule is None:
+            raise PermissionDenied
         needed = rule.post if request.method in CHANGING else rule.get
         if not current_access().unbound:
             self._check(request, rule, match.route, kwargs, needed)
@@ -83,3 +108,103 @@ class AccessMiddleware:
                 raise PermissionDenied
         elif needed and not (access.may(needed) if rule.everywhere else access.may_anywhere(needed)):
             raise PermissionDenied
+
+
+LOGIN_HEADER = "Ragd-Login"  # with 401: where a script leads to, and back from with what was typed
+
+
+def is_of_script(request: HttpRequest) -> bool:
+    """Whether a script waits for the answer: htmx, a fetch of the pages, an event stream."""
+    return "HX-Request" in request.headers or "text/event-stream" in request.headers.get("Accept", "")
+
+
+class PageLoginMiddleware(LoginRequiredMiddleware):
+    """A page leads to the log-in and back. A script is told with 401, as it would take the log-in for its part.
+
+    What was sent by a form leads back to the page of the form: its address may be one that is only sent to.
+    Who is logged in keeps the session alive, and is led to a second factor where one is required.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        note_use(request)
+
+    def process_view(
+        self, request: HttpRequest, view_func: Any, view_args: tuple[Any, ...], view_kwargs: dict[str, Any]
+    ) -> HttpResponseBase | None:
+        refused: HttpResponseBase | None = super().process_view(request, view_func, view_args, view_kwargs)
+        if refused is None:
+            return lead_to_factor(request, view_func)
+        if is_of_script(request):
+            return HttpResponse(status=401, headers={LOGIN_HEADER: resolve_url(settings.LOGIN_URL)})
+        referer = request.headers.get("Referer", "")
+        if request.method == "POST" and url_has_allowed_host_and_scheme(referer, {request.get_host()}):
+            parts = urlsplit(referer)
+            return redirect_to_login(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+        return refused
+
+
+def refuse_forgery(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    """A form without the token of its session. For who has no session at all it has ended."""
+    if is_of_script(request) and not request.user.is_authenticated:
+        return HttpResponse(status=401, headers={LOGIN_HEADER: resolve_url(settings.LOGIN_URL)})
+    return csrf_failure(request, reason)
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """404 with what is missing where, as far as the reader may know it."""
+    return render(request, "404.html", {"missing": spell_missing(request)}, status=404)
+
+
+REFUSED = ("/v1/", "/mcp", "/a/")
+NEVER_REFUSED = ("/v1/health",)
+
+_waited = threading.local()
+
+
+def stamp(pool: Executor) -> None:
+    """Let each task of the pool know how long it waited for a thread."""
+    submit = pool.submit
+
+    def stamped(task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        began = time.monotonic()
+
+        def run() -> Any:
+            _waited.seconds = time.monotonic() - began
+            return task(*args, **kwargs)
+
+        return submit(run)
+
+    pool.submit = stamped  # type: ignore[method-assign]
+
+
+def take_wait_s() -> float:
+    """For how long the task of this thread waited; 0 when it is asked again, and where no pool is stamped."""
+    seconds: float = getattr(_waited, "seconds", 0.0)
+    _waited.seconds = 0.0
+    return seconds
+
+
+class LoadMiddleware:
+    """Refuses what waited too long, and bodies that are too large.
+
+    Its `process_view` runs before all others: the check of forms against forgery reads the body already.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if settings.RAGD_FOLLOWS_PAGES and request.path not in NEVER_REFUSED:
+            stored.refresh()
+        wait_s, limit_s = take_wait_s(), settings.RAGD_QUEUE_MAX_S
+        if limit_s and wait_s > limit_s and request.path.startswith(REFUSED) and request.path not in NEVER_REFUSED:
+            message = (
+                f"this server has more requests than it can answer: this one waited {wait_s:.1f} s, and at most"
+                f" {limit_s:g} s is allowed (RAGD_QUEUE_MAX_S). Ask again after the seconds of Retry-After"
+            )
+            retry_after = {"Retry-After": str(int(wait_s) + 1)}
+            return JsonResponse(error_body("overloaded", message), status=503, headers=retry_after)
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *view: Any) -> HttpResponseBase | None:
+        return refuse_body(request)

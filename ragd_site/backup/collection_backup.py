@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from collections_app.collections.export import open_export
+from collections_app.collections.export_reader import Archive
+from collections_app.jobs.operations import OnProgress
 from collections_app.models import Collection
-from collections_app.services.collections.operations import OnProgress
-from collections_app.services.transfer.export import open_export
-from collections_app.services.transfer.export_reader import Archive
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.programs import BackupError
 from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
 from ragd_site.backup.streams import new_file, write_pieces
 

@@ -16,25 +16,23 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 
-from collections_app.access_context import current_access, require
+from collections_app.access.context import current_access, require
+from collections_app.access.permissions import Permission
+from collections_app.audit.services import Subject, record_event
+from collections_app.collections.services import get_collection
 from collections_app.commands.progress import Bar
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from collections_app.domain.formats import MEGABYTE
-from collections_app.domain.permissions import Permission
-from collections_app.services.collections.collections import get_collection
-from collections_app.services.governance.audit import record_event
-from collections_app.services.worker.backup_records import forget_archive, record_archive, record_backup
+from collections_app.jobs.workers import forget_archive, record_archive, record_backup
 from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, restore_file
 from ragd_site.backup.database_backup import back_up_database
-from ragd_site.backup.drill import run_drill
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.errors import BackupError, DamagedError
-from ragd_site.backup.places import open_repository
+from ragd_site.backup.places import keep_newest, open_repository
+from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import COLLECTION, SERVER, Backup, Repository
-from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
-from ragd_site.backup.server_restore import LATEST, restore_server
+from ragd_site.backup.server_restore import LATEST, restore_server, run_drill
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 
@@ -260,7 +258,7 @@ def _note(action: str, message: str, answer: Answer) -> None:
     """An event of the audit log: the content of the whole server was read."""
     kept = {name: answer[name] for name in ("place", "moment", "rows", "passed") if name in answer}
     user = User.objects.filter(pk=current_access().user_id or 0).first()
-    record_event(user, action, message, subject_kind="backup", subject_name=answer["backup"], after=kept)
+    record_event(user, action, message, subject=Subject("backup", answer["backup"]), after=kept)
 
 
 def _show_drill(answer: Answer) -> str:

@@ -10,8 +10,7 @@ import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.programs import feed_program, read_program, split_password
+from ragd_site.backup.programs import BackupError, feed_program, read_program, split_password
 from ragd_site.backup.repository import DATABASE, Backup, Repository
 from ragd_site.backup.server_backup import read_kept_files
 from ragd_site.backup.table_facts import read_facts

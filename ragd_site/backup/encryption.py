@@ -10,7 +10,7 @@ from typing import Any
 
 from pyrage import DecryptError, IdentityError, decrypt_io, encrypt_io, x25519
 
-from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.streams import as_file
 
 PREFIX = "AGE-SECRET-KEY-"

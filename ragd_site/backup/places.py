@@ -1,24 +1,32 @@
-"""The place and the key of backups, as the command line or the settings name them."""
+"""The place and the key of backups, as the command line or the settings name them.
+
+How many backups stay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
 from collections_app.commands.subcommand import UsageError
-from collections_app.fetching.buckets import BucketKeys
-from collections_app.services.sources.bucket_client import AMAZON
-from ragd_site.backup.repository import Repository
+from collections_app.endpoints.server_settings import stored
+from collections_app.sources.buckets import AMAZON
+from ragd.readers.fetching.buckets import BucketKeys
+from ragd_site.backup.programs import BackupError
+from ragd_site.backup.repository import BACKUPS, MANIFEST, Backup, Repository
 from ragd_site.backup.stores import BucketStore, FolderStore, Store
+from ragd_site.backup.wal_archive import remove_before
 
 S3 = "s3://"
 
 
 def open_repository(options: Mapping[str, Any], *, create: bool = False) -> Repository:
     """Of --at and --key-file, else of RAGD_BACKUP_TO and RAGD_BACKUP_KEY. Raises UsageError and BackupError."""
+    stored.refresh()
     place = options["at"] or settings.RAGD_BACKUP_TO
     if not place:
         raise UsageError(
@@ -59,3 +67,35 @@ def read_key(file: Path | None) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the key file {file} cannot be read: {error}") from None
+
+
+ABANDONED_AFTER = timedelta(days=2)  # longer than any backup takes to be written
+
+
+def keep_newest(repository: Repository, keep: int, collection: str | None = None) -> list[Backup]:
+    """Remove all but the newest complete backups, of the server or of a collection; what was removed.
+
+    keep: 0 for all. The log that no backup of the server needs goes too, and after two days what a backup left that was
+    killed. Raises BackupError for a negative number.
+    """
+    if keep < 0:
+        raise BackupError(f"the number of backups that stay must be 0 or more, not {keep}", type="usage", status=422)
+    backups = repository.backups(
+        collection=collection, damaged=[]
+    )  # a damaged one stays for a look, and does not count
+    old = backups[keep:] if keep else []
+    for backup in reversed(old):
+        repository.remove(backup.manifest_name, backup.content)  # without a manifest it counts as incomplete
+    repository.remove(*_abandoned(repository.names(BACKUPS)))
+    repository.store.tidy(datetime.now(UTC) - ABANDONED_AFTER)
+    kept = backups[: len(backups) - len(old)]
+    if kept and collection is None:
+        remove_before(repository, kept)
+    return old
+
+
+def _abandoned(names: list[str]) -> list[str]:
+    """Content without a manifest that was begun long ago."""
+    complete = {name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)}
+    before = f"{BACKUPS}{datetime.now(UTC) - ABANDONED_AFTER:%Y%m%dT%H%M%SZ}"
+    return [name for name in names if name < before and name.partition(".")[0] not in complete]

@@ -1,17 +1,44 @@
-"""PostgreSQL's programs that write a backup to their output, or read one from their input."""
+"""Run PostgreSQL's programs that write a backup to their output or read one from their input, one at a time.
+
+Their failures, and those of backups and restores, are BackupError and what derives from it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import subprocess
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ragd_site.backup.errors import BackupError
+from collections_app.errors import ServiceError
 from ragd_site.runtime.programs import ENVIRONMENT
+
+
+class BackupError(ServiceError):
+    """The message says what was expected, what came, and what to do."""
+
+    def __init__(self, message: str, *, type: str = "backup_error", status: int = 409) -> None:
+        super().__init__(message, type=type, status=status)
+
+
+class DamagedError(BackupError):
+    """Stored bytes are not those that were written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, type="backup_damaged")
+
+
+class MissingError(BackupError):
+    """There is no file of that name."""
+
+    def __init__(self, name: str, place: str) -> None:
+        super().__init__(f"{name} is not in {place}", type="backup_missing", status=404)
+
 
 READ_BYTES = 1 << 20
 
@@ -57,3 +84,18 @@ def _running(command: list[str], secret: dict[str, str], **values: Any) -> Itera
             raise
     if process.returncode != 0:
         raise BackupError(f"{PurePath(command[0]).name} ended with status {process.returncode}: {words}")
+
+
+@contextlib.contextmanager
+def only_one(var: Path, name: str) -> Iterator[None]:
+    """Hold a file of RAGD_VAR, which the kernel gives back even after kill -9. Raises BackupError where it is held."""
+    descriptor = os.open(var / name, os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor) as file:
+        if os.geteuid() == 0:  # a command of root leaves the server its file
+            owner = var.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BackupError(f"another process does the same and holds {var / name}; wait for its end") from None
+        yield

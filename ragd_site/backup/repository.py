@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 
 from ragd_site.backup.encryption import Key, WrongKeyError
-from ragd_site.backup.errors import BackupError, DamagedError, MissingError
+from ragd_site.backup.programs import BackupError, DamagedError, MissingError
 from ragd_site.backup.stores import Store
 
 FORMAT = 2

@@ -14,13 +14,18 @@ import psycopg
 
 from ragd.version import product_version
 from ragd_site import embedded
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.programs import read_program
+from ragd_site.backup.programs import BackupError, read_program
 from ragd_site.backup.repository import SERVER, Backup, Repository
 from ragd_site.backup.streams import TAR_END, compress, open_tar, tar_member
 from ragd_site.backup.table_facts import moment_with_facts, read_facts
-from ragd_site.backup.wal_archive import find_archive, running_cluster
-from ragd_site.backup.wal_segments import SEGMENT_BYTES, fetch_value, read_segment, segments
+from ragd_site.backup.wal_archive import (
+    SEGMENT_BYTES,
+    fetch_value,
+    find_archive,
+    read_segment,
+    running_cluster,
+    segments,
+)
 from ragd_site.runtime.programs import find_binaries, identity_of, server_account
 
 LOGIN_FILE = "postgres.json"

@@ -1,4 +1,7 @@
-"""A backup of a server brought back as a new server, in a folder that was empty before."""
+"""A backup of a server brought back as a new server, in a folder that was empty before.
+
+A drill: the newest backup restored beside the server, compared with its manifest, checked, and removed again.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from typing import Any, BinaryIO, cast
 
 import psycopg
 
+from collections_app.jobs.workers import record_drill
 from ragd_site import embedded
 from ragd_site.backup.database_backup import load_dump
-from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.programs import BackupError, DamagedError, only_one
 from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
 from ragd_site.backup.server_backup import KEPT_FILES, LOGIN_FILE
 from ragd_site.backup.streams import PieceReader, decompress
 from ragd_site.backup.table_facts import differences, read_facts
-from ragd_site.backup.wal_archive import Reach, find_reach
-from ragd_site.backup.wal_segments import write_segment
+from ragd_site.backup.wal_archive import Reach, find_reach, write_segment
 from ragd_site.environment import REPOSITORY
 from ragd_site.runtime.accounts import hand_over
 from ragd_site.runtime.programs import EmbeddedError, server_account
@@ -283,3 +286,32 @@ def remove_content(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink()
+
+
+FOLDER = "drill"  # in RAGD_VAR
+LOCK_FILE = "drill.lock"
+
+
+def run_drill(repository: Repository, var: Path, backup_id: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """`Restored.as_dict` of it. The result is recorded, a failure too. Raises what `restore_server` raises."""
+    with only_one(var, LOCK_FILE):
+        return _drill(repository, var / FOLDER, backup_id, say)
+
+
+def _drill(repository: Repository, folder: Path, backup_id: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+    _remove_killed(folder)
+    try:
+        answer = restore_server(repository, folder, backup_id=backup_id, say=say).as_dict()
+    except (BackupError, EmbeddedError) as error:
+        record_drill({"backup": backup_id or "", "error": str(error)}, passed=False)
+        raise
+    finally:
+        remove_server(folder)
+    record_drill(answer | {"error": ""}, passed=answer["passed"])
+    return answer
+
+
+def _remove_killed(folder: Path) -> None:
+    """What a drill left that was killed, with its PostgreSQL, which outlives it."""
+    embedded.stop_cluster(embedded.Cluster(embedded.home_folder(folder) / "data", 0, ""))
+    remove_server(folder)

@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from collections_app.fetching.buckets import Bucket
-from collections_app.fetching.client import PinnedPool
-from collections_app.fetching.errors import FetchError
 from ragd.errors import InvalidInput
-from ragd_site.backup.errors import BackupError, MissingError
+from ragd.readers.fetching.addresses import FetchError
+from ragd.readers.fetching.buckets import Bucket
+from ragd.readers.fetching.client import PinnedPool
+from ragd_site.backup.programs import BackupError, MissingError
 from ragd_site.backup.streams import as_file
 
 READ_BYTES = 1 << 20

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.programs import BackupError
 
 PIECE_BYTES = 1 << 20
 GZIP = 31  # zlib's name of the format

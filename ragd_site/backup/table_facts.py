@@ -18,8 +18,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
-from ragd_site.backup.errors import BackupError
-from ragd_site.backup.wal_segments import fetch_value
+from ragd_site.backup.programs import BackupError
+from ragd_site.backup.wal_archive import fetch_value
 
 Facts = dict[str, dict[str, Any]]
 

@@ -8,7 +8,7 @@ import os
 from django.conf import settings
 from opentelemetry.util.re import parse_env_headers
 
-from evaluation_app.spans.store.collector import PROTOBUF, PROTOCOLS, Collector
+from evaluation_app.telemetry.store.collector import PROTOBUF, PROTOCOLS, Collector
 
 TRACES_PATH = "v1/traces"
 

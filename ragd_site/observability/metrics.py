@@ -15,9 +15,8 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import values
 
-from evaluation_app.metrics.instruments import Instruments
-from evaluation_app.metrics.spans import SpanMeter
-from evaluation_app.spans.store.counting import CountedExporter
+from evaluation_app.telemetry.metrics.instruments import Instruments, SpanMeter
+from evaluation_app.telemetry.store.exporter import CountedExporter
 from ragd.telemetry import metrics
 from ragd_site.observability import collector
 

@@ -18,9 +18,8 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from evaluation_app.spans.store.collector import CollectorExporter
-from evaluation_app.spans.store.counting import CountingProcessor
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.store.collector import CollectorExporter
+from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
 from ragd import SPEC_VERSION, telemetry
 from ragd.version import product_version
 from ragd_site.observability.metrics import build_meter
@@ -50,6 +49,7 @@ STAGE_PREFIX = "rag."
 OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)
 
 _provider: TracerProvider | None = None
+_exporters: list[Any] = []  # to the span store, and to the collector
 
 
 def set_up(service: str) -> TracerProvider:
@@ -65,30 +65,41 @@ def set_up(service: str) -> TracerProvider:
 
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
-    remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
-    telemetry.configure(capture=widest(local, remote), pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS)
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
-    store = local_processor(service, local)
+    store = local_processor(service, settings.RAGD_CAPTURE_CONTENT)
     _provider.add_span_processor(EnvironmentProcessor())
     _provider.add_span_processor(store)
-    sender = otlp_processor(remote)
+    sender = otlp_processor(settings.RAGD_OTLP_CONTENT)
     _provider.add_span_processor(sender)
     # last, so that what it tells of the store and the sender at the end is the whole of it
     meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.exporter, sender.exporter, build_resource)
     _provider.add_span_processor(meter)
+    _exporters[:] = [store.exporter, sender.exporter]
+    follow_settings()
     trace.set_tracer_provider(_provider)
     instrument()
     return _provider
+
+
+def follow_settings() -> None:
+    """Record of texts what the settings say by now."""
+    from django.conf import settings
+
+    if not _exporters:
+        return
+    switches: list[telemetry.Capture] = [settings.RAGD_CAPTURE_CONTENT, settings.RAGD_OTLP_CONTENT]
+    telemetry.configure(capture=widest(*switches), pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS)
+    for exporter, capture in zip(_exporters, switches, strict=True):
+        exporter.capture = capture
 
 
 def find_cost(
     system: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int
 ) -> telemetry.Cost | None:
     """`prices.find_cost`, loaded at the first call: spans are set up before the models."""
-    pricer: telemetry.Pricer = import_string("collections_app.services.governance.prices.find_cost")
+    pricer: telemetry.Pricer = import_string("collections_app.endpoints.prices.find_cost")
     return pricer(system, model, input_tokens, output_tokens, cached_tokens)
 
 

@@ -1,4 +1,4 @@
-"""Django's PostgreSQL backend with one thing more: each statement runs as who asks (`collections_app.access_context`).
+"""Django's PostgreSQL backend with one thing more: each statement runs as who asks (`collections_app.access.context`).
 
 The server itself runs as the login role. Everybody else runs as `ragd_reader`, which row-level security binds, with the
 setting ragd.access. Both are set when they differ from what the connection has, before the first statement after that.
@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db.backends.postgresql import base
 from psycopg.pq import TransactionStatus
 
-from collections_app.row_access import bind, current_setting, tell_nodes
+from collections_app.access.context import bind, current_setting, tell_nodes
 from ragd.store.placement import HAS_CITUS
 from ragd_site.broker import describe_broker
 from ragd_site.embedded import USER, Cluster, ensure_running

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collections_app.row_access import READER
+from collections_app.access.context import READER
 from ragd.store.placement import count_nodes
 from ragd.store.store import Connection, execute, fetch_all
 
@@ -81,6 +81,10 @@ SHARED_RUNS = (
     "SELECT m.run FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id WHERE t.shared"  # as far as both show
 )
 ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jsonb_build_array(golden))"
+BOTH_ITEMS = " AND ".join(
+    parent("evaluation_items", "id", f"(arguments ->> '{name}')::bigint") for name in ("bad", "good")
+)
+REACHED = "ARRAY[report #>> '{reached,0}']"  # the document that a scan goes on behind
 EXPECTED = "documents_of_list(expected_doc_ids) || documents_of_keys(expected_chunks)"
 
 POLICIES: dict[str, Policy] = {
@@ -104,15 +108,15 @@ POLICIES: dict[str, Policy] = {
     ),
     # deleted ones, for who may write: nothing but the trash reads them
     **dict.fromkeys(
-        ("trashed_documents", "trashed_chunks", "trashed_files"),
+        ("trashed_documents", "trashed_chunks"),
         Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}", allowed("write")),
     ),
     "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
     **dict.fromkeys(("connectors", "connector_runs"), Policy(allowed("write"), "true")),
     "connector_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),
     "fetched_sources": Policy(parent("documents", "id", "document_id"), "true"),
-    "generation_documents": Policy(
-        within("generations", "generation_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"
+    "index_version_documents": Policy(
+        within("index_versions", "index_version_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"
     ),
     "recognized_pages": NOBODY,
     "embedded_batches": NOBODY,
@@ -121,11 +125,8 @@ POLICIES: dict[str, Policy] = {
         (
             "ingest_batches",
             "gap_dismissals",
-            "recall_probes",
-            "finding_scans",
-            "duplicate_scans",
             "past_indexes",
-            "generations",
+            "index_versions",
             "retrieval_app_calibration",
             "retrieval_app_savedplan",
         ),
@@ -182,9 +183,6 @@ POLICIES: dict[str, Policy] = {
     "evaluation_comparisons": Policy(
         f"{parent('evaluation_runs', 'id', 'base_id')} AND {parent('evaluation_runs', 'id', 'other_id')}", "true"
     ),
-    "evaluation_bisections": Policy(
-        f"{parent('evaluation_items', 'id', 'bad_id')} AND {parent('evaluation_items', 'id', 'good_id')}", "true"
-    ),
     "review_tasks": Policy(
         f"(query_run IS NULL OR {parent('retrieval_app_queryrun', 'id', 'query_run')})"
         f" AND (item_id IS NULL OR {parent('evaluation_items', 'id', 'item_id')}) AND {named('read')}",
@@ -193,8 +191,11 @@ POLICIES: dict[str, Policy] = {
     "reviews": Policy(parent("review_tasks", "id", "task_id"), "true"),
     # the server's books
     "operations": Policy(
-        f"{named('administer', 'subject')} OR (SELECT ragd_all('administer'))"
-        f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')})",
+        f"CASE WHEN kind = 'conformance' THEN true WHEN kind = 'bisection' THEN {BOTH_ITEMS}"
+        f" WHEN kind IN ('duplicates', 'findings') THEN {named('read', 'subject', 'operations.created_at')}"
+        f" AND {shows_named(REACHED, 'subject')} ELSE"
+        f" {named('administer', 'subject')} OR (SELECT ragd_all('administer'))"
+        f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')}) END",
         "true",
     ),
     "operation_files": Policy(parent("operations", "id", "operation_id"), "true"),
@@ -218,8 +219,8 @@ POLICIES: dict[str, Policy] = {
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
 OPEN: dict[str, bool] = {
-    **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings", "conformance_results"), False),
-    "retention_settings": False,
+    **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings"), False),
+    "server_settings": False,
     **dict.fromkeys(("model_prices", "model_settings", "providers", "worker_heartbeats", "span_writers"), True),
     **dict.fromkeys(("span_senders", "fetch_hosts", "kept_judgements"), True),
     **dict.fromkeys(("auth_user", "auth_group", "auth_permission", "auth_user_groups", "auth_group_permissions"), True),
@@ -238,7 +239,7 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p'
 """
 CHUNK_TABLES = """
 SELECT t.relname, s.collection_id, s.placement <> 'local' FROM chunk_stats s
-JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.generation))
+JOIN pg_class t ON t.oid = to_regclass(format('chunks_c%s_g%s', s.collection_id, s.index_version))
 """
 # They tell nothing of a row but their result: under row-level security, PostgreSQL uses an index for a condition of the
 # query only if it knows that. A superuser may say so; where ragd is none, docs/permissions.md has the statements.

@@ -1,4 +1,7 @@
-"""The account of the operating system that ragd runs under where root starts it: `ragd`, made where it is missing."""
+"""The account of the operating system that ragd runs under where root starts it: `ragd`, made where it is missing.
+
+What makes a server less safe than it could be, said at its start.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import os
 import pwd
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from collections_app.domain.senders import is_loopback
+from ragd.readers.process.confinement import missing
 from ragd_site.runtime.programs import OWN_ACCOUNT, Account, may_enter, own_account, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,3 +101,25 @@ def hand_over(folders: Iterable[Path], account: Account) -> None:
         for parent, names, files in os.walk(folder):
             for name in (*names, *files):
                 account.own(Path(parent, name))
+
+
+def start_warnings(host: str, origins: Iterable[str], proxies: Collection[str]) -> list[str]:
+    """One sentence for each. host: where it listens; origins: of forms behind a proxy; proxies: whose word counts."""
+    sentences = []
+    if os.geteuid() == 0:
+        sentences.append(
+            "ragd runs as root: whoever takes it over has the whole machine. Start it under an account of its own."
+        )
+    if not is_loopback(host):
+        if not any(origin.startswith("https://") for origin in origins):
+            sentences.append(
+                f"RAGD_HOST={host} is open to other machines, and RAGD_CSRF_TRUSTED_ORIGINS names no https address:"
+                " passwords and keys travel in plain text. Put a proxy with TLS before it (docs/deployment.md)."
+            )
+        if not proxies:
+            sentences.append(
+                f"RAGD_HOST={host} is open to other machines, and RAGD_TRUSTED_PROXIES names no proxy: a few slow"
+                " clients can hold every thread. Put docker/nginx.conf before it and name it (docs/deployment.md)."
+            )
+    sentences += [f"On this machine, readers of uploaded files could {ability}." for ability in missing()]
+    return sentences

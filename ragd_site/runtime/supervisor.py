@@ -1,16 +1,22 @@
-"""Child processes that are restarted when they die and that die with their supervisor."""
+"""Child processes that are restarted when they die and that die with their supervisor.
+
+The end of a process that has done its work.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 FIRST_DELAY_S = 1.0
@@ -98,3 +104,22 @@ class Child:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         self.process, self.requested_signal = None, None
+
+
+def leave(status: int = 0) -> NoReturn:
+    """End the process at once, after what was registered for its end.
+
+    Python would first take apart every module and object, which costs a process with all of ragd more than a second.
+    Threads are not waited for.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads any more
+            stream.flush()
+    os._exit(status)
+
+
+def leave_when_alone() -> None:
+    """The same, unless a thread has something to end."""
+    if all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        leave()

@@ -22,9 +22,9 @@ class SignOnSettings(BaseSettings):
     """They stand in the order in which they are checked: a later one may ask for an earlier one."""
 
     RAGD_OIDC_CLIENT_ID: str = Field("", description="Name of ragd at the provider of single sign-on (OpenID Connect)")
-    RAGD_OIDC_CLIENT_SECRET: SecretStr = Field(SecretStr(""), description="Its secret there")
+    RAGD_OIDC_CLIENT_SECRET: SecretStr = Field(SecretStr(""), description="Secret of ragd at that provider")
     RAGD_OIDC_ISSUER: str = Field(
-        "", description="Address of that provider, as its tokens name it; unset: there is none"
+        "", description="Address of the provider of single sign-on, as its tokens name it; unset: there is none"
     )
     RAGD_OIDC_NAME: str = Field(
         "single sign-on", min_length=1, description="What the log-in page calls it: *Log in with ...*"
@@ -91,12 +91,13 @@ class MailSettings(BaseSettings):
     RAGD_MAIL_HOST: str = Field(
         "", description="SMTP server that mails are sent through: invitations, forgotten passwords; unset: none is sent"
     )
-    RAGD_MAIL_PORT: Annotated[int, Field(ge=1, le=65535)] = Field(587, description="Its port")
+    RAGD_MAIL_PORT: Annotated[int, Field(ge=1, le=65535)] = Field(587, description="Port of the mail server")
     RAGD_MAIL_SECURITY: Literal["starttls", "tls", "off"] = Field(
-        "starttls", description="Encryption to it: `starttls`, `tls` (from the first byte, usually port 465), `off`"
+        "starttls",
+        description="Encryption to the mail server: `starttls`, `tls` (from the first byte, usually port 465), `off`",
     )
-    RAGD_MAIL_USER: str = Field("", description="User name there; unset: no log-in")
-    RAGD_MAIL_PASSWORD: SecretStr = Field(SecretStr(""), description="Its password")
+    RAGD_MAIL_USER: str = Field("", description="User name at the mail server; unset: no log-in")
+    RAGD_MAIL_PASSWORD: SecretStr = Field(SecretStr(""), description="Password at the mail server")
     RAGD_PUBLIC_URL: str = Field(
         "", description="What links in mails begin with (`https://rag.example.org`); unset: where the request went"
     )

@@ -13,9 +13,9 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import get_language
 
-from collections_app.services.governance.audit_sessions import note_failed_login
-from collections_app.services.governance.mail import SEND_RESET, link_base
-from collections_app.work.delivery import enqueue
+from collections_app.access.mail import SEND_RESET, link_base
+from collections_app.audit.services import note_failed_login
+from collections_app.jobs.delivery import enqueue
 
 
 class LoginForm(AuthenticationForm):

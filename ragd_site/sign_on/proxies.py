@@ -17,9 +17,10 @@ from django.core.exceptions import MiddlewareNotUsed
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from collections_app.http.middleware import API_PATHS
-from collections_app.services.governance.audit_sessions import note_login
-from ragd_site.sign_on.groups import set_groups
+from collections_app.audit.origin import using_origin
+from collections_app.audit.requests import REFUSED, note_refusal, origin_of
+from collections_app.audit.services import note_login
+from ragd_site.sign_on.adapters import set_groups
 
 logger = logging.getLogger(__name__)
 Address = IPv4Address | IPv6Address
@@ -27,10 +28,11 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 GROUPS_KEY = "proxy_groups"
 
 
-class TrustedProxyMiddleware:
-    """REMOTE_ADDR becomes the client's address behind trusted proxies. Stands before all that read an address.
+class OriginMiddleware:
+    """Where a request comes from: for the audit log, and for all that reads an address behind this.
 
-    The headers that name who is logged in are removed from every other request.
+    REMOTE_ADDR becomes the client's address behind trusted proxies. The headers that name who is logged in are removed
+    from every other request. A request that is refused is an event of the audit log.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -47,11 +49,15 @@ class TrustedProxyMiddleware:
             for name in self.names:
                 if request.META.pop(name, None) is not None:
                     logger.warning("%s came from %s, which is no trusted proxy; it is ignored", name, peer)
-        return self.get_response(request)
+        with using_origin(origin_of(request)):
+            response = self.get_response(request)
+            if response.status_code == REFUSED:
+                note_refusal(request)
+        return response
 
 
 class ProxyUserMiddleware(RemoteUserMiddleware):
-    """Whoever a trusted proxy names is logged in. The API takes its keys alone."""
+    """Whoever a trusted proxy names is logged in, on pages."""
 
     def __init__(self, get_response: Any) -> None:
         if not settings.RAGD_PROXY_USER_HEADER:
@@ -61,8 +67,6 @@ class ProxyUserMiddleware(RemoteUserMiddleware):
         self.groups_header = settings.RAGD_PROXY_GROUPS_HEADER and meta_name(settings.RAGD_PROXY_GROUPS_HEADER)
 
     def process_request(self, request: HttpRequest) -> None:
-        if request.path.startswith(API_PATHS):
-            return
         name = request.META.get(self.header)
         if name is not None and not is_user_name(name):
             logger.warning("the proxy sent a user name that no account can have; it is ignored")

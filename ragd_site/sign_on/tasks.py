@@ -6,8 +6,8 @@ import logging
 
 from celery import shared_task
 
+from collections_app.access.mail import SEND_RESET, send_reset
 from collections_app.errors import ServiceError
-from collections_app.services.governance.mail import SEND_RESET, send_reset
 from ragd_site.sign_on.forms import people_to_reset
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 
-from collections_app.services.governance.mail import INVITATIONS
+from collections_app.access.mail import INVITATIONS
 from ragd_site.sign_on import views
 
 login = views.LoginView.as_view()

@@ -28,12 +28,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from requests import RequestException
 
-from collections_app.services.governance.audit_sessions import note_logout, note_password
-from collections_app.services.governance.mail import RESETS, can_mail_passwords
+from collections_app.access.mail import RESETS, can_mail_passwords
+from collections_app.audit.services import note_logout, note_password
 from ragd_site.sign_on.forms import ForgottenPasswordForm, LoginForm
-from ragd_site.sign_on.links import user_of_link
 from ragd_site.sign_on.provider import CheckingAdapter
-from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions
+from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions, user_of_link
 
 
 class LoginView(auth_views.LoginView):

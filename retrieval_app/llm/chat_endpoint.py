@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from collections_app.endpoints.endpoints import ModelEndpoint
 from collections_app.errors import ServiceError
-from collections_app.model_endpoints.endpoints import ModelEndpoint
-from ragd.models.interruption import ReadStoppedError, stopped_by
 from ragd.models.openai_client import (
     OPENAI_URL,
     QUOTED_CHARS,
     EndpointError,
+    ReadStoppedError,
     RetryPolicy,
     endpoint_errors,
     open_client,
     request_timeout,
+    stopped_by,
 )
 from retrieval_app.llm.chat_completion import AnswerReader, Completion, OnText, read_completion, reader_left
 

@@ -1,16 +1,75 @@
-"""One call of a chat model with the span that tells of it: what was asked, the tokens, the times, the price."""
+"""One call of a chat model with the span that tells of it: what was asked, the tokens, the times, the price.
+
+How a chat model is asked to write: what a caller may say of it, and what holds otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from collections_app.errors import ServiceError
 from ragd import telemetry
 from retrieval_app.llm.chat_completion import STOPPED, Completion, OnText, TokenUsage
 from retrieval_app.llm.chat_endpoint import Endpoint, ModelError, complete
-from retrieval_app.llm.model_parameters import ModelParameters
+
+SEED = 7
+TEMPERATURE = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """None or (): not said. Then temperature is 0 and the seed fixed; of the rest nothing is sent to the model.
+
+    temperature: 0 to 2. top_p: 0 to 1. top_k: 1 or more. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to
+    four texts that end the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text" or
+    "json_object".
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    response_format: str | None = None
+
+    def stated(self) -> list[str]:
+        """The names of what was said."""
+        return [name for name, value in asdict(self).items() if value not in (None, ())]
+
+    def request(self, *, max_tokens: int, limit_name: str) -> dict[str, Any]:
+        """The fields of the request. max_tokens: the server's own limit, limit_name: what this model calls it."""
+        fields = self.span_fields(max_tokens=max_tokens)
+        top_k, response_format = fields.pop("top_k"), fields.pop("response_format")
+        fields |= {
+            limit_name: fields.pop("max_tokens"),
+            "stop": fields.pop("stop_sequences"),
+            "response_format": {"type": response_format} if response_format else None,
+            "extra_body": {"top_k": top_k} if top_k else None,  # no parameter of OpenAI's own
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def span_fields(self, *, max_tokens: int) -> dict[str, Any]:
+        """All that holds, as `telemetry.ChatCall` names it; None for what is not sent."""
+        return {
+            "temperature": TEMPERATURE if self.temperature is None else self.temperature,
+            "seed": SEED if self.seed is None else self.seed,
+            "max_tokens": self.limit(max_tokens),
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "stop_sequences": list(self.stop) or None,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "response_format": self.response_format,
+        }
+
+    def limit(self, max_tokens: int) -> int:
+        """Tokens of the longest answer: what was asked for, never more than the server's limit."""
+        return max_tokens if self.max_tokens is None else min(self.max_tokens, max_tokens)
 
 
 class TokenCounter(Protocol):
@@ -27,11 +86,18 @@ class ModelAnswer:
     first_token_ms: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChatModel:
+    """A model behind an endpoint, by the name that the endpoint knows, and what counts its tokens."""
+
+    endpoint: Endpoint
+    name: str
+    counter: TokenCounter
+
+
 def call_model(
-    endpoint: Endpoint,
-    model: str,
+    chat: ChatModel,
     messages: Sequence[Mapping[str, str]],
-    counter: TokenCounter,
     *,
     estimated: int,
     parameters: ModelParameters,
@@ -46,6 +112,7 @@ def call_model(
 
     Raises ModelError as `chat_endpoint.complete`, and "llm_bad_answer" where the model only asks for tools.
     """
+    endpoint, model = chat.endpoint, chat.name
     host, port = endpoint.address
     with telemetry.ChatCall(
         telemetry.provider_of(host),
@@ -72,7 +139,7 @@ def call_model(
                 call.response_id, call.response_model = partial.id, partial.model
                 call.reasoning = partial.reasoning
             raise
-        usage = _usage(completion, estimated, counter)
+        usage = _usage(completion, estimated, chat.counter)
         _record(call, completion, usage)
         if not completion.text and completion.finish_reason != STOPPED:
             raise _no_tools(model, completion)

@@ -16,5 +16,5 @@ ALTER TABLE retrieval_app_retrievedchunk
 
 
 class Migration(migrations.Migration):
-    dependencies = [("retrieval_app", "0001_initial")]
+    dependencies = [("retrieval_app", "0001_models")]
     operations = [migrations.RunSQL(FOLLOW, migrations.RunSQL.noop)]

@@ -1,9 +1,8 @@
 """Runs, saved plans, calibrations, threads of the chat."""
 
-from retrieval_app.models.calibrations import Calibration
-from retrieval_app.models.chats import ChatAssistant, ChatMessage, ChatThread
-from retrieval_app.models.plans import SavedPlan, SavedPlanQuerySet
-from retrieval_app.models.runs import QueryRun, QueryRunQuerySet, RetrievedChunk
+from retrieval_app.chat.models import ChatAssistant, ChatMessage, ChatThread
+from retrieval_app.plans.models import Calibration, SavedPlan, SavedPlanQuerySet
+from retrieval_app.runs.models import QueryRun, QueryRunQuerySet, RetrievedChunk
 
 __all__ = [
     "Calibration",

@@ -40,7 +40,7 @@ WITH found AS (
     LIMIT %(limit)s
 )
 SELECT f.run_id, r.query, r.kind, r.status, r.channel, f.created_at, f.rank, f.cited, f.chunks, f.chunk_index,
-       f.revision, r.generation
+       f.revision, r.index_version
 FROM found f JOIN retrieval_app_queryrun r ON r.id = f.run_id
 ORDER BY f.created_at DESC, f.run_id DESC
 """
@@ -77,7 +77,7 @@ ORDER BY d.doc_id LIMIT %(most)s
 class RetrievedBy:
     """A run that retrieved a chunk, or several of a document: then rank and chunk_index are those of the best.
 
-    chunks: how many of the document it retrieved. revision: that of the document then; generation: of the index.
+    chunks: how many of the document it retrieved. revision: that of the document then; index version: of the index.
     """
 
     run_id: UUID
@@ -91,7 +91,7 @@ class RetrievedBy:
     chunks: int
     chunk_index: int
     revision: int
-    generation: int
+    index_version: int
 
     @property
     def label(self) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 
+from collections_app.collections.services import get_collection
 from collections_app.models import ApiKey
-from collections_app.services.collections.collections import get_collection
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION, RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 
 APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, and exact 'always' does not"
 
@@ -40,8 +41,8 @@ class Replayed:
         return self.run.store_state != self.again.store_state if self.run.store_state else None
 
     @property
-    def generation_changed(self) -> bool:
-        return _generation(self.run) != _generation(self.again)
+    def index_version_changed(self) -> bool:
+        return _index_version(self.run) != _index_version(self.again)
 
     @property
     def notes(self) -> list[str]:
@@ -75,17 +76,11 @@ def search_again(
             field="run_id",
         )
     with telemetry.environment(telemetry.PLAYGROUND):
-        return query_pipeline.search(
-            get_collection(run.collection_name),
-            run.query,
-            _plan_of(run),
-            channel=channel,
-            plan_name=run.plan_name,
-            user=user,
-            api_key=api_key,
-            replay_of=run.pk,
-            as_of=datetime.fromisoformat(run.as_of) if run.as_of else None,
-        )
+        request = QueryRequest(
+            get_collection(run.collection_name), run.query, _plan_of(run), channel, plan_name=run.plan_name, user=user,
+            api_key=api_key, replay_of=run.pk, as_of=datetime.fromisoformat(run.as_of) if run.as_of else None,
+        )  # fmt: skip
+        return query_pipeline.search(request)
 
 
 def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -115,8 +110,8 @@ def _plan_of(run: QueryRun) -> RetrievePlan:
         ) from error
 
 
-def _generation(run: QueryRun) -> tuple[Any, ...]:
-    return (run.store_state.get("generation", run.generation), run.embed_model)
+def _index_version(run: QueryRun) -> tuple[Any, ...]:
+    return (run.store_state.get("index_version", run.index_version), run.embed_model)
 
 
 def _notes(run: QueryRun, again: QueryRun) -> list[str]:

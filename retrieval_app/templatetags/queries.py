@@ -11,11 +11,11 @@ from django.template import Context
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
-from collections_app.domain.filter_language import write_json
-from collections_app.http.list_views import EXPERT_SETTINGS, read_setting
+from collections_app.documents.filters import write_json
+from collections_app.http.lists import EXPERT_SETTINGS, read_setting
 from collections_app.templatetags.interface import state
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.plans.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
 
 register = template.Library()
 

@@ -23,6 +23,7 @@
     if (first) while (first.nextElementSibling) first.nextElementSibling.remove();
     first?.remove();
     const messages = find("[data-messages]", chat);
+    chat.classList.remove("fresh");
     if (!find(".message", messages)) messages.replaceChildren();
     messages.append(...parseNodes(html));
     htmx.process(messages);
@@ -138,6 +139,32 @@
   on("change", "#composer [name=collection]", (box) => {
     const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.labels[0].textContent.trim()).join(", ");
     find("[data-chosen]", box.form).textContent = chosen || gettext("Choose a collection");
+    box.closest("fieldset").dataset.stated = ""; // files go where a person chose, not where a page began
+  });
+
+  // files dropped anywhere on a page that takes them are added as if they had been chosen
+  const taking = (event) => event.dataTransfer?.types.includes("Files") && find("#id_uploads");
+  const mark = (dropping) => find("#chat")?.toggleAttribute("data-dropping", dropping);
+  for (const type of ["dragenter", "dragover"]) {
+    document.addEventListener(type, (event) => {
+      if (!taking(event)) return;
+      event.preventDefault();
+      mark(true);
+    });
+  }
+  document.addEventListener("dragleave", (event) => event.relatedTarget || mark(false));
+  document.addEventListener("drop", (event) => {
+    const input = taking(event);
+    mark(false);
+    if (!input) return;
+    event.preventDefault();
+    input.files = event.dataTransfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.elt.id !== "add-files") return;
+    event.detail.elt.reset(); // the same file may be chosen again
+    find("#composer textarea").focus({ preventScroll: true });
   });
 
   // the switch for details holds on every thread of this browser

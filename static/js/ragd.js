@@ -59,81 +59,10 @@ document.addEventListener("keydown", (event) => {
   });
 });
 
-// --- dialogs: a link opens the page it leads to in a dialog or in the drawer
-async function fillPart(box, href, part) {
-  try {
-    const response = await fetch(href, { headers: { Accept: "text/html" } });
-    const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const content = find(part, page);
-    if (!response.ok || !content) throw new Error(`no ${part} at ${href}`);
-    box.replaceChildren(document.importNode(content, true));
-  } catch {
-    location.assign(href);
-    return false;
-  }
-  htmx.process(box);
-  showTimes(box);
-  return true;
-}
-
-async function openPage(dialog, href, part) {
-  if (!(await fillPart(find(".dialog-body", dialog), href, part))) return false;
-  if (!dialog.open) dialog.showModal();
-  dialog.scrollTop = 0;
-  const hash = new URL(href, location).hash;
-  const place = hash ? find(hash, dialog) : null;
-  const field = place ? find("input:not([type=hidden]), textarea, select", place) : null;
-  field?.focus({ preventScroll: true });
-  (field ?? place)?.scrollIntoView({ block: "center" });
-  return true;
-}
-
-on("click", "a[data-dialog]", (link, event) => {
-  if (!isPlainClick(event)) return;
-  event.preventDefault();
-  openPage(find("#dialog"), link.href, "#confirm");
-});
-
-on("click", "a[data-drawer]", async (link, event) => {
-  if (!isPlainClick(event)) return;
-  event.preventDefault();
-  const pane = find("[data-pane]", link.closest("[data-split]") ?? document.createElement("div"));
-  if (pane?.offsetParent) { // a wide screen has room for the span beside its trace; its address goes with the page's
-    const span = decodeURIComponent(new URL(link.href).pathname.split("/").at(-2));
-    findAll(".wf-row").forEach((row) => row.classList.toggle("chosen", row.dataset.span === span));
-    if (!(await fillPart(pane, link.href, "#detail"))) return;
-    pane.scrollTop = 0;
-    const shown = new URL(location);
-    shown.searchParams.set("span", span);
-    history.replaceState(history.state, "", shown);
-    return;
-  }
-  const drawer = find("#drawer");
-  const alreadyOpen = drawer.open;
-  if (!(await openPage(drawer, link.href, "#detail"))) return;
-  drawer.dispatchEvent(new CustomEvent("drawer-filled", { bubbles: true, detail: link.href }));
-  if (alreadyOpen) history.replaceState({ drawer: true }, "", link.href);
-  else history.pushState({ drawer: true }, "", link.href);
-});
-
-on("click", "[data-close]", (button) => button.closest("dialog").close());
-on("click", "dialog", (dialog, event) => {
-  if (event.target === dialog) dialog.close();
-});
-let leaving = false;
-document.addEventListener("close", (event) => {
-  if (event.target.id === "drawer" && history.state?.drawer) {
-    leaving = true;
-    history.back();
-  }
-}, true);
-window.addEventListener("popstate", (event) => {
-  const drawer = find("#drawer");
-  if (leaving || drawer?.open) {
-    leaving = false;
-    event.stopImmediatePropagation(); // the page below is still the right one
-    drawer.close();
-  }
+// --- a list that was filtered anew: the focus is on the chip that was used
+document.addEventListener("htmx:afterSwap", (event) => {
+  const chip = event.detail.requestConfig?.elt?.closest(".filter[id]");
+  if (chip) find(`#${CSS.escape(chip.id)} > details > summary`)?.focus();
 });
 
 // --- command palette and keys
@@ -217,7 +146,22 @@ on("keydown", "textarea[data-send]", (area, event) => {
 const filled = (text, values) => interpolate(text, values, true);
 
 // --- toasts
+// one that tells of a success goes after a while, unless somebody points at it or is in it
 on("click", "[data-dismiss]", (button) => button.closest(".toast, .banner").remove());
+const TOAST_MS = 5000;
+const TOAST_WITH_UNDO_MS = 15000;
+function letGo(toast) {
+  setTimeout(() => {
+    if (toast.matches(":hover, :focus-within")) letGo(toast);
+    else toast.remove();
+  }, find("a, form", toast) ? TOAST_WITH_UNDO_MS : TOAST_MS);
+}
+const letToastsGo = () => findAll(".toast:not([data-tone=bad], [data-leaves])").forEach((toast) => {
+  toast.dataset.leaves = "";
+  letGo(toast);
+});
+letToastsGo();
+document.addEventListener("htmx:oobAfterSwap", letToastsGo);
 function say(text) {
   const toast = find("#toast-form").content.cloneNode(true);
   find("p", toast).textContent = text;

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access, widen
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.index.stores import open_store
 from collections_app.models import Collection, Document, RoleGrant
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.governance.document_access import set_access, widen
-from collections_app.stores import open_store
-from evaluation_app.leak_probe.truth import LISTS
 from ragd.store.indexing import index
 from ragd.store.store import execute, fetch_all
 from ragd.types import Chunk
+from ragd_site.operations.leak_probe.channels import LISTS
 
 SUBJECTS = ("pump", "valve", "heron", "ledger", "garden", "engine", "contract", "harbour", "lantern", "furnace")
 VERBS = ("carries", "opens", "follows", "measures", "repairs", "replaces", "records", "guards")
@@ -35,7 +35,7 @@ class Corpus:
 
     @property
     def tables(self) -> list[str]:
-        return [f"chunks_c{each.pk}_g{each.generation}" for each in self.collections]
+        return [f"chunks_c{each.pk}_g{each.index_version}" for each in self.collections]
 
     def let_all_read(self) -> None:
         """Rights of the bound role where row security is off, as they would be without access lists."""

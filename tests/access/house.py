@@ -11,7 +11,10 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import (
     Collection,
     Connector,
@@ -22,13 +25,10 @@ from collections_app.models import (
     Operation,
     RoleGrant,
 )
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.document_access import set_access
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
 from evaluation_app.reviews.queue import queue_run
-from evaluation_app.spans.store.columns import span_columns
+from evaluation_app.telemetry.store.exporter import span_columns
 from ragd.types import RetrievePlan
 from retrieval_app.models import ChatAssistant, ChatMessage, QueryRun
 from tests.evaluation.made_runs import make_run
@@ -74,7 +74,7 @@ class Place:
         """Of the thread of `root` that the query is in."""
         return ChatMessage.objects.get(run_id=self.query.pk).thread_id
 
-    @property
+    @cached_property
     def message_id(self) -> int:
         return ChatMessage.objects.get(run_id=self.query.pk).pk
 
@@ -86,7 +86,8 @@ class Place:
             "run_id": self.query.pk, "trace_id": self.span.trace_id, "span_id": self.span.span_id, "version": 1,
             "position": 0, "question_id": self.question.pk, "format": "jsonl", "other": self.runs[1].pk,
             "grant_id": self.grant.pk, "page": "chunking", "other_id": self.query.pk, "sync_id": self.sync.pk,
-            "thread_id": self.thread_id, "slug": self.assistant.slug, "period": "runs_days",
+            "thread_id": self.thread_id, "extension": "md", "slug": self.assistant.slug, "period": "runs_days",
+            "level": "conversations",
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, User
 
-from collections_app.access_context import Access, using_access
-from collections_app.domain.permissions import Role
+from collections_app.access.context import Access, using_access
+from collections_app.access.permissions import Role
+from collections_app.access.services import access_of_user
+from collections_app.collections.services import create_collection
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestJob, RoleGrant
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.governance.access import access_of_user
-from collections_app.services.worker.dispatch import run_job
 
 WORD = "quokkaburrow"  # in restricted documents alone
 

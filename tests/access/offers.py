@@ -9,10 +9,11 @@ from django.http import Http404
 from django.urls import Resolver404, resolve
 from selectolax.lexbor import LexborHTMLParser
 
-from collections_app.access_context import Access, system_access
-from ragd_site.access.page_rules import find_collection_id, find_target, rule_of
+from collections_app.access.context import Access, system_access
+from collections_app.access.rules import rule_of
+from ragd_site.access.page_rules import find_collection_id, find_target
 
-PAGES = ("collections", "retrieval", "evaluation")
+PAGES = ("collections", "retrieval", "evaluation", "operations")
 
 
 def offers(body: str, address: str) -> Iterator[tuple[bool, str]]:
@@ -40,7 +41,9 @@ def is_refused(access: Access, path: str, *, changes: bool) -> bool:
         return not access.unbound
     if match.namespace not in PAGES:
         return False
-    rule = rule_of(match.view_name)
+    rule = rule_of(match.func)
+    if rule is None:
+        return True
     needed = rule.post if changes else rule.get
     if needed is None:
         return False

@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 from django.contrib.auth.models import User
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access, widen
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection, RoleGrant
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text
-from collections_app.services.governance.document_access import set_access, widen
-from evaluation_app.leak_probe.channels import Person
+from ragd_site.operations.leak_probe.channels import Person
 
 MASKS = {
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}": "<id>",

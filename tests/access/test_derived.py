@@ -8,11 +8,11 @@ open, never while it is restricted to others, and again when it is opened.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -20,8 +20,17 @@ from django.db.models import Model
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.access_context import using_access
-from collections_app.domain.permissions import Role
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.context import Access, using_access
+from collections_app.access.document_access import set_access, widen
+from collections_app.access.permissions import Role
+from collections_app.chunks.edits import edit_chunk
+from collections_app.chunks.finding_scan import scan_collection
+from collections_app.chunks.outliers import scan_duplicates
+from collections_app.collections.services import count_documents
+from collections_app.documents.edits import edit_document
+from collections_app.documents.filters import complete
+from collections_app.documents.services import change_state, ingest_text
 from collections_app.models import (
     ApiKey,
     Chunk,
@@ -31,36 +40,21 @@ from collections_app.models import (
     DocumentRevision,
     IngestJob,
     NearDuplicate,
+    Operation,
     RoleGrant,
     StateChange,
     Upload,
 )
-from collections_app.services.chunks.chunk_edits import edit_chunk
-from collections_app.services.chunks.chunk_outliers import scan_duplicates
-from collections_app.services.collections.statistics import count_documents
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.documents.filters.completions import complete
-from collections_app.services.governance.api_keys import create_key
-from collections_app.services.governance.document_access import set_access, widen
-from collections_app.services.uploads.uploads import HeldFile, submit_uploads
-from evaluation_app.history.bisection import bisect_item
-from evaluation_app.models import (
-    EvaluationItem,
-    EvaluationRun,
-    GoldenQuestion,
-    GoldenSet,
-    GoldenSetVersion,
-    ReviewTask,
-    StoredBisection,
-)
+from collections_app.uploads.services import HeldFile, submit_uploads
+from evaluation_app.failures.bisect_requests import request_bisection
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion, ReviewTask
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
-from retrieval_app.runs.query_pipeline import ask, search
-from tests.access.marsh import WORD, People, make_people, run_all
+from retrieval_app.search.query_pipeline import QueryRequest, ask, search
+from tests.access.marsh import WORD, People, run_all
 
 pytestmark = pytest.mark.django_db
 SECRET = "secret.md"
@@ -90,9 +84,9 @@ class World:
         widen(self.people.collection, [SECRET])
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    people = make_people()
+@pytest.fixture(scope="module")
+def module_world(module_people: People) -> World:
+    people = module_people
     collection = people.collection
     root = User.objects.create_superuser("root", password="heron-reed-marsh-7")
     RoleGrant.objects.create(user=people.ada, collection_id=collection.pk, role=Role.EVALUATOR)
@@ -110,10 +104,10 @@ def world() -> Iterator[World]:
     edit_document(collection, SECRET, {"title": f"{WORD} nests again"})
     ingest_text(collection, "copy.md", "Herons are birds. Reeds grow by the water in spring and summer.")
     before = timezone.now()
-    set_documents_enabled(collection, [SECRET], enabled=False)
-    set_documents_enabled(collection, [SECRET], enabled=True)
-    run = ask(collection, QUESTION, PLAN, channel="ui", user=people.ada)
-    looked = search(collection, QUESTION, PLAN, channel="api", user=root)
+    change_state(collection, [SECRET], "disabled")
+    change_state(collection, [SECRET], "enabled")
+    run = ask(QueryRequest(collection, QUESTION, PLAN, "ui", user=people.ada))
+    looked = search(QueryRequest(collection, QUESTION, PLAN, "api", user=root))
     golden = GoldenSet.objects.create(name="nests", collection_name=collection.name)
     GoldenQuestion.objects.create(
         golden_set=golden, position=0, question=QUESTION, expected_doc_ids=[SECRET], expected_answer=f"In the {WORD}."
@@ -124,11 +118,17 @@ def world() -> Iterator[World]:
     runs = []
     for _ in range(2):
         settings = RunSettings(answers=True, judge="none", cut=3)
-        runs.append(lifecycle.run_now(lifecycle.start_run(golden, plan=PLAN, settings=settings, send=False)))
+        asked = lifecycle.RunRequest(PLAN, settings=settings)
+        runs.append(lifecycle.run_now(lifecycle.start_run(golden, asked, send=False)))
     queue_run(runs[0], "all")
-    made = World(people, run, looked, golden, runs, before, root)
-    made.client.force_login(people.ada)
-    yield made
+    return World(people, run, looked, golden, runs, before, root)
+
+
+@pytest.fixture
+def world(module_world: World, db: None) -> World:
+    made = deepcopy(module_world)
+    made.client.force_login(made.people.ada)
+    return made
 
 
 def pages(world: World) -> dict[str, bool]:
@@ -138,13 +138,13 @@ def pages(world: World) -> dict[str, bool]:
     return {
         f"{base}/": True,
         f"{base}/?q={WORD}": True,
-        f"{base}/statistics/": False,
-        f"{base}/jobs/": False,
-        f"{base}/attempts/": False,
+        f"{base}/?show=statistics": False,
+        f"{base}/uploads/?state=all": False,
+        f"{base}/uploads/": False,
         f"{base}/outliers/": False,
         f"{base}/findings/": False,
         f"{base}/never-retrieved/": False,
-        f"{base}/preview/": False,
+        f"{base}/index-versions/?target_tokens=40": False,
         f"{base}/documents/{SECRET}/": True,
         f"{base}/history/{SECRET}/": True,
         f"{base}/revision/1/{SECRET}/": True,
@@ -157,7 +157,7 @@ def pages(world: World) -> dict[str, bool]:
         f"/filter-completions/?collection={world.people.collection.name}&filter=metadata.": True,
         f"/filter-completions/?of=documents&collection={world.people.collection.name}&filter=metadata.": True,
         f"/filter-builder/?of=documents&collection={world.people.collection.name}": True,
-        "/runs/": False,
+        "/activity/": False,
         f"/runs/{world.run.pk}/": True,
         f"/runs/{world.looked.pk}/": True,
         "/runs/log/?format=jsonl": True,
@@ -166,8 +166,8 @@ def pages(world: World) -> dict[str, bool]:
         f"{base}/playground/?q=heron+nest": True,
         "/go/?q=nests": False,
         "/traces/": False,
-        "/traces/list/": False,
-        "/traces/spans/": False,
+        "/activity/traces/": False,
+        "/activity/spans/": False,
         f"/runs/{world.run.pk}/ranking/": True,
         f"/runs/{world.run.pk}/trace/": False,
         f"/runs/{world.run.pk}/evaluation/": False,
@@ -231,12 +231,12 @@ def test_pages_tell_nothing_of_a_document_that_was_restricted_since(world: World
 
 def test_the_api_tells_nothing_of_a_document_that_was_restricted_since(world: World) -> None:
     name = world.people.collection.name
-    key, secret = create_key("ada's")
+    key, secret = create_key(NewKey("ada's"))
     ApiKey.objects.filter(pk=key.pk).update(user=world.people.ada)
     headers = {"Authorization": f"Bearer {secret}"}
     gets = [
         f"/v1/collections/{name}/documents", f"/v1/collections/{name}/documents/{SECRET}",
-        f"/v1/collections/{name}/chunks", f"/v1/collections/{name}/facets",
+        f"/v1/collections/{name}/chunks", f"/v1/collections/{name}/documents?facets=true",
         f"/v1/collections/{name}/revisions?doc_id={SECRET}", f"/v1/collections/{name}/revisions/1?doc_id={SECRET}",
         f"/v1/runs/{world.run.pk}",
         f"/v1/runs/{world.looked.pk}", "/v1/golden-sets/nests/questions",
@@ -257,7 +257,7 @@ def test_the_api_tells_nothing_of_a_document_that_was_restricted_since(world: Wo
     assert {address for address, text in all_texts().items() if WORD not in text} == set()
     world.narrow()
     assert {address for address, text in all_texts().items() if WORD in text} == set()
-    told = world.client.get(f"/v1/collections/{name}/document-access?doc_id={SECRET}", headers=headers)
+    told = world.client.get(f"/v1/collections/{name}/documents/{SECRET}", headers=headers)
     assert told.status_code == 404
     world.open()
     assert {address for address, text in all_texts().items() if WORD not in text} == set()
@@ -302,6 +302,8 @@ def test_manual_edits_duplicates_and_reviews_are_hidden(world: World) -> None:
     collection = world.people.collection
     edit_chunk(collection, SECRET, 0, f"edited {WORD}")
     scan_duplicates(collection)
+    scan = scan_collection(collection)
+    Operation.objects.filter(pk=scan.pk).update(report=scan.report | {"reached": [SECRET, 0]})
     models: list[type[Model]] = [ChunkOverlay, ChunkFindings, NearDuplicate, ReviewTask]
 
     def counts() -> list[int]:
@@ -312,7 +314,11 @@ def test_manual_edits_duplicates_and_reviews_are_hidden(world: World) -> None:
     assert opened[0] == 1 and opened[3] >= 1
     world.narrow()
     assert counts()[0] == 0
+    scans = Operation.objects.filter(kind__in=("duplicates", "findings")).values_list("kind", flat=True)
+    with using_access(Access()):
+        assert list(scans.all()) == [], "of a collection that they may not read"
     with using_access(world.people.access("ada")):
+        assert list(scans.all()) == ["duplicates"], "the other names a document"
         assert all(task.item is None or task.item.position != 0 for task in ReviewTask.objects.all())
     world.open()
     assert counts() == opened
@@ -342,18 +348,17 @@ def test_a_search_of_the_past_obeys_the_list_of_now(world: World, known: bool) -
 
     def then(user: str) -> set[str]:
         with using_access(world.people.access(user)):
-            return found(
-                search(collection, QUESTION, PLAN, channel="api", user=getattr(world.people, user), as_of=world.before)
-            )
+            asker = getattr(world.people, user)
+            return found(search(QueryRequest(collection, QUESTION, PLAN, "api", user=asker, as_of=world.before)))
 
     ingest_text(collection, "later.md", "The heron keeps its nest here since today.")
     if known:
-        assert SECRET in found(search(collection, QUESTION, PLAN, channel="api", as_of=world.before))
+        assert SECRET in found(search(QueryRequest(collection, QUESTION, PLAN, "api", as_of=world.before)))
         assert SECRET in then("ada")
     world.narrow()
     assert SECRET not in then("ada") and then("ada")
     assert SECRET in then("bob")
-    assert SECRET in found(search(collection, QUESTION, PLAN, channel="api", as_of=world.before))
+    assert SECRET in found(search(QueryRequest(collection, QUESTION, PLAN, "api", as_of=world.before)))
     world.open()
     assert SECRET in then("ada")
 
@@ -361,9 +366,9 @@ def test_a_search_of_the_past_obeys_the_list_of_now(world: World, known: bool) -
 def test_answers_of_a_bound_person_use_what_they_may_read(world: World) -> None:
     world.narrow()
     with using_access(world.people.access("ada")):
-        mine = ask(world.people.collection, QUESTION, PLAN, channel="ui", user=world.people.ada)
+        mine = ask(QueryRequest(world.people.collection, QUESTION, PLAN, "ui", user=world.people.ada))
     with using_access(world.people.access("bob")):
-        other = ask(world.people.collection, QUESTION, PLAN, channel="ui", user=world.people.bob)
+        other = ask(QueryRequest(world.people.collection, QUESTION, PLAN, "ui", user=world.people.bob))
     assert WORD not in json.dumps([mine.answer, mine.results, mine.sources])
     assert WORD in json.dumps(other.results)
     with using_access(world.people.access("ada")):
@@ -372,17 +377,17 @@ def test_answers_of_a_bound_person_use_what_they_may_read(world: World) -> None:
 
 def test_a_bisection_is_as_hidden_as_its_items(world: World) -> None:
     good = world.runs[0].items.get(position=0)
-    set_documents_enabled(world.people.collection, [SECRET], enabled=False)
+    change_state(world.people.collection, [SECRET], "disabled")
     settings = RunSettings(answers=False, judge="none", cut=3)
-    bad_run = lifecycle.run_now(lifecycle.start_run(world.golden, plan=PLAN, settings=settings, send=False))
+    bad_run = lifecycle.run_now(
+        lifecycle.start_run(world.golden, lifecycle.RunRequest(PLAN, settings=settings), send=False)
+    )
     bad = bad_run.items.get(position=0)
-    result = bisect_item(good, bad)
-    assert SECRET in {event.doc_id for event in result.events}
-    stored = StoredBisection.objects.create(good=good, bad=bad) if not StoredBisection.objects.exists() else None
-    assert stored is None or isinstance(stored.pk, int | UUID)
+    stored = request_bisection(good, bad)
+    assert SECRET in {event["doc_id"] for event in stored.report["events"]}
     world.narrow()
     with using_access(world.people.access("ada")):
-        assert not StoredBisection.objects.exists()
+        assert not Operation.objects.filter(pk=stored.pk).exists()
     world.open()
     with using_access(world.people.access("ada")):
-        assert StoredBisection.objects.exists()
+        assert Operation.objects.filter(pk=stored.pk).exists()

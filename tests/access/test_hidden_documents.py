@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from collections_app.documents.files import store_upload
 from collections_app.models import Document, Upload
-from collections_app.services.documents.files import store_upload
-from tests.access.house import House, build_house
-
-pytestmark = pytest.mark.django_db
+from tests.access.house import House
 
 
-def test_a_curator_cannot_change_a_hidden_document_by_its_name() -> None:
-    house: House = build_house()
+def test_a_curator_cannot_change_a_hidden_document_by_its_name(house: House) -> None:
     client, base = house.client("curator"), "/collections/nature/"
     before = Document.objects.values().get(doc_id="secret.md")
     answers = [
@@ -33,8 +29,7 @@ def test_a_curator_cannot_change_a_hidden_document_by_its_name() -> None:
     assert not Upload.objects.filter(doc_id="secret.md").exists()
 
 
-def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone() -> None:
-    house = build_house()
+def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone(house: House) -> None:
     collection = house.own.collection
     words = f"{house.hidden} in the file".encode()
     for doc_id in ("secret.md", f"{house.own.word}.md"):
@@ -55,8 +50,7 @@ def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone() -> N
     assert replaced.status_code == 404
 
 
-def test_the_administrator_of_a_collection_deletes_it() -> None:
-    house = build_house()
+def test_the_administrator_of_a_collection_deletes_it(house: House) -> None:
     client = house.client("administrator")
     answer = client.post("/collections/nature/delete/", {"typed_name": "nature"}, follow=True)
     assert answer.redirect_chain == [("/collections/", 302)] and answer.status_code == 200

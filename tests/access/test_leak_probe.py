@@ -6,13 +6,12 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access, widen
+from collections_app.access.permissions import Role
 from collections_app.models import Collection, RoleGrant
-from collections_app.services.governance.document_access import set_access, widen
-from evaluation_app.leak_probe.channels import CHANNELS
-from evaluation_app.leak_probe.probe import probe
-from evaluation_app.leak_probe.truth import what_may_be_read
 from ragd.store.store import execute
+from ragd_site.operations.leak_probe.channels import CHANNELS, what_may_be_read
+from ragd_site.operations.leak_probe.probe import probe
 from retrieval_app.models import QueryRun
 from tests.access.corpus import Corpus, make_corpus
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collections_app.domain.permissions import Role, group_principal
+from collections_app.access.document_access import OPEN, lists_of
+from collections_app.access.permissions import Role, group_principal
+from collections_app.collections.import_stage import import_collection
+from collections_app.collections.services import update_collection
+from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text
-from collections_app.services.governance.document_access import OPEN, lists_of
-from collections_app.services.transfer.import_stage import import_collection
 from tests.access.marsh import WORD, People, make_people
 from tests.exports import export_to_file
 

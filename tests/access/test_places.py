@@ -1,4 +1,4 @@
-"""The list of places: five of them, each page in one, and nothing offered that the reader may not open."""
+"""The list of places: four of them, each page in one, and nothing offered that the reader may not open."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.urls import NoReverseMatch, get_resolver, reverse
 
-from collections_app.access_context import SYSTEM, Access, current_access, using_access
-from collections_app.domain.permissions import GIVEN
-from collections_app.http.places import HOME, PLACES, SETTINGS, all_pages, find_place
+from collections_app.access.context import SYSTEM, Access, current_access, using_access
+from collections_app.access.permissions import GIVEN
+from collections_app.http.navigation import HOME, PLACES, all_pages, find_place
 from collections_app.models import Collection
-from evaluation_app.pages.overview.palette import NEW, VERBS
-from tests.access.house import PEOPLE, House, build_house
+from ragd_site.operations.palette import NEW, VERBS
+from tests.access.house import PEOPLE, House
 from tests.access.offers import is_refused
+from tests.addresses import URLS
 from tests.web.pages import texts
 
 ACCESSES = {
@@ -43,9 +44,7 @@ def test_what_the_palette_does_with_a_collection_is_what_the_reader_may(name: st
 
 def test_every_page_without_arguments_belongs_to_a_place() -> None:
     names = [
-        f"{namespace}:{pattern.name}"
-        for namespace in ("collections", "retrieval", "evaluation")
-        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns
+        f"{namespace}:{pattern.name}" for namespace in URLS for pattern in get_resolver(URLS[namespace]).url_patterns
     ]
     nowhere = set()
     for name in names:
@@ -58,7 +57,7 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
     assert nowhere == {
         HOME.view, "collections:theme", "collections:switcher", "collections:check",
         "collections:list-view",
-        "collections:filter-builder", "collections:filter-completions", "evaluation:palette",
+        "collections:filter-builder", "collections:filter-completions", "operations:palette",
         None,
     } - {None}  # fmt: skip
 
@@ -67,16 +66,15 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
     ("path", "place", "view"),
     [
         ("/chat/", "Chat", "retrieval:chat"),
-        ("/collections/nature/jobs/", "Knowledge", "collections:list"),
-        ("/evaluation/", "Quality", "evaluation:index"),
-        ("/evaluation/sets/3/versions/", "Quality", "evaluation:golden-sets"),
-        ("/traces/", "Monitor", "evaluation:traces"),
-        ("/traces/0af7/spans/b7ad/", "Monitor", "evaluation:trace-list"),
-        ("/traces/spans/", "Monitor", "evaluation:spans"),
-        ("/traces/evidence/", "Settings", "evaluation:evidence"),
-        ("/operations/", "Monitor", "evaluation:operations"),
-        ("/operations/prices/", "Settings", "evaluation:prices"),
-        ("/accounts/2fa/webauthn/", "Settings", "mfa_index"),
+        ("/collections/nature/uploads/", "Library", "collections:list"),
+        ("/evaluation/", "Evaluate", "evaluation:index"),
+        ("/evaluation/sets/3/versions/", "Evaluate", "evaluation:golden-sets"),
+        ("/traces/", "Admin", "evaluation:traces"),
+        ("/traces/0af7/spans/b7ad/", "Evaluate", "evaluation:activity"),
+        ("/activity/spans/", "Evaluate", "evaluation:activity"),
+        ("/traces/evidence/", "Admin", "evaluation:evidence"),
+        ("/operations/", "Admin", "operations:operations"),
+        ("/accounts/2fa/webauthn/", "Account", "mfa_index"),
     ],
 )
 def test_an_address_belongs_to_the_page_with_its_longest_beginning(path: str, place: str, view: str) -> None:
@@ -85,23 +83,23 @@ def test_an_address_belongs_to_the_page_with_its_longest_beginning(path: str, pl
     assert (found[0].label, found[1].view) == (place, view)
 
 
-def test_keys_and_headings_are_complete() -> None:
-    assert len({place.key for place in PLACES}) == len(PLACES) == 5
-    assert all(page.group and page.about for page in SETTINGS.pages[1:])
+def test_keys_are_one_of_each_and_menus_have_headings() -> None:
+    assert len({place.key for place in PLACES}) == len(PLACES) == 4
+    assert all(page.group for page in PLACES[-1].pages)
 
 
-@pytest.mark.django_db
-def test_navigation_tabs_and_settings_are_those_of_the_reader() -> None:
-    house: House = build_house()
-    rails: dict[str, list[str]] = {}
+def test_rail_menus_and_tabs_are_those_of_the_reader(house: House) -> None:
+    rails, menus, tabs = {}, {}, {}
     for name in (*PEOPLE, "root"):
-        settings = house.client(name).get("/settings/")
-        rails[name] = texts(settings, ".rail li a .label")
-        assert texts(settings, ".rail [aria-current]") == ["Settings"]
-    assert rails["nobody"] == ["Knowledge", "Settings"]
-    assert rails["viewer"] == ["Knowledge", "Quality", "Monitor", "Settings"]
-    assert rails["asker"] == rails["root"] == ["Chat", "Knowledge", "Quality", "Monitor", "Settings"]
-    tabs = {name: texts(house.client(name).get("/runs/"), ".tabs a") for name in ("viewer", "root")}
-    assert tabs["root"] == [*tabs["viewer"], "Alerts", "Operations"]
-    assert texts(house.client("viewer").get("/traces/spans/"), ".tabs [aria-current]") == ["Spans"]
-    assert texts(house.client("viewer").get("/settings/"), ".setting-cards strong")[0] == "Models"
+        account = house.client(name).get("/settings/appearance/")
+        rails[name] = texts(account, ".rail li a .label")
+        assert texts(account, ".rail [aria-current], .side [aria-current]") == ["Appearance"]
+        menus[name] = texts(house.client(name).get("/models/"), ".side a")
+        tabs[name] = texts(house.client(name).get("/collections/nature/"), ".tabs a")
+    assert rails["nobody"] == rails["viewer"] == ["Library"]
+    assert rails["asker"] == ["Chat", "Library"]
+    assert rails["curator"] == rails["evaluator"] == ["Chat", "Library", "Evaluate"]
+    assert rails["root"] == ["Chat", "Library", "Evaluate", "Admin"]
+    assert set(menus["root"]) - set(menus["viewer"]) >= {"Alerts", "Operations", "Audit log", "Leak probe"}
+    assert "Content health" in tabs["curator"] and "Content health" not in tabs["asker"]
+    assert texts(house.client("viewer").get("/activity/spans/"), ".levels [aria-current]") == ["Spans"]

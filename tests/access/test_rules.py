@@ -4,51 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+from django.test import Client
 from django.urls import URLPattern, get_resolver
 
-from collections_app.domain.permissions import GIVEN, Permission, Role
-from ragd_site.access.page_rules import RULES, TARGETS, find_target, rule_of
+from collections_app.access.permissions import GIVEN, Permission, Role
+from ragd_site.access.page_rules import TARGETS, find_target
+from ragd_site.operations import views
+from tests.addresses import URLS, rule_named
 
-NAMESPACES = ("collections", "retrieval", "evaluation")
 # POST of these changes nothing that others see: they compute, download, or are the reader's own
 ONLY_READING = {
-    "collections:filter-builder",
-    "collections:filter-completions",
-    "collections:folders",
-    "evaluation:impact",
-    "evaluation:golden-of-chunk",
-    "evaluation:golden-of-document",
-    "evaluation:document-traces",
-    "retrieval:pin-run",
-    "evaluation:spans-export",
-    "retrieval:run-log",
-    "retrieval:receipt",
-    "retrieval:chat-markdown",
-    "retrieval:chat-json",
-}
+    "collections:filter-builder", "collections:filter-completions", "collections:folders", "evaluation:impact",
+    "evaluation:golden-of-chunk", "evaluation:golden-of-document", "evaluation:document-traces", "retrieval:pin-run",
+    "evaluation:spans-export", "retrieval:run-log", "retrieval:receipt", "retrieval:chat-export",
+}  # fmt: skip
 
 
 def patterns() -> Iterator[tuple[str, URLPattern]]:
-    for namespace in NAMESPACES:
-        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns:
-            assert isinstance(pattern, URLPattern)
-            if pattern.name:
-                yield f"{namespace}:{pattern.name}", pattern
+    for namespace in URLS:
+        for pattern in get_resolver(URLS[namespace]).url_patterns:
+            assert isinstance(pattern, URLPattern) and pattern.name
+            yield f"{namespace}:{pattern.name}", pattern
 
 
-def test_every_rule_is_of_an_address() -> None:
-    assert set(RULES) <= {name for name, _ in patterns()}
+def test_every_page_has_a_rule_and_one_without_is_refused(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {name: rule_named(name) for name, _ in patterns()}
+    assert admin_client.get("/").status_code == 200
+    monkeypatch.delattr(views.home, "page_rule")
+    assert admin_client.get("/").status_code == 403
 
 
 def test_every_change_needs_more_than_reading() -> None:
-    free = {name for name, _ in patterns() if rule_of(name).post in (None, Permission.READ)}
-    own_check = {name for name in free if rule_of(name).post is None}
+    free = {name for name, _ in patterns() if rule_named(name).post in (None, Permission.READ)}
+    own_check = {name for name in free if rule_named(name).post is None}
     assert free - own_check == ONLY_READING
     assert own_check == {
-        "collections:theme", "collections:server-settings", "collections:help", "collections:help-page",
+        "collections:theme", "collections:help", "collections:help-page",
         "collections:appearance", "collections:connections",
         "collections:list", "collections:switcher",
-        "collections:operation", "evaluation:home", "evaluation:palette", "evaluation:status",
+        "collections:operation", "operations:home", "operations:palette",
         # by the permissions of Django's admin
         "collections:models", "collections:model-add", "collections:model-edit", "collections:model-delete",
         "collections:model-test",
@@ -63,7 +60,7 @@ def test_every_change_needs_more_than_reading() -> None:
 
 def test_a_change_never_needs_less_than_reading_does() -> None:
     for name, _ in patterns():
-        rule = rule_of(name)
+        rule = rule_named(name)
         if rule.get is not None:
             assert rule.post is not None, name
             assert any(rule.get in given and rule.post in given for given in GIVEN.values()), name

@@ -7,24 +7,20 @@ from typing import Any
 
 import pytest
 
-from collections_app.access_context import Forbidden, using_access
-from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.archiving import archive_documents
-from collections_app.services.documents.documents import delete_documents, reindex_documents, set_documents_enabled
-from collections_app.services.documents.edits import edit_document, roll_back
-from collections_app.services.governance.access import access_of_user
-from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
-from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
+from collections_app.access.context import Forbidden, using_access
+from collections_app.access.services import access_of_user
+from collections_app.chunks.edits import edit_chunk, set_chunk_enabled
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import update_collection
+from collections_app.documents.edits import edit_document, roll_back
+from collections_app.documents.services import change_state, delete_documents, reindex_documents
+from collections_app.jobs.recovery import cancel_collection_jobs, cancel_job, retry_collection_jobs, retry_job
 from evaluation_app.golden.edits import delete_questions
 from evaluation_app.golden.sets import delete_set, update_set
 from evaluation_app.runs.lifecycle import delete_run
 from evaluation_app.runs.requests import make_baseline
-from retrieval_app.runs.plans import delete_plan
-from tests.access.house import House, build_house
-
-pytestmark = pytest.mark.django_db
+from retrieval_app.plans.services import delete_plan
+from tests.access.house import House
 
 
 def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
@@ -35,9 +31,9 @@ def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
         "write": [
             lambda: update_collection(own, changes={"description": "x"}),
             lambda: delete_documents(own, [doc_id]),
-            lambda: set_documents_enabled(own, [doc_id], enabled=False),
+            lambda: change_state(own, [doc_id], "disabled"),
             lambda: reindex_documents(own, [doc_id]),
-            lambda: archive_documents(own, [doc_id]),
+            lambda: change_state(own, [doc_id], "archived"),
             lambda: edit_document(own, doc_id, {"title": "x"}),
             lambda: roll_back(own, doc_id, 1),
             lambda: edit_chunk(own, doc_id, 0, "x"),
@@ -70,8 +66,7 @@ LACKS = {
 }
 
 
-def test_a_refused_change_is_never_silently_nothing() -> None:
-    house = build_house()
+def test_a_refused_change_is_never_silently_nothing(house: House) -> None:
     for name, lacking in LACKS.items():
         with using_access(access_of_user(house.people[name])):
             for permission in lacking:

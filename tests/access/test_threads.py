@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -10,17 +11,17 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.access_context import using_access
-from collections_app.domain.permissions import Role
+from collections_app.access.context import using_access
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.access.services import access_of_user
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent, Collection, RoleGrant
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.access import access_of_user
-from collections_app.services.governance.document_access import set_access
-from evaluation_app.erasure.documents import erase_document
-from evaluation_app.erasure.persons import erase_person
+from ragd_site.operations.erasure.documents import erase_document
+from ragd_site.operations.erasure.persons import erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
-from retrieval_app.runs.run_deletion import delete_old_runs
+from retrieval_app.runs.run_log import delete_old_runs
 
 pytestmark = pytest.mark.django_db
 SECRET = "obsidianite"
@@ -95,6 +96,25 @@ def test_a_thread_is_read_by_its_owner_until_it_is_shared(people: dict[str, User
     assert sees(ada, thread)[:3] == (True, 1, 2)
 
 
+def test_the_evidence_shows_each_tab_to_whom_it_belongs(people: dict[str, User], thread: ChatThread) -> None:
+    client_of(people["ada"]).post(f"{thread.get_absolute_url()}share/", {"shared": "on"})
+    run, client = f"/runs/{QueryRun.objects.get().pk}/", client_of(people["bob"])
+    tabs = ["", "ranking/", "trace/", "evaluation/"]
+    for role, opened in ((Role.ASKER, 3), (Role.CURATOR, 3), (Role.EVALUATOR, 4)):
+        RoleGrant.objects.filter(user=people["bob"]).update(role=role)
+        statuses = [client.get(f"{run}{tab}?citation=1").status_code for tab in tabs]
+        assert statuses == [200] * opened + [403] * (4 - opened)
+        shown = client.get(f"{run}?citation=1").content.decode()
+        links = re.findall(rf'href="{run}([a-z]*/?)\?citation=1" data-within', shown)
+        assert SECRET in shown and links == tabs[:opened]
+        chat = client.get(thread.get_absolute_url()).content.decode()
+        assert 'data-evidence="citation"' in chat and 'data-evidence="why"' in chat
+    assert client.get(f"{run}?citation=9").status_code == 404
+    set_access(Collection.objects.get(name="nature"), ["nature.md"], users=[people["ada"].pk])
+    hidden = client.get(f"{run}?citation=1")
+    assert hidden.status_code == 404 and SECRET not in hidden.content.decode()
+
+
 def test_a_thread_is_renamed_exported_and_deleted_by_its_owner(people: dict[str, User], thread: ChatThread) -> None:
     ada = client_of(people["ada"])
     ada.post(f"{thread.get_absolute_url()}rename/", {"title": "  Old   house "})
@@ -152,7 +172,7 @@ def test_several_collections_are_asked_at_once_as_far_as_each_may_be(people: dic
     noted = RetrievedChunk.objects.values_list("collection_id", "doc_id")
     assert set(noted) == {(nature.pk, "nature.md"), (vault.pk, "vault.md")}
     page = client_of(ada).get(thread.get_absolute_url()).content.decode()
-    assert "/collections/vault/documents/vault.md/" in page and "/collections/nature/documents/nature.md/" in page
+    assert "/collections/vault/chunks/0/vault.md/" in page and "/collections/nature/chunks/0/nature.md/" in page
     again = client_of(ada).get(f"/runs/{run.pk}/")
     assert again.status_code == 200
 

@@ -8,13 +8,13 @@ import json
 import pytest
 from django.db import connection
 
-from collections_app.access_context import using_access
-from collections_app.services.collections.invariant_check import check_invariants
-from collections_app.services.governance.access import access_of_user
-from evaluation_app.leak_probe.channels import Person
+from collections_app.access.context import using_access
+from collections_app.access.services import access_of_user
+from collections_app.collections.invariants import check_invariants
 from ragd.store.store import fetch_all
-from retrieval_app.explanations.ranking import explain
-from retrieval_app.runs.plans import build_plan
+from ragd_site.operations.leak_probe.channels import Person
+from retrieval_app.plans.services import build_plan
+from retrieval_app.playground.ranking import explain
 from tests.access.oracle import OTHERS, SEARCHES, Answers, Oracle
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(600)]

@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection
+from collections_app.index.swap import ensure_serving
+from collections_app.jobs.workers import record_backup, record_drill
 from collections_app.models import Collection, IngestJob, Report, WorkerHeartbeat
-from collections_app.models.generations import StoredProbe
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.worker.backup_records import record_backup, record_drill
-from evaluation_app.alerts.evaluation import evaluate_alerts
-from evaluation_app.alerts.rules import KINDS, Reading
-from evaluation_app.alerts.services import add_rule, change_rule
-from evaluation_app.metrics.pages import DatabaseCollector
 from evaluation_app.models import Alert, AlertRule, GoldenSet
+from evaluation_app.telemetry.alerts.evaluation import add_rule, change_rule, evaluate_alerts
+from evaluation_app.telemetry.alerts.rules import KINDS, Reading
+from evaluation_app.telemetry.metrics.pages import DatabaseCollector
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import make_run
 
@@ -116,20 +115,20 @@ def test_backups_are_measured_once_there_was_one() -> None:
     assert read("restore_drill") == [Reading(1.0)]
 
 
-def test_recall_is_of_the_newest_probe_of_what_serves() -> None:
+def test_recall_is_of_what_serves() -> None:
     collection = create_collection(name="house")
-    for recall, generation in ((0.5, collection.generation), (0.9, collection.generation), (0.1, 99)):
-        StoredProbe.objects.create(
-            collection=collection, generation=generation, recall=recall, k=10, ef_search=40, chunk_count=1, queries=1,
-            selectivity=0.1,
-        )  # fmt: skip
+    row = ensure_serving(collection)
+    for recall in (0.9, 0.1):
+        row.measurements = {"recall": {"plain": {"mean": recall}, "filtered": {"mean": None}}}
+        row.save()
+        row.pk, row.number, row.state = None, 99, "retired"
     assert read("recall") == [Reading(0.9, "house")]
 
 
 def test_an_evaluation_is_held_against_its_baseline_by_the_headline_metric_that_lost_most() -> None:
     collection = create_collection(name="house")
     golden_set = GoldenSet.objects.create(collection_name="house", name="birds")
-    values = {"collection_name": "house", "golden_set": golden_set, "generation": collection.generation}
+    values = {"collection_name": "house", "golden_set": golden_set, "index_version": collection.index_version}
     before = make_run([{"correctness": 0.9, "mrr@10": 0.5, "faithfulness": 1.0}], **values)
     assert read("evaluation") == []
     golden_set.baseline = before

@@ -13,12 +13,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.endpoints.model_settings import renew_secrets
+from collections_app.endpoints.secrets import decrypt
 from collections_app.errors import ServiceError
-from collections_app.model_endpoints.secrets import decrypt
 from collections_app.models import AuditEvent
-from collections_app.services.models.model_settings import renew_secrets
-from evaluation_app.alerts.evaluation import evaluate_alerts
-from evaluation_app.alerts.webhooks import (
+from evaluation_app.models import Alert, AlertRule, WebhookDelivery
+from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
+from evaluation_app.telemetry.alerts.webhooks import (
     RETRIES,
     Webhook,
     WebhookValues,
@@ -27,9 +28,8 @@ from evaluation_app.alerts.webhooks import (
     send_again,
     send_test,
 )
-from evaluation_app.models import Alert, AlertRule, WebhookDelivery
 from tests.fakes.web_server import Page, WebServer
-from tests.web.pages import texts
+from tests.web.pages import texts, tones
 
 pytestmark = pytest.mark.django_db
 
@@ -170,7 +170,7 @@ def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_ser
     assert decrypt(row.secret) == key and made["Cache-Control"] == "no-store"
     page = f"/alerts/webhooks/{row.pk}/"
     assert texts(visitor.get(page), "#signing-key") == []
-    visitor.post(f"{page}test/")
+    visitor.post(page, {"do": "test"})
     assert len(texts(visitor.get(page), 'tr[data-delivery="test"]')) == 1
     [new] = texts(visitor.post(page, {"do": "key"}), "#signing-key")
     row.refresh_from_db()
@@ -195,7 +195,7 @@ def test_rules_are_changed_on_their_page(visitor: Client) -> None:
     visitor.post(page, {"threshold": "7.5", "window_minutes": "30", "for_minutes": "2", "is_enabled": "on"})
     rule.refresh_from_db()
     assert (rule.threshold, rule.window_minutes, rule.for_minutes, rule.is_enabled) == (0.075, 30, 2, True)
-    visitor.post(f"{page}delete/")
+    assert tones(visitor.post(page, {"do": "delete"}, follow=True))[-1] == "bad"
     assert AlertRule.objects.filter(pk=rule.pk).exists()
 
 

@@ -46,6 +46,9 @@ class Api:
     def put(self, path: str, body: Any, **headers: str) -> Any:
         return self.send("PUT", path, body, **headers)
 
+    def patch(self, path: str, body: Any, **headers: str) -> Any:
+        return self.send("PATCH", path, body, **headers)
+
     def delete(self, path: str) -> Any:
         return self.send("DELETE", path)
 
@@ -69,22 +72,22 @@ def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
 @pytest.fixture
 def api(db: None, client: Client) -> Api:
     """A client with an unlimited key that may write."""
-    from collections_app.services.governance.api_keys import create_key
+    from collections_app.access.api_keys import NewKey, create_key
 
-    return Api(client, create_key("tests")[1])
+    return Api(client, create_key(NewKey("tests"))[1])
 
 
 @pytest.fixture
 def make_api(db: None) -> Callable[..., Api]:
     """A client with a key of the given scope, collections, expiry."""
-    from collections_app.services.governance.api_keys import create_key
+    from collections_app.access.api_keys import NewKey, create_key
 
-    return lambda **values: Api(Client(), create_key("tests", **values)[1])
+    return lambda **values: Api(Client(), create_key(NewKey("tests", **values))[1])
 
 
 @pytest.fixture
 def notes(db: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.services.collections.collections import create_collection
+    from collections_app.collections.services import create_collection
 
     return create_collection(name="notes")
 
@@ -92,8 +95,8 @@ def notes(db: None, embeddings: OpenAIServer) -> Collection:
 @pytest.fixture
 def committed(transactional_db: None) -> Iterator[None]:
     """Everything is really committed, and seen by other threads. Django's flush leaves unmanaged tables alone."""
+    from collections_app.collections.deletion import purge_collection
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections.deletion import purge_collection
 
     yield
     for collection in Collection.objects.all():

@@ -9,16 +9,17 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.models import PastIndex
-from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.models import Collection, PastIndex
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
+from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.commands.conftest import run_json
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, post
 
 pytestmark = pytest.mark.django_db
 
@@ -28,16 +29,15 @@ QUESTION = {"query": "how is the pump cleaned", "k": 3}
 
 
 @pytest.fixture
-def changed(client: Client) -> dict[str, Any]:
+def changed(house: Collection, client: Client) -> dict[str, Any]:
     """What was found before the collection changed, and when."""
-    collection = make_collection()
     key = bearer(scope="read")
     _, found = post(client, SEARCH, QUESTION, key)
     _, answered = post(client, ASK, QUESTION, key)
     at = timezone.now().isoformat()
-    set_documents_enabled(collection, ["pump.md"], enabled=False)
-    ingest_text(collection, "new.md", "The pump is cleaned how the pump is cleaned.")
-    return {"collection": collection, "key": key, "at": at, "found": found, "answered": answered}
+    change_state(house, ["pump.md"], "disabled")
+    ingest_text(house, "new.md", "The pump is cleaned how the pump is cleaned.")
+    return {"collection": house, "key": key, "at": at, "found": found, "answered": answered}
 
 
 def test_a_search_finds_what_it_found_then(client: Client, changed: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def test_a_search_finds_what_it_found_then(client: Client, changed: dict[str, An
     assert (status, now["as_of"], now["as_of_notes"]) == (200, None, [])
     assert now["results"] != changed["found"]["results"]
     status, then = post(client, SEARCH, QUESTION | {"as_of": changed["at"]}, changed["key"])
-    assert (status, then["as_of"], then["generation"], then["as_of_notes"]) == (200, changed["at"], 1, [])
+    assert (status, then["as_of"], then["index_version"], then["as_of_notes"]) == (200, changed["at"], 1, [])
     assert json.dumps(then["results"]) == json.dumps(changed["found"]["results"])
 
 
@@ -59,7 +59,7 @@ def test_an_answer_is_that_of_then(client: Client, changed: dict[str, Any]) -> N
 def test_the_run_says_as_of_when_and_is_repeated_so(client: Client, changed: dict[str, Any]) -> None:
     _, then = post(client, SEARCH, QUESTION | {"as_of": changed["at"]}, changed["key"])
     run = QueryRun.objects.get(pk=then["run_id"])
-    assert (run.as_of, run.generation, run.store_state["generation"]) == (changed["at"], 1, 1)
+    assert (run.as_of, run.index_version, run.store_state["index_version"]) == (changed["at"], 1, 1)
     _, stored = get(client, f"/v1/runs/{run.pk}", changed["key"])
     assert (stored["as_of"], stored["as_of_notes"]) == (changed["at"], [])
     status, replayed = post(client, f"/v1/runs/{run.pk}/replay", {}, changed["key"])
@@ -139,7 +139,7 @@ def test_an_evaluation_meets_the_collection_of_then(changed: dict[str, Any]) -> 
     outcomes = []
     for moment in (None, changed["at"]):
         settings = RunSettings(answers=False, judge="none", cut=3, as_of=moment)
-        run = lifecycle.start_run(made, plan=RetrievePlan(k=3), settings=settings, send=False)
+        run = lifecycle.start_run(made, RunRequest(plan=RetrievePlan(k=3), settings=settings), send=False)
         ended = lifecycle.run_now(run)
         item = ended.items.get()
         outcomes.append((ended.state, ended.settings["as_of"], item.scores["hit@3"]["value"]))

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from retrieval_app.answerers.refusals import declines
-from retrieval_app.api.schemas import AskResponse
+from collections_app.models import Collection
+from retrieval_app.answers.refusals import declines
 from retrieval_app.models import QueryRun
+from retrieval_app.search.schemas import AskResponse
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.shapes import check_shape
 
@@ -17,34 +18,31 @@ ASK = "/v1/collections/house/ask"
 QUESTION = "What must be done before the pump is cleaned?"
 
 
-def test_the_answer_quotes_and_cites(client: Client) -> None:
-    collection = make_collection()
+def test_the_answer_quotes_and_cites(house: Collection, client: Client) -> None:
     status, body = post(client, ASK, {"query": QUESTION}, bearer(scope="read"))
     assert (status, body["status"], body["answerer"]) == (200, "ok", "extractive")
     check_shape(AskResponse, body)
     quoted = "Before the pump is cleaned, it must be switched off and locked with the red key."
     assert body["answer"].startswith(f"{quoted} [1]")
     citation = body["citations"][0]
-    text = collection.documents.get(doc_id="pump.md").text
+    text = house.documents.get(doc_id="pump.md").text
     assert text[citation["start"] : citation["end"]] == citation["quote"] == quoted
     assert body["sentences"][0]["supported"] is True
     assert body["removed_citations"] == 0
 
 
-def test_sources_stand_by_marker_with_an_exact_excerpt(client: Client) -> None:
-    collection = make_collection()
+def test_sources_stand_by_marker_with_an_exact_excerpt(house: Collection, client: Client) -> None:
     _, body = post(client, ASK, {"query": QUESTION, "k": 3}, bearer())
     assert [source["marker"] for source in body["sources"]] == [1, 2, 3]
     first = body["sources"][0]
     assert set(first) >= {"doc_id", "chunk_index", "excerpt"}
     assert (first["doc_id"], first["cited"], first["title"]) == ("pump.md", True, "Pump")
     for source in body["sources"]:
-        text = collection.documents.get(doc_id=source["doc_id"]).text
+        text = house.documents.get(doc_id=source["doc_id"]).text
         assert text[source["excerpt_start"] : source["excerpt_end"]] == source["excerpt"]
 
 
-def test_segments_give_times_to_their_sources(client: Client) -> None:
-    make_collection(empty=True)
+def test_segments_give_times_to_their_sources(house: Collection, client: Client) -> None:
     headers = bearer()
     segments = [
         {"text": "Welcome to the tour of the station.", "t_start": 0.0, "t_end": 4.5},
@@ -59,8 +57,7 @@ def test_segments_give_times_to_their_sources(client: Client) -> None:
     assert (source["doc_id"], source["t_start"], source["t_end"]) == ("tour", 0.0, 9.25)
 
 
-def test_weak_evidence_is_an_abstention(client: Client) -> None:
-    make_collection()
+def test_weak_evidence_is_an_abstention(house: Collection, client: Client) -> None:
     _, body = post(client, ASK, {"query": "Who won the football world cup in 2014?"}, bearer())
     assert (body["status"], body["citations"]) == ("abstained", [])
     assert declines(body["answer"]) and not any(map(str.isdigit, body["answer"]))
@@ -70,20 +67,18 @@ def test_weak_evidence_is_an_abstention(client: Client) -> None:
 
 
 def test_an_empty_collection_is_an_abstention(client: Client) -> None:
-    make_collection(empty=True)
-    _, body = post(client, ASK, {"query": QUESTION}, bearer())
+    make_collection("attic", empty=True)
+    _, body = post(client, "/v1/collections/attic/ask", {"query": QUESTION}, bearer())
     assert (body["status"], body["sources"], body["short_result"]["reason"]) == ("abstained", [], "collection_empty")
 
 
 @pytest.mark.parametrize("field", ["llm_model", "system_prompt"])
-def test_a_chat_field_without_a_chat_model_is_refused(client: Client, field: str) -> None:
-    make_collection(empty=True)
+def test_a_chat_field_without_a_chat_model_is_refused(house: Collection, client: Client, field: str) -> None:
     status, body = post(client, ASK, {"query": QUESTION, field: "something"}, bearer())
     assert (status, body["error"]["type"], body["error"]["field"]) == (422, "no_chat_model", field)
 
 
-def test_quotations_can_be_asked_for(client: Client) -> None:
-    make_collection()
+def test_quotations_can_be_asked_for(house: Collection, client: Client) -> None:
     _, body = post(client, ASK, {"query": QUESTION, "llm_model": "extractive"}, bearer())
     assert body["answerer"] == "extractive"
 
@@ -91,14 +86,12 @@ def test_quotations_can_be_asked_for(client: Client) -> None:
 @pytest.mark.parametrize(
     ("body", "field"), [({"query": ""}, "query"), ({"query": "x", "temperature": 1}, "temperature")]
 )
-def test_bad_input_names_its_field(client: Client, body: dict[str, Any], field: str) -> None:
-    make_collection(empty=True)
+def test_bad_input_names_its_field(house: Collection, client: Client, body: dict[str, Any], field: str) -> None:
     status, answer = post(client, ASK, body, bearer())
     assert (status, answer["error"]["field"]) == (422, field)
 
 
-def test_the_run_keeps_the_minimal_logging_fields(client: Client) -> None:
-    make_collection()
+def test_the_run_keeps_the_minimal_logging_fields(house: Collection, client: Client) -> None:
     headers = bearer()
     _, body = post(client, ASK, {"query": QUESTION}, headers)
     _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
@@ -122,8 +115,7 @@ def test_the_run_keeps_the_minimal_logging_fields(client: Client) -> None:
     assert run["fallback_triggered"] is False
 
 
-def test_the_answer_and_its_run_say_the_conversation(client: Client) -> None:
-    make_collection()
+def test_the_answer_and_its_run_say_the_conversation(house: Collection, client: Client) -> None:
     headers = bearer()
     for named, expected in (({"conversation_id": "talk-7"}, "talk-7"), ({}, None)):
         _, body = post(client, ASK, {"query": QUESTION} | named, headers)
@@ -133,8 +125,7 @@ def test_the_answer_and_its_run_say_the_conversation(client: Client) -> None:
         assert run["conversation_id"] == listed["items"][0]["conversation_id"] == expected
 
 
-def test_the_same_question_gets_the_same_answer(client: Client) -> None:
-    make_collection()
+def test_the_same_question_gets_the_same_answer(house: Collection, client: Client) -> None:
     headers = bearer()
     first, second = (post(client, ASK, {"query": QUESTION}, headers)[1] for _ in range(2))
     same = ("answer", "sources", "citations", "sentences", "results", "evidence", "token_usage")

@@ -17,10 +17,10 @@ from pytest_django import Settings
 
 from collections_app.models import Collection
 from ragd.types import canonical_json
-from retrieval_app.api import answer_streams
-from retrieval_app.api.event_schemas import CitationEvent, ErrorEvent, TokenEvent
-from retrieval_app.api.schemas import AskResponse, SearchResponse
+from retrieval_app.answers import streams
+from retrieval_app.answers.streams import CitationEvent, ErrorEvent, TokenEvent
 from retrieval_app.models import QueryRun
+from retrieval_app.search.schemas import AskResponse, SearchResponse
 from tests.fakes.faults import Fault, cut_short, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, kept, make_collection, post
@@ -157,24 +157,24 @@ def test_tokens_come_while_the_model_writes(house: Collection, model: OpenAIServ
 def test_the_answer_is_stored_when_the_client_leaves(
     house: Collection, model: OpenAIServer, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_streams, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
     with gate(model) as opened:
         response = ask()
         assert next(read_events(response))[0] == "search_results"
         response.close()
-        assert wait_until(lambda: answer_streams.slots.readers == 0)
-        assert answer_streams.slots.running == 1
+        assert wait_until(lambda: streams.slots.readers == 0)
+        assert streams.slots.running == 1
         opened.set()
         assert wait_until(lambda: QueryRun.objects.exists())
     run = QueryRun.objects.get()
     assert (run.answer, run.status) == (CHECKED, "ok")
-    assert wait_until(lambda: answer_streams.slots.running == 0)
+    assert wait_until(lambda: streams.slots.running == 0)
 
 
 def test_a_silent_model_is_bridged_by_comments(
     house: Collection, model: OpenAIServer, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_streams, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
     with gate(model) as opened:
         events = read_events(ask())
         assert [next(events)[0], next(events), next(events)] == ["search_results", ("", ": waiting"), ("", ": waiting")]
@@ -195,7 +195,7 @@ def test_more_readers_than_threads_are_asked_to_come_again(
         assert body["error"]["type"] == "too_many_streams"
         opened.set()
         assert [said(list(reader)) for reader in readers] == [CHECKED] * 2
-    assert wait_until(lambda: answer_streams.slots.readers == answer_streams.slots.running == 0)
+    assert wait_until(lambda: streams.slots.readers == streams.slots.running == 0)
     assert ask().status == 200
 
 
@@ -239,7 +239,7 @@ def test_what_fails_before_anything_is_found_has_its_status(
     response = ask(body)
     answer = json.loads(response.read())
     assert (response.status, answer["error"]["type"]) == (status, type)
-    assert wait_until(lambda: answer_streams.slots.readers == answer_streams.slots.running == 0)
+    assert wait_until(lambda: streams.slots.readers == streams.slots.running == 0)
 
 
 def test_quotations_are_told_in_pieces_too(house: Collection, ask: Callable[..., Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from ragd_site.access import back_pressure
-from ragd_site.access.back_pressure import stamp, take_wait_s
+from ragd_site.access import middleware
+from ragd_site.access.middleware import stamp, take_wait_s
 
 
 def test_a_task_knows_how_long_it_waited() -> None:
@@ -37,7 +37,7 @@ def test_what_waited_too_long_is_told_when_to_ask_again(
     client: Client, settings: Any, path: str, waited_s: float, limit_s: float, is_refused: bool
 ) -> None:
     settings.RAGD_QUEUE_MAX_S = limit_s
-    back_pressure._waited.seconds = waited_s
+    middleware._waited.seconds = waited_s
     answer = client.get(path)
     assert (answer.status_code == 503) is is_refused
     if is_refused:

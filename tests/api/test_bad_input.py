@@ -10,9 +10,8 @@ import pytest
 from collections_app.models import ApiKey, Collection, Document
 
 NASTY = [
-    "\x00", "a\x00b", "\ud800", "a\udfffb", "\ufeff", "\u202e", "\n", "\r\n", "'", '"; DROP TABLE chunks; --',
-    "%s", "%(x)s", "{}", "../..", "\\", "🦜", "a" * 100_000, "\u0301" * 300, "ß", "İ",
-    "NaN", "null", "-1", "1e999", "\u2028", "\uffff", "<b>", "${x}",
+    "a\x00b", "a\ud800b", "\ufeff", "\n", "'; DROP TABLE chunks; --", "%(x)s", "../..", "\\", "a" * 100_000,
+    "\u0301" * 300, "İ", "-1", "1e999",
 ]  # fmt: skip
 
 
@@ -86,13 +85,13 @@ def test_a_nasty_string_in_what_curation_asks_is_taken_or_refused(api: Any, note
         ("POST", f"{at}/documents-bulk", {"action": "enable", "filter": {"q": text, "tags": [text]}}),
         ("POST", f"{at}/chunks", {"doc_id": text, "content": text}),
         ("POST", f"{at}/chunk-preview", {"content": text}),
-        ("POST", f"{at}/revisions/1/rollback?doc_id={part}", None),
+        ("PATCH", f"{at}/documents/{part}", {"restore_revision": 1}),
         ("GET", f"{at}/revisions?doc_id={part}&cursor={part}", None),
         ("GET", f"{at}/overlays?doc_id={part}", None),
-        ("GET", f"{at}/neighbours/0/{part}", None),
+        ("GET", f"{at}/chunks/0/{part}?neighbours=1", None),
         ("GET", f"{at}/retrieved?doc_id={part}", None),
         ("GET", f"{at}/never-retrieved?after={part}", None),
-        ("GET", f"{at}/facets?q={part}&tag={part}&media_type={part}", None),
+        ("GET", f"{at}/documents?facets=true&q={part}&tag={part}&media_type={part}", None),
         ("GET", f"/operations?collection={part}", None),
         ("GET", f"/batches?collection={part}", None),
         ("GET", f"/runs?collection={part}", None),
@@ -105,8 +104,9 @@ def test_a_nasty_string_in_what_curation_asks_is_taken_or_refused(api: Any, note
 def test_numbers_beyond_the_database_are_refused(api: Any, notes: Collection) -> None:
     api.put("/collections/notes/documents/a", {"content": "Some text."})
     for path in (
-        "outliers?offset={}", "revisions/{}?doc_id=a", "chunks/{}/a", "neighbours/{}/a", "retrieved/{}/a",
-        "generations/{}", "outliers?limit={}", "never-retrieved?days={}", "revisions/1/diff?doc_id=a&with={}",
+        "outliers?offset={}", "revisions/{}?doc_id=a", "chunks/{}/a", "chunks/0/a?neighbours={}", "outliers?limit={}",
+        "retrieved?doc_id=a&chunk_index={}", "index-versions/{}", "never-retrieved?days={}",
+        "revisions/1/diff?doc_id=a&with={}",
     ):  # fmt: skip
         for number in (2**31, 2**63, 10**30):
             response = api.get(f"/collections/notes/{path.format(number)}")
@@ -130,13 +130,13 @@ def test_a_nasty_file_name_is_taken_or_refused(api: Any, notes: Collection, text
     assert response.status_code in (202, 400, 422), response.content[:500]
 
 
-@pytest.mark.parametrize(
-    "body", ["[" * 100_000, '{"a":' * 50_000, '{"content": 1e999}', '{"content": "x", "metadata": {"n": -Infinity}}',
-             '{"content": [{"text": "x", "t_start": NaN}]}', '{"content": [{"text": "x", "t_end": 1e999}]}',
-             '{"content": "x", "chunk_target_tokens": 1' + "0" * 5000 + "}", b"\xff" * 100, b""],
-    ids=range(9),
-)  # fmt: skip
-def test_json_that_is_none_or_extreme_is_422(api: Any, notes: Collection, body: Any) -> None:
-    response = api.put("/collections/notes/documents/a", body)
-    assert (response.status_code, set(response.json())) == (422, {"error", "detail"})
-    assert not Document.objects.exists()
+def test_json_that_is_none_or_extreme_is_422(api: Any, notes: Collection) -> None:
+    cases: list[Any] = [
+        "[" * 100_000, '{"a":' * 50_000, '{"content": 1e999}', '{"content": "x", "metadata": {"n": -Infinity}}',
+        '{"content": [{"text": "x", "t_start": NaN}]}', '{"content": [{"text": "x", "t_end": 1e999}]}',
+        '{"content": "x", "chunk_target_tokens": 1' + "0" * 5000 + "}", b"\xff" * 100, b"",
+    ]  # fmt: skip
+    for body in cases:
+        response = api.put("/collections/notes/documents/a", body)
+        assert (response.status_code, set(response.json())) == (422, {"error", "detail"})
+        assert not Document.objects.exists()

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from collections_app.collections.services import create_collection
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, IngestBatch, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.worker.dispatch import run_job
+
+CANCELLED, QUEUED = {"state": "cancelled"}, {"state": "queued"}
 
 
 def upload(api: Any, *names: str, collection: str = "notes") -> list[str]:
@@ -33,24 +34,26 @@ def test_cancel_and_retry_of_a_batch(api: Any, make_api: Any, notes: Collection)
     jobs = upload(api, "a.txt", "b.txt")
     batch = IngestBatch.objects.get().pk
     IngestJob.objects.filter(pk=jobs[0]).update(state="failed")
-    assert make_api(scope="read").post(f"/batches/{batch}/cancel", {}).status_code == 403
-    assert make_api(collections=["other"]).post(f"/batches/{batch}/cancel", {}).status_code == 404
+    assert make_api(scope="read").patch(f"/jobs?batch={batch}", CANCELLED).status_code == 403
+    assert make_api(collections=["other"]).patch(f"/jobs?batch={batch}", CANCELLED).status_code == 404
     assert IngestJob.objects.get(pk=jobs[1]).state == "queued"
-    assert api.post(f"/batches/{batch}/cancel", {}).json() == {"jobs": 1}
-    assert api.post(f"/batches/{batch}/retry", {}).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?batch={batch}", CANCELLED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?batch={batch}", QUEUED).json() == {"jobs": 1}
     assert [IngestJob.objects.get(pk=job).state for job in jobs] == ["queued", "cancelled"]
-    assert api.get(f"/batches/{uuid.uuid4()}").json()["error"]["type"] == "unknown_batch"
 
 
-def test_cancel_and_retry_of_jobs(api: Any, notes: Collection) -> None:
+def test_cancel_and_retry_of_jobs(api: Any, make_api: Any, notes: Collection) -> None:
     (job,) = upload(api, "a.txt")
-    assert api.post(f"/jobs/{job}/cancel", {}).json()["state"] == "cancelled"
-    assert api.post(f"/jobs/{job}/cancel", {}).status_code == 409
-    assert api.post(f"/jobs/{job}/retry", {}).json()["state"] == "queued"
-    assert api.post(f"/jobs/{job}/retry", {}).status_code == 409
+    assert api.patch(f"/jobs?job={job}", CANCELLED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?job={job}", CANCELLED).status_code == 409
+    assert api.patch(f"/jobs?job={job}", QUEUED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?job={job}", QUEUED).status_code == 409
     IngestJob.objects.update(state="failed")
-    assert api.post("/collections/notes/jobs/retry", {}).json() == {"jobs": 1}
-    assert api.post("/collections/notes/jobs/cancel", {}).json() == {"jobs": 1}
+    assert api.patch("/jobs?collection=notes", QUEUED).json() == {"jobs": 1}
+    assert make_api(collections=["other"]).patch("/jobs?collection=notes", CANCELLED).status_code == 403
+    assert api.patch("/jobs?collection=notes", CANCELLED).json() == {"jobs": 1}
+    for where in ("", f"?collection=notes&batch={IngestBatch.objects.get().pk}"):
+        assert api.patch(f"/jobs{where}", CANCELLED).json()["error"]["field"] == "job"
     assert api.get(f"/jobs/{job}").json()["error"].startswith("cancelled by key ")
 
 

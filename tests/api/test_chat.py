@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from collections_app.models import Collection
 from ragd.types import canonical_json
-from retrieval_app.api.chat_schemas import ChatCompletion, ChatModels, OpenAIErrorAnswer
+from retrieval_app.chat.api import ChatCompletion, ChatModels, OpenAIErrorAnswer
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
@@ -142,8 +142,7 @@ def test_the_openai_client_sees_its_own_errors(kept_house: Collection, connect: 
 
 
 @pytest.mark.django_db
-def test_the_plan_and_a_saved_plan_are_taken_under_ragd(client: Client) -> None:
-    make_collection()
+def test_the_plan_and_a_saved_plan_are_taken_under_ragd(house: Collection, client: Client) -> None:
     headers = bearer()
     options = {"mode": "lexical", "k": 2, "weights": {"vector": 3}, "compress": "sentences", "explain": True}
     status, body = chat(client, {"ragd": options}, headers)
@@ -160,8 +159,7 @@ def test_the_plan_and_a_saved_plan_are_taken_under_ragd(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_earlier_turns_reach_the_model_and_not_the_search(client: Client, llm: OpenAIServer) -> None:
-    make_collection()
+def test_earlier_turns_reach_the_model_and_not_the_search(house: Collection, client: Client, llm: OpenAIServer) -> None:
     messages = [
         {"role": "system", "content": "Speak like a pirate."},
         {"role": "user", "content": "What does coffee cost in the kitchen?"},
@@ -188,8 +186,7 @@ def test_earlier_turns_reach_the_model_and_not_the_search(client: Client, llm: O
 
 
 @pytest.mark.django_db
-def test_a_long_conversation_loses_its_oldest_turns(client: Client, llm: OpenAIServer) -> None:
-    make_collection()
+def test_a_long_conversation_loses_its_oldest_turns(house: Collection, client: Client, llm: OpenAIServer) -> None:
     turns = [{"role": "user", "content": f"{number} " + "x" * 6_000} for number in range(5)]
     chat(client, {"messages": [*turns, *ASKED]}, bearer())
     (sent,) = llm.bodies("/v1/chat/completions")
@@ -197,8 +194,7 @@ def test_a_long_conversation_loses_its_oldest_turns(client: Client, llm: OpenAIS
 
 
 @pytest.mark.django_db
-def test_without_a_chat_model_a_system_message_changes_nothing(client: Client) -> None:
-    make_collection()
+def test_without_a_chat_model_a_system_message_changes_nothing(house: Collection, client: Client) -> None:
     headers = bearer()
     plain = chat(client, {}, headers)[1]
     told = chat(client, {"messages": [{"role": "system", "content": "Be a pirate."}, *ASKED]}, headers)[1]
@@ -207,9 +203,8 @@ def test_without_a_chat_model_a_system_message_changes_nothing(client: Client) -
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("body", "status", "param"),
-    [
+def test_errors_have_openais_shape(house: Collection, client: Client) -> None:
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "system", "content": "x"}]}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
@@ -228,21 +223,20 @@ def test_without_a_chat_model_a_system_message_changes_nothing(client: Client) -
         ({"model": "ragd/"}, 404, "model"),
         ({"model": "ragd/a\u0000b"}, 404, "model"),
         ({"model": None}, 400, "model"),
-    ],
-)
-def test_errors_have_openais_shape(client: Client, body: dict[str, Any], status: int, param: str) -> None:
-    make_collection(empty=True)
-    got, answer = chat(client, body, bearer())
-    check_shape(OpenAIErrorAnswer, answer)
-    assert (got, answer["error"]["param"], set(answer) - {"run_id"}) == (status, param, {"error"})
-    assert answer["error"]["type"] == "invalid_request_error"
-    streamed, again = chat(client, {"stream": True} | body, bearer())
-    assert (streamed, again["error"], set(again)) == (got, answer["error"], set(answer))
+    ]
+    for body, status, param in cases:
+        got, answer = chat(client, body, bearer())
+        check_shape(OpenAIErrorAnswer, answer)
+        assert (got, answer["error"]["param"], set(answer) - {"run_id"}) == (status, param, {"error"})
+        assert answer["error"]["type"] == "invalid_request_error"
+        streamed, again = chat(client, {"stream": True} | body, bearer())
+        assert (streamed, again["error"], set(again)) == (got, answer["error"], set(answer))
 
 
 @pytest.mark.django_db
-def test_keys_and_failures_have_openais_shape_too(client: Client, llm: OpenAIServer, settings: Settings) -> None:
-    make_collection()
+def test_keys_and_failures_have_openais_shape_too(
+    house: Collection, client: Client, llm: OpenAIServer, settings: Settings
+) -> None:
     answer = client.post(CHAT, {"model": "ragd/house", "messages": ASKED}, content_type="application/json")
     assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
     assert answer["WWW-Authenticate"].startswith("Bearer")
@@ -259,8 +253,7 @@ def test_keys_and_failures_have_openais_shape_too(client: Client, llm: OpenAISer
 
 
 @pytest.mark.django_db
-def test_models_are_those_that_the_key_may_use(client: Client) -> None:
-    make_collection(empty=True)
+def test_models_are_those_that_the_key_may_use(house: Collection, client: Client) -> None:
     make_collection("attic of the house", empty=True)
     status, body = get(client, "/v1/models", bearer())
     check_shape(ChatModels, body)
@@ -272,8 +265,7 @@ def test_models_are_those_that_the_key_may_use(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_stream_is_events_that_end_with_done(client: Client) -> None:
-    make_collection()
+def test_a_stream_is_events_that_end_with_done(house: Collection, client: Client) -> None:
     body = {"model": "ragd/house", "messages": ASKED, "stream": True}
     answer = client.post(CHAT, body, content_type="application/json", headers=bearer())
     assert answer["Content-Type"].startswith("text/event-stream")
@@ -310,8 +302,7 @@ HISTORY: list[dict[str, Any]] = [
 
 @pytest.mark.fault("API-05")
 @pytest.mark.django_db
-def test_a_history_with_tools_is_accepted(client: Client, llm: OpenAIServer) -> None:
-    make_collection()
+def test_a_history_with_tools_is_accepted(house: Collection, client: Client, llm: OpenAIServer) -> None:
     status, body = post(client, CHAT, {"model": "ragd/house", "messages": HISTORY}, bearer())
     assert status == 200, body
     sent = llm.bodies(CHAT)[-1]["messages"]

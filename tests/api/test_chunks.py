@@ -31,7 +31,7 @@ def contents(api: Api) -> list[str]:
 
 
 def test_a_chunk_is_edited_and_the_edit_undone(house: Api) -> None:
-    answer = house.send("PATCH", f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea.", "revision": 1})
+    answer = house.patch(f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea.", "revision": 1})
     assert answer.status_code == 200, answer.content
     said = answer.json()
     assert (said["chunk_index"], said["revision"], said["changed"]) == (1, 2, True)
@@ -48,7 +48,7 @@ def test_a_chunk_is_edited_and_the_edit_undone(house: Api) -> None:
 def test_a_chunk_is_kept_out_of_results(house: Api) -> None:
     found = {"query": "stones", "mode": "lexical"}
     assert len(house.post("/collections/notes/search", found).json()["results"]) == 1
-    assert house.send("PATCH", f"{AT}/2/docs/a.md", {"enabled": False}).status_code == 200
+    assert house.patch(f"{AT}/2/docs/a.md", {"enabled": False}).status_code == 200
     assert house.post("/collections/notes/search", found).json()["results"] == []
     chunk = house.get(f"{AT}/2/docs/a.md").json()
     assert (chunk["enabled"], chunk["switched_off"]) == (False, True)
@@ -59,14 +59,13 @@ def test_a_chunk_is_added_and_attached_elsewhere(house: Api) -> None:
     assert added.status_code == 201, added.content
     assert added.json()["chunk_index"] == 1
     assert contents(house) == [LINES[0], "A note.", *LINES[1:]]
-    moved = house.send("PATCH", f"/collections/notes/overlays/{added.json()['overlay_id']}", {"chunk_index": 3})
+    moved = house.patch(f"/collections/notes/overlays/{added.json()['overlay_id']}", {"chunk_index": 3})
     assert moved.json()["chunk_index"] == 3
     assert contents(house) == [*LINES, "A note."]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "says"),
-    [
+def test_what_is_refused(house: Api) -> None:
+    cases: list[tuple[str, str, Any, int, str]] = [
         ("PATCH", f"{AT}/9/docs/a.md", {"content": "x"}, 404, "has the chunks 0 to 2, not 9"),
         ("PATCH", f"{AT}/0/nothing", {"content": "x"}, 404, "has no document"),
         ("PATCH", f"{AT}/0/docs/a.md", {}, 422, "either content or enabled"),
@@ -75,29 +74,28 @@ def test_a_chunk_is_added_and_attached_elsewhere(house: Api) -> None:
         ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "revision": 9}, 409, "made for revision 9"),
         ("PATCH", f"{AT}/0/docs/a.md", {"text": "x"}, 422, "text"),
         ("DELETE", "/collections/notes/overlays/99", None, 404, "has no change 99"),
-        ("GET", "/collections/notes/neighbours/9/docs/a.md", None, 404, "has no chunk 9"),
+        ("GET", "/collections/notes/chunks/9/docs/a.md?neighbours=1", None, 404, "has no chunk 9"),
         ("GET", f"{AT}/9/docs/a.md", None, 404, "has no chunk 9"),
         ("POST", "/collections/notes/chunk-preview", {}, 422, "either doc_id"),
         ("POST", "/collections/notes/chunk-preview", {"content": " "}, 400, "has no text"),
-    ],
-)
-def test_what_is_refused(house: Api, method: str, path: str, body: Any, status: int, says: str) -> None:
-    answer = house.send(method, path, body)
-    assert answer.status_code == status, answer.content
-    assert says in answer.json()["error"]["message"]
-    assert contents(house) == LINES
+    ]
+    for method, path, body, status, says in cases:
+        answer = house.send(method, path, body)
+        assert answer.status_code == status, answer.content
+        assert says in answer.json()["error"]["message"]
+        assert contents(house) == LINES
 
 
 def test_neighbours_are_nearest_first_without_the_chunk_itself(house: Api) -> None:
-    items = house.get("/collections/notes/neighbours/1/docs/a.md").json()["items"]
+    items = house.get(f"{AT}/1/docs/a.md?neighbours=8").json()["neighbours"]
     assert [item["rank"] for item in items] == [1, 2, 3]
     assert ("docs/a.md", 1) not in {(item["doc_id"], item["chunk_index"]) for item in items}
     scores = [item["score"] for item in items]
     assert scores == sorted(scores, reverse=True)
-    others = house.get("/collections/notes/neighbours/1/docs/a.md?other_documents=true").json()["items"]
+    others = house.get(f"{AT}/1/docs/a.md?neighbours=8&other_documents=true").json()["neighbours"]
     assert [(item["doc_id"], item["rank"], item["same_document"]) for item in others] == [("b.md", 1, False)]
-    house.send("PATCH", f"{AT}/0/docs/a.md", {"enabled": False})
-    items = house.get("/collections/notes/neighbours/1/docs/a.md").json()["items"]
+    house.patch(f"{AT}/0/docs/a.md", {"enabled": False})
+    items = house.get(f"{AT}/1/docs/a.md?neighbours=8").json()["neighbours"]
     assert 0 not in {item["chunk_index"] for item in items if item["doc_id"] == "docs/a.md"}
 
 
@@ -131,7 +129,7 @@ def test_a_preview_of_a_text_and_of_a_file(house: Api) -> None:
 
 
 def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
-    house.send("PATCH", f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea."})
+    house.patch(f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea."})
     body = {"doc_id": "docs/a.md", "policy": {"target_tokens": 100, "overlap_tokens": 0}}
     assert house.post("/collections/notes/chunk-preview", body).json()["waiting_overlays"] == 1
     body["policy"] = SMALL
@@ -142,20 +140,20 @@ def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
 def test_a_chunk_and_a_document_tell_the_runs_that_retrieved_them(house: Api) -> None:
     house.post("/collections/notes/search", {"query": "rivers", "mode": "lexical"})
     house.post("/collections/notes/search", {"query": "stones", "mode": "lexical"})
-    of_chunk = house.get("/collections/notes/retrieved/1/docs/a.md").json()
+    of_chunk = house.get("/collections/notes/retrieved?doc_id=docs/a.md&chunk_index=1").json()
     assert (of_chunk["runs"], [item["query"] for item in of_chunk["items"]]) == (1, ["rivers"])
     of_document = house.get("/collections/notes/retrieved?doc_id=docs/a.md&limit=1").json()
     assert (of_document["runs"], [item["query"] for item in of_document["items"]]) == (2, ["stones"])
     every = house.get("/collections/notes/retrieved").json()["items"]
     assert [(item["doc_id"], item["runs"]) for item in every] == [("docs/a.md", 2), ("b.md", 1)]
-    assert house.get("/collections/notes/retrieved/9/docs/a.md").status_code == 404
+    assert house.get("/collections/notes/retrieved?doc_id=docs/a.md&chunk_index=9").status_code == 404
     assert house.get("/collections/notes/retrieved?doc_id=none").status_code == 404
 
 
 def test_outliers_are_listed_after_near_duplicates_were_looked_for(house: Api) -> None:
     house.put("/collections/notes/documents/c.md", {"content": "Rivers, and birds!"})
     assert house.get("/collections/notes/outliers").json()["scan"] is None
-    assert house.post("/collections/notes/outliers/scan", {}).json()["found"] == 1
+    assert house.post("/collections/notes/outliers/scan", {}).json()["findings"] == 1
     said = house.get("/collections/notes/outliers?flag=duplicate").json()
     assert said["by_flag"]["duplicate"] == 1
     assert [(item["doc_id"], item["like"]) for item in said["items"]] == [
@@ -168,8 +166,8 @@ def test_neighbours_in_other_documents_are_found_behind_many_of_its_own(api: Any
     words = " ".join(f"equal words number {n}" for n in range(60))
     api.put("/collections/notes/documents/big", {"content": words, "chunk_target_tokens": 4})
     api.put("/collections/notes/documents/small", {"content": "Something quite different."})
-    near = api.get("/collections/notes/neighbours/0/big?other_documents=true&k=1").json()["items"]
+    near = api.get(f"{AT}/0/big?other_documents=true&neighbours=1").json()["neighbours"]
     assert [(each["doc_id"], each["rank"]) for each in near] == [("small", 1)]
-    own = api.get("/collections/notes/neighbours/0/big?k=3").json()["items"]
+    own = api.get(f"{AT}/0/big?neighbours=3").json()["neighbours"]
     assert [each["doc_id"] for each in own] == ["big"] * 3
     assert api.get("/collections/notes/documents/big").json()["chunk_count"] > 20

@@ -3,13 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent, Chunk, Collection, Document
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
 from tests.fakes.openai_server import OpenAIServer
 
 BRIEF = {"name": "notes", "embed_model": "text-embedding-3-small", "embed_dims": 32, "hybrid_enabled": True}
@@ -92,22 +91,14 @@ def test_list_takes_as_many_queries_for_three_rows_as_for_one(api: Any, embeddin
     assert count() == one
 
 
-def test_an_unknown_collection_is_404_everywhere(api: Any) -> None:
-    for method, path in (
-        ("GET", "/collections/none"), ("DELETE", "/collections/none"), ("GET", "/collections/none/statistics"),
-        ("GET", "/collections/none/documents"), ("GET", "/collections/none/documents/a"),
-        ("DELETE", "/collections/none/documents/a"), ("GET", "/collections/none/chunks"),
-        ("GET", "/jobs?collection=none"), ("GET", "/collections/%00"),
-    ):  # fmt: skip
-        response = api.send(method, path)
+def test_an_unknown_collection_of_a_filter_is_404(api: Any) -> None:
+    for path in ("/jobs?collection=none", "/collections/%00"):
+        response = api.get(path)
         assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_collection"), path
-    response = api.put("/collections/none/documents/a", {"content": "text"})
-    assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_collection")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "field"),
-    [
+def test_a_wrong_field_is_named_and_nothing_is_made(api: Any, embeddings: OpenAIServer) -> None:
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({}, 422, "name"),
         ({"name": ""}, 422, "name"),
         ({"name": "a/b"}, 422, "name"),
@@ -129,16 +120,13 @@ def test_an_unknown_collection_is_404_everywhere(api: Any) -> None:
         ({"name": "a", "chunk_policy": {"target_tokens": 10, "overlap_tokens": 10}}, 422, "overlap_tokens"),
         ({"name": "a", "chunk_policy": {"max_chars": 40_000}}, 422, "max_chars"),
         ({"name": "a", "chunk_policy": {"kind": "magic"}}, 422, "chunk_policy.kind"),
-    ],
-)  # fmt: skip
-def test_a_wrong_field_is_named_and_nothing_is_made(
-    api: Any, embeddings: OpenAIServer, body: dict[str, Any], status: int, field: str
-) -> None:
-    response = api.post("/collections", body)
-    error = response.json()["error"]
-    assert (response.status_code, error["field"]) == (status, field)
-    assert response.json()["detail"] == error["message"]
-    assert not Collection.objects.exists()
+    ]  # fmt: skip
+    for body, status, field in cases:
+        response = api.post("/collections", body)
+        error = response.json()["error"]
+        assert (response.status_code, error["field"]) == (status, field)
+        assert response.json()["detail"] == error["message"]
+        assert not Collection.objects.exists()
 
 
 def test_a_placement_needs_nodes(api: Any, embeddings: OpenAIServer) -> None:
@@ -159,19 +147,19 @@ def test_a_model_from_elsewhere_needs_an_endpoint(api: Any, settings: Any) -> No
 
 def test_update_changes_what_may_change(api: Any, notes: Collection) -> None:
     body = {"description": "new", "chunk_policy": {"target_tokens": 100}}
-    got = api.send("PATCH", "/collections/notes", body).json()
+    got = api.patch("/collections/notes", body).json()
     assert (got["description"], got["chunk_policy"]["target_tokens"]) == ("new", 100)
-    assert api.send("PATCH", "/collections/notes", {"language": "german"}).json()["language"] == "german"
+    assert api.patch("/collections/notes", {"language": "german"}).json()["language"] == "german"
     ingest_text(notes, "a", "some text")
-    response = api.send("PATCH", "/collections/notes", {"language": "simple"})
+    response = api.patch("/collections/notes", {"language": "simple"})
     assert (response.status_code, response.json()["error"]["type"]) == (409, "not_empty")
-    assert api.send("PATCH", "/collections/notes", {"embed_dims": 8}).status_code == 422
+    assert api.patch("/collections/notes", {"embed_dims": 8}).status_code == 422
 
 
 def test_a_display_name_and_starter_questions_are_kept_and_taken_back(api: Any, notes: Collection) -> None:
     assert api.get("/collections/notes").json()["title"] == "" and notes.label == "notes"
     body = {"title": " Team\nnotes ", "starters": ["What is new?", " ", "What is new?", "Who leads?"]}
-    got = api.send("PATCH", "/collections/notes", body).json()
+    got = api.patch("/collections/notes", body).json()
     assert (got["name"], got["title"], got["starters"]) == ("notes", "Team notes", ["What is new?", "Who leads?"])
     notes.refresh_from_db()
     assert notes.label == "Team notes"
@@ -183,9 +171,9 @@ def test_a_display_name_and_starter_questions_are_kept_and_taken_back(api: Any, 
         {"starters": ["x" * 201]},
         {"starters": [f"{number}?" for number in range(9)]},
     ):
-        response = api.send("PATCH", "/collections/notes", refused)
+        response = api.patch("/collections/notes", refused)
         assert (response.status_code, response.json()["error"]["field"]) == (422, *refused)
-    assert api.send("PATCH", "/collections/notes", {"title": "", "starters": []}).json()["starters"] == []
+    assert api.patch("/collections/notes", {"title": "", "starters": []}).json()["starters"] == []
     made = api.post("/collections", {"name": "other", "title": "Other notes", "starters": ["Why?"]})
     assert made.json() == BRIEF | {"name": "other"}
     got = api.get("/collections/other").json()
@@ -226,23 +214,27 @@ def test_a_limited_key_sees_and_makes_only_its_collections(
     assert limited.post("/collections", {"name": "other"}).status_code == 403
 
 
-def test_a_recall_probe_needs_an_index_and_is_listed_afterwards(api: Any, notes: Collection, settings: Any) -> None:
+def test_a_measurement_needs_an_index_and_stands_in_the_index_version(
+    api: Any, notes: Collection, settings: Any
+) -> None:
+    from collections_app.jobs.dispatch import run_job
+    from collections_app.jobs.queue import submit_index_build
     from collections_app.models import IngestJob
-    from collections_app.services.jobs.queue import submit_index_build
-    from collections_app.services.worker.dispatch import run_job
 
-    refused = api.post("/collections/notes/recall-probes", {})
-    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "no_vector_index")
+    Collection.objects.update(hybrid_enabled=False)
+    refused = api.post("/collections/notes/measurements", {})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "nothing_to_measure")
     settings.RAGD_EXACT_THRESHOLD = 1
     for number, text in enumerate(("one river", "two stones", "three birds")):
         ingest_text(notes, doc_id=f"{number}", content=text)
     build = submit_index_build(notes)
     assert build is not None and run_job(build.pk) == "succeeded"
     IngestJob.objects.active().delete()
-    started = api.post("/collections/notes/recall-probes", {})
+    started = api.post("/collections/notes/measurements", {})
     assert started.status_code == 202
-    assert api.get(f"/jobs/{started.json()['job_id']}").json()["kind"] == "probe_recall"
+    assert api.get(f"/jobs/{started.json()['job_id']}").json()["kind"] == "measure"
     assert run_job(started.json()["job_id"]) == "succeeded"
-    (probe,) = api.get("/collections/notes/recall-probes").json()["items"]
-    assert (probe["plain"]["recall"], probe["plain"]["selectivity"], probe["chunk_count"]) == (1.0, 1.0, 3)
-    assert (probe["filtered"]["selectivity"], probe["warning"]) == (0.01, "")
+    result = api.get("/collections/notes/index-versions/1").json()["measurements"]
+    plain = result["recall"]["plain"]
+    assert (result["chunks"], plain["mean"], plain["selectivity"]) == (3, 1.0, 1.0)
+    assert (result["recall"]["filtered"]["selectivity"], "weights" in result) == (0.01, False)

@@ -39,12 +39,12 @@ def test_a_comparison_has_verdicts_intervals_and_causes(api: Api, runs: tuple[An
 
 
 def test_questions_are_paged_by_the_largest_loss(api: Api, runs: tuple[Any, Any]) -> None:
-    first = api.get(f"/comparisons/questions{query(*runs)}&limit=4").json()
-    rest = api.get(f"/comparisons/questions{query(*runs)}&limit=4&cursor={first['next_cursor']}").json()
+    first = api.get(f"/comparisons{query(*runs)}&limit=4").json()["questions"]
+    rest = api.get(f"/comparisons{query(*runs)}&limit=4&cursor={first['next_cursor']}").json()["questions"]
     assert [item["position"] for item in (*first["items"], *rest["items"])] == list(range(7))
     assert first["items"][0]["worst"] == -1.0 and first["items"][0]["deltas"] == {"recall@10": -1.0, "mrr@10": 0.0}
     assert rest["next_cursor"] is None
-    assert api.get(f"/comparisons/questions{query(*runs)}&show=better").json()["items"] == []
+    assert api.get(f"/comparisons{query(*runs)}&show=better").json()["questions"]["items"] == []
 
 
 def test_other_questions_are_a_conflict_and_unknown_runs_are_not_found(api: Api, runs: tuple[Any, Any]) -> None:
@@ -55,7 +55,7 @@ def test_other_questions_are_a_conflict_and_unknown_runs_are_not_found(api: Api,
     assert api.get(f"/comparisons{query(runs[0], runs[0])}").status_code == 422
     unknown = api.get(f"/comparisons?base={runs[0].pk}&other=7d9c6a0e-0000-4000-8000-000000000000")
     assert unknown.status_code == 404
-    assert api.get(f"/comparisons/questions{query(*runs)}&show=sideways").status_code == 422
+    assert api.get(f"/comparisons{query(*runs)}&show=sideways").status_code == 422
 
 
 def test_a_limited_key_sees_nothing_of_other_collections(
@@ -73,7 +73,7 @@ def test_a_limited_key_sees_nothing_of_other_collections(
     assert stranger.get("/experiments?collection=notes").status_code == 403
     assert reader.get(f"/comparisons{query(*runs)}").status_code == 200
     assert [item["id"] for item in reader.get("/experiments?collection=notes").json()["items"]] == [str(experiment.pk)]
-    assert reader.post(f"/experiments/{experiment.pk}/cancel", {}).status_code == 403
+    assert reader.patch(f"/experiments/{experiment.pk}", {"state": "cancelled"}).status_code == 403
 
 
 def test_an_experiment_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, notes: Collection) -> None:
@@ -82,38 +82,39 @@ def test_an_experiment_is_estimated_started_once_ranked_cancelled_and_saved(api:
 
     golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
     GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
-    wanted = {"golden_set": "birds", "grid": {"k": [2, 4], "rrf_k": [10, 60]}, "measure": "recall@10", "mode": "hybrid"}
-    estimate = api.post("/experiments/plans/estimate", wanted).json()
+    grid = {"k": [2, 4], "rrf_k": [10, 60]}
+    wanted = {"kind": "plans", "golden_set": "birds", "grid": grid, "measure": "recall@10", "mode": "hybrid"}
+    estimate = api.post("/experiments", wanted | {"dry_run": True}).json()
     assert (estimate["plans"], estimate["asked"], estimate["took_s"]) == (4, 4, None)
-    first = api.post("/experiments/plans", wanted, **{"Idempotency-Key": "once"})
-    again = api.post("/experiments/plans", wanted, **{"Idempotency-Key": "once"})
+    first = api.post("/experiments", wanted, **{"Idempotency-Key": "once"})
+    again = api.post("/experiments", wanted, **{"Idempotency-Key": "once"})
     assert first.status_code == 202 and again.json() == first.json()
     made = first.json()
+    at = f"/experiments/{made['id']}"
     assert (made["state"], made["variants"], made["total"]) == ("queued", 4, 4)
     assert EvaluationRun.objects.filter(experiment=made["id"], state="queued").count() == 4
-    assert api.post(f"/experiments/{made['id']}/save", {"name": "best"}).json()["error"]["type"] == "nothing_ranked"
+    assert api.patch(at, {"saved_as": "best"}).json()["error"]["type"] == "nothing_ranked"
     assert api.delete(f"/experiments/{made['id']}").status_code == 409
-    assert api.post(f"/experiments/{made['id']}/cancel", {}).json()["state"] == "cancelled"
-    assert api.post(f"/experiments/{made['id']}/cancel", {}).status_code == 409
+    assert api.patch(at, {"state": "cancelled"}).json()["state"] == "cancelled"
+    assert api.patch(at, {"state": "cancelled"}).status_code == 409
     ranking = api.get(f"/experiments/{made['id']}?by=mrr@10").json()
     assert ranking["ranked_by"] == "mrr@10" and [row["standing"] for row in ranking["ranking"]] == ["unscored"] * 4
-    assert [(row["plan"]["k"], row["plan"]["rrf_k"]) for row in ranking["ranking"]] == [
-        (2, 10),
-        (2, 60),
-        (4, 10),
-        (4, 60),
-    ]
+    plans = [(row["plan"]["k"], row["plan"]["rrf_k"]) for row in ranking["ranking"]]
+    assert plans == [(2, 10), (2, 60), (4, 10), (4, 60)]
     run_id = ranking["ranking"][2]["run_id"]
-    saved = api.post(f"/experiments/{made['id']}/save", {"name": "best", "run_id": run_id, "is_default": True})
-    assert saved.status_code == 200 and saved.json()["plan"]["k"] == 4
-    assert SavedPlan.objects.get(name="best").is_default
+    saved = api.patch(at, {"saved_as": "best", "run_id": run_id, "is_default": True})
+    assert saved.status_code == 200 and saved.json()["saved_as"] == "best"
+    assert SavedPlan.objects.get(name="best").is_default and SavedPlan.objects.get().plan["k"] == 4
     assert api.delete(f"/experiments/{made['id']}").json() == {"deleted": 1}
     assert api.get(f"/experiments/{made['id']}").status_code == 404 and not EvaluationRun.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "field"),
-    [
+def test_an_experiment_that_cannot_be_names_what_is_wrong(api: Api, notes: Collection) -> None:
+    from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet
+
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"golden_set": "fish"}, 404, "golden_set"),
         ({"grid": {}}, 422, "grid"),
         ({"grid": {"policy": ["a", "b"]}}, 422, "grid"),
@@ -122,15 +123,8 @@ def test_an_experiment_is_estimated_started_once_ranked_cancelled_and_saved(api:
         ({"plan": "no such"}, 404, "plan"),
         ({"name": "x" * 201}, 422, "name"),
         ({"settings": {"judge": "oracle"}}, 422, "settings.judge"),
-    ],
-)
-def test_an_experiment_that_cannot_be_names_what_is_wrong(
-    api: Api, notes: Collection, change: dict[str, Any], status: int, field: str
-) -> None:
-    from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet
-
-    golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
-    GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
-    refused = api.post("/experiments/plans", {"golden_set": "birds", "grid": {"k": [2, 4]}} | change)
-    assert (refused.status_code, refused.json()["error"]["field"]) == (status, field)
-    assert not Experiment.objects.exists()
+    ]
+    for change, status, field in cases:
+        refused = api.post("/experiments", {"kind": "plans", "golden_set": "birds", "grid": {"k": [2, 4]}} | change)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (status, field)
+        assert not Experiment.objects.exists()

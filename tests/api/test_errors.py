@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection
 from django.test import Client
 from pydantic import BaseModel
 
+from collections_app.collections import services as collection_services
 from collections_app.errors import INTERNAL
-from collections_app.services.collections import collections as collection_services
 
 
 def shape(response: Any) -> tuple[int, str]:
@@ -23,22 +24,20 @@ def shape(response: Any) -> tuple[int, str]:
 
 
 def test_an_unknown_path_is_404_in_the_one_shape(client: Client) -> None:
-    for path in ("/v1/nothing", "/v1/", "/v1/collections/a/b/c/d"):
+    for path in ("/v1/nothing", "/v1/", "/v1/collections/a/b/c/d", "/mcp/nothing"):
         assert shape(client.get(path)) == (404, "not_found")
         assert shape(client.post(path, {})) == (404, "not_found")
 
 
-def test_a_wrong_method_is_405_and_says_which_are_right(client: Client, db: None) -> None:
-    response = client.delete("/v1/collections")
-    assert shape(response) == (405, "method_not_allowed")
-    assert sorted(response["Allow"].split(", ")) == ["GET", "POST"]
+def test_a_request_of_the_api_passes_some_of_the_middlewares_in_their_order_without_a_session(api: Any) -> None:
+    assert [name for name in settings.MIDDLEWARE if name in settings.API_MIDDLEWARE] == settings.API_MIDDLEWARE
+    request = api.get("/collections").wsgi_request
+    assert request.api_key and not hasattr(request, "session")
 
 
-def test_a_wrong_type_in_path_or_query_is_422_and_named(api: Any) -> None:
+def test_a_wrong_type_in_a_path_is_422_and_named(api: Any) -> None:
     response = api.get("/jobs/none")
     assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "job_id")
-    response = api.get("/jobs?limit=x")
-    assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "limit")
 
 
 @pytest.mark.parametrize(
@@ -46,11 +45,7 @@ def test_a_wrong_type_in_path_or_query_is_422_and_named(api: Any) -> None:
     [
         ({"name": 3}, "name", "name must be a text, not 3"),
         ({}, "name", "name is missing, and it is required"),
-        (
-            {"name": "a", "colour": 1},
-            "colour",
-            "there is no field 'colour' here; leave it out",
-        ),
+        ({"name": "a", "colour": 1}, "colour", "there is no field 'colour' here; leave it out"),
         ({"name": "a", "embed_dims": "x" * 200}, "embed_dims", 'embed_dims must be a whole number, not "' + "x" * 79),
         ({"name": "a", "hybrid_enabled": "?"}, "hybrid_enabled", 'hybrid_enabled must be true or false, not "?"'),
         ({"name": "a", "chunk_policy": [1]}, "chunk_policy", "chunk_policy must be an object, not [1]"),
@@ -85,7 +80,7 @@ def test_a_fault_of_the_server_shows_nothing_of_its_inside(
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr("collections_app.api.access.get_collection", fail)
+    monkeypatch.setattr("collections_app.access.auth.get_collection", fail)
     response = api.get("/collections/a")
     assert shape(response) == expected
     assert str(error) not in response.content.decode()

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunOut, EvaluationRunPage
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, make_collection, patch, post
 from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
@@ -24,9 +24,8 @@ BODY = {
 
 
 @pytest.fixture
-def house():
-    collection = make_collection()
-    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+def house(house):
+    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     asked = {"What does coffee cost?": ["kitchen.md"], "When are roses cut?": ["garden.md"], "Why?": ["nowhere.md"]}
     for place, (question, expected) in enumerate(asked.items()):
         GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=expected)
@@ -65,7 +64,7 @@ def test_a_run_is_started_followed_and_read(client, ended):
 
 def test_a_run_leaves_as_json_lines(client, ended):
     _, run = ended
-    answer = client.get(f"{RUNS}/{run.pk}/export", headers=bearer(scope="read"))
+    answer = client.get(f"{RUNS}/{run.pk}/results?format=jsonl", headers=bearer(scope="read"))
     lines = [json.loads(line) for line in answer.getvalue().decode().splitlines()]
     assert answer["Content-Type"] == "application/jsonl"
     assert [list(line) for line in lines] == [["run"], ["item"], ["item"], ["item"]]
@@ -95,19 +94,19 @@ def test_a_waiting_run_is_cancelled_resumed_and_deleted(client, house, django_ca
     headers = bearer()
     run_id = post(client, RUNS, BODY, headers)[1]["id"]
     assert client.delete(f"{RUNS}/{run_id}", headers=headers).json()["error"]["type"] == "under_way"
-    assert post(client, f"{RUNS}/{run_id}/cancel", {}, headers)[1]["state"] == "cancelled"
-    assert post(client, f"{RUNS}/{run_id}/cancel", {}, headers)[0] == 409
+    assert patch(client, f"{RUNS}/{run_id}", {"state": "cancelled"}, headers)[1]["state"] == "cancelled"
+    assert patch(client, f"{RUNS}/{run_id}", {"state": "cancelled"}, headers)[0] == 409
     with django_capture_on_commit_callbacks(execute=True):
-        assert post(client, f"{RUNS}/{run_id}/resume", {}, headers)[0] == 202
+        assert patch(client, f"{RUNS}/{run_id}", {"state": "queued"}, headers)[0] == 202
     assert get(client, f"{RUNS}/{run_id}", headers)[1]["state"] == "succeeded"
-    assert post(client, f"{RUNS}/{run_id}/retry", {}, headers)[1]["error"]["type"] == "nothing_failed"
+    failed = {"state": "queued", "only_failed": True}
+    assert patch(client, f"{RUNS}/{run_id}", failed, headers)[1]["error"]["type"] == "nothing_failed"
     assert client.delete(f"{RUNS}/{run_id}", headers=headers).json() == {"deleted": 1}
     assert get(client, f"{RUNS}/{run_id}", headers)[0] == 404
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "field"),
-    [
+def test_a_wrong_request_is_told_and_starts_nothing(client, house):
+    cases = [
         ({"golden_set": "nobody's"}, 404, "golden_set"),
         ({"plan": "unsaved"}, 404, "plan"),
         ({"k": 0}, 422, "k"),
@@ -118,12 +117,11 @@ def test_a_waiting_run_is_cancelled_resumed_and_deleted(client, house, django_ca
         ({"settings": {"downstream": "taste"}}, 422, "downstream"),
         ({"thresholds": {"hit@4": 1}}, 422, "thresholds"),
         ({"base_run": str(uuid4())}, 404, None),
-    ],
-)
-def test_a_wrong_request_is_told_and_starts_nothing(client, house, change, status, field):
-    answered, body = post(client, RUNS, BODY | change, bearer())
-    assert (answered, body["error"].get("field")) == (status, field), body
-    assert not EvaluationRun.objects.exists()
+    ]
+    for change, status, field in cases:
+        answered, body = post(client, RUNS, BODY | change, bearer())
+        assert (answered, body["error"].get("field")) == (status, field), body
+        assert not EvaluationRun.objects.exists()
 
 
 def test_a_limited_key_sees_only_its_collections(client, ended):
@@ -132,11 +130,11 @@ def test_a_limited_key_sees_only_its_collections(client, ended):
     outside, inside = bearer(collections=["garage"]), bearer(collections=["house"])
     assert get(client, RUNS, outside)[1]["items"] == []
     assert len(get(client, RUNS, inside)[1]["items"]) == 1
-    for path in (f"{RUNS}/{run.pk}", f"{RUNS}/{run.pk}/results", f"{RUNS}/{run.pk}/export"):
+    for path in (f"{RUNS}/{run.pk}", f"{RUNS}/{run.pk}/results", f"{RUNS}/{run.pk}/results?format=jsonl"):
         assert get(client, path, outside)[0] == 404, path
         assert client.get(path, headers=inside).status_code == 200, path
-    for verb in ("cancel", "resume", "retry"):
-        assert post(client, f"{RUNS}/{run.pk}/{verb}", {}, outside)[0] == 404
+    for state in ("cancelled", "queued"):
+        assert patch(client, f"{RUNS}/{run.pk}", {"state": state}, outside)[0] == 404
     assert client.delete(f"{RUNS}/{run.pk}", headers=outside).status_code == 404
     assert post(client, RUNS, BODY, outside)[0] == 404
     assert get(client, f"{RUNS}?collection=house", outside)[0] == 403

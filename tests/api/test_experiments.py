@@ -8,7 +8,7 @@ from evaluation_app.models import EvaluationRun
 from evaluation_app.runs.lifecycle import run_now
 from tests.api.conftest import Api
 
-AT = "/experiments/models"
+AT = "/experiments"
 TEXT = "The {name} lives by river {number}. It was seen {number} times near the {name} mill."
 NAMES = ["heron", "otter", "beaver", "kestrel", "badger", "salmon", "lynx", "marten", "plover", "adder"]
 
@@ -25,6 +25,7 @@ def fill(api: Api) -> None:
 def test_the_whole_way_and_what_a_limited_key_sees(api: Api, notes: Collection, make_api: Callable[..., Any]) -> None:
     fill(api)
     body = {
+        "kind": "models",
         "collection": "notes",
         "models": [{"embed_model": "text-embedding-3-small", "embed_dims": 64}],
         "golden_set": "animals",
@@ -40,7 +41,7 @@ def test_the_whole_way_and_what_a_limited_key_sees(api: Api, notes: Collection, 
     assert (done["state"], done["total"], done["settings"]["documents_total"]) == ("succeeded", 20, 10)
     assert {each["embed_dims"] for each in done["standings"]} == {32, 64}
     assert sum(each["is_current"] for each in done["standings"]) == 1
-    assert api.post(f"{at}/cancel", {}).status_code == 409
+    assert api.patch(at, {"state": "cancelled"}).status_code == 409
     assert [each["id"] for each in api.get("/experiments?kind=models").json()["items"]] == [done["id"]]
     other = make_api(collections=["else"])
     assert other.get(at).status_code == 404
@@ -50,3 +51,5 @@ def test_the_whole_way_and_what_a_limited_key_sees(api: Api, notes: Collection, 
     assert reader.post(AT, body).status_code == 403
     refused = api.post(AT, body | {"models": []})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "models")
+    unnamed = api.post(AT, body | {"kind": "magic"})
+    assert unnamed.status_code == 422 and "'plans', 'models' or 'fix'" in unnamed.json()["error"]["message"]

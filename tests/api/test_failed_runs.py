@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from collections_app.models import Collection
 from ragd.errors import EmbedderError
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from retrieval_app.search import query_pipeline
+from tests.retrieval.corpus import bearer, get, post
 
 pytestmark = pytest.mark.django_db
 BODY = {"query": "which pump"}
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_collection()
+def failing(house: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(*arguments: Any) -> None:
         raise RuntimeError("broken")
@@ -63,8 +63,7 @@ def test_mcp_and_chat_name_the_run(client: Client, failing: None) -> None:
     assert answer["run_id"] == str(QueryRun.objects.newest_first()[0].pk) and "error" in answer
 
 
-def test_the_page_links_to_the_run(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_collection()
+def test_the_page_links_to_the_run(house: Collection, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def fail(*arguments: Any) -> None:
         raise EmbedderError("the endpoint is away", kind="connection", retryable=False)

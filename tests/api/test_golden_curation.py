@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from collections_app.models import Collection, Document, Generation
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.worker.dispatch import run_job
+from collections_app.documents.services import ingest_text
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import Collection, Document, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.store.store import execute
@@ -20,6 +20,7 @@ TEXTS = {
     "rivers": "Two rivers meet below the stone bridge near the old mill.",
 }
 AT = "/collections/notes"
+GATE = f"{AT}/evaluation"
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_an_impact_that_makes_no_sense_is_refused(asked: Collection, make_api: C
     assert error(api.post(f"{AT}/impact", body | {"content": "x", "set": "others"}))[1] == "unknown_golden_set"
     limited = make_api(collections=["others"])
     assert error(limited.post(f"{AT}/impact", {"action": "delete", "doc_ids": ["keys"]}))[1] == "out_of_scope"
-    assert error(limited.get(f"{AT}/promotion-gate"))[:2] == (403, "out_of_scope")
+    assert error(limited.get(GATE))[:2] == (403, "out_of_scope")
     assert error(limited.get(f"{AT}/golden-expectations?doc_id=keys"))[:2] == (403, "out_of_scope")
 
 
@@ -73,33 +74,33 @@ def test_the_gate_is_set_holds_and_is_overruled(
     asked: Collection, make_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = make_api()
-    assert api.get(f"{AT}/promotion-gate").json()["enabled"] is False
-    assert error(make_api(scope="read").put(f"{AT}/promotion-gate", {"set": "basics"}))[0] == 403
-    assert error(api.put(f"{AT}/promotion-gate", {"set": "others"})) == (404, "unknown_golden_set", "set")
-    assert error(api.put(f"{AT}/promotion-gate", {"set": "\x00"})) == (404, "unknown_golden_set", "set")
-    assert api.put(f"{AT}/promotion-gate", {"set": "basics", "margin": 7}).status_code == 422
-    told = api.put(f"{AT}/promotion-gate", {"set": "basics", "measure": "hit", "k": 5, "margin": 0}).json()
-    assert (told["enabled"], told["measure"], told["k"], told["margin"]) == (True, "hit", 5, 0.0)
+    assert api.get(GATE).json()["gate"] is None
+    assert error(api.patch(GATE, {"gate": {"set": "others"}})) == (404, "unknown_golden_set", "set")
+    assert error(api.patch(GATE, {"gate": {"set": "\x00"}})) == (404, "unknown_golden_set", "set")
+    assert api.patch(GATE, {"gate": {"set": "basics", "margin": 7}}).status_code == 422
+    gate = {"set": "basics", "measure": "hit", "k": 5, "margin": 0}
+    told = api.patch(GATE, {"gate": gate}).json()["gate"]
+    assert (told["set_exists"], told["measure"], told["k"], told["margin"]) == (True, "hit", 5, 0.0)
     whole = gates.open_version
 
-    def spoil(collection: Collection, generation: Generation) -> Any:
-        store = whole(collection, generation)
+    def spoil(collection: Collection, index_version: IndexVersion) -> Any:
+        store = whole(collection, index_version)
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = 'keys'")
         return store
 
     monkeypatch.setattr(gates, "open_version", spoil)
-    made = api.post(f"{AT}/generations", {}).json()
+    made = api.post(f"{AT}/index-versions", {}).json()
     assert run_job(made["job_id"]) == "succeeded"
-    held = api.get(f"{AT}/generations/2").json()
+    held = api.get(f"{AT}/index-versions/2").json()
     assert (held["state"], held["gate_state"], held["gate_report"]["worse"]) == ("ready", "held", 1)
-    assert error(api.post(f"{AT}/generations/1/overrule", {"reason": "x"}))[0] == 409
-    assert api.post(f"{AT}/generations/2/overrule", {"reason": ""}).status_code == 422
-    let = api.post(f"{AT}/generations/2/overrule", {"reason": "Keys are told of elsewhere."})
+    assert error(api.patch(f"{AT}/index-versions/1", {"state": "serving", "reason": "x"}))[0] == 409
+    assert api.patch(f"{AT}/index-versions/2", {"state": "serving", "reason": ""}).status_code == 422
+    let = api.patch(f"{AT}/index-versions/2", {"state": "serving", "reason": "Keys are told of elsewhere."})
     assert let.status_code == 202 and run_job(let.json()["job_id"]) == "succeeded"
-    serves = api.get(f"{AT}/generations/2").json()
+    serves = api.get(f"{AT}/index-versions/2").json()
     assert (serves["state"], serves["gate_state"]) == ("serving", "overruled")
     assert serves["gate_reason"] == "Keys are told of elsewhere." and serves["gate_by"].startswith("key ")
-    assert api.delete(f"{AT}/promotion-gate").json()["enabled"] is False
+    assert api.patch(GATE, {"gate": None}).json()["gate"] is None
 
 
 def test_what_expects_a_document_or_a_chunk(asked: Collection, make_api: Callable[..., Any]) -> None:

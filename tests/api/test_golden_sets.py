@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import pytest
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from retrieval_app.runs.plans import build_plan
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 
 FIRST = {"question": "How tall is an oak?", "expected_doc_ids": ["oak"], "thresholds": {"recall@10": 1}}
 
@@ -29,17 +29,13 @@ def trees(api: Any, notes: Any) -> Any:
     return api
 
 
-def patch(api: Any, path: str, body: Any) -> Any:
-    return api.send("PATCH", path, body)
-
-
 def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     got = trees.get("/golden-sets/trees").json()
     assert (got["collection"], got["questions"], got["suggested"], got["version"]) == ("notes", 1, 0, 2)
     assert trees.get("/golden-sets?collection=notes&limit=1").json()["items"] == [got]
     assert trees.post("/golden-sets", {"name": "trees", "collection": "notes"}).status_code == 409
     assert trees.post("/golden-sets", {"name": "a/b", "collection": "notes"}).json()["error"]["field"] == "name"
-    assert patch(trees, "/golden-sets/trees", {"name": "wood"}).json()["name"] == "wood"
+    assert trees.patch("/golden-sets/trees", {"name": "wood"}).json()["name"] == "wood"
     assert trees.get("/golden-sets/trees").status_code == 404
     assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
     assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
@@ -67,7 +63,7 @@ def test_by_what_runs_are_compared_is_stated_checked_and_makes_no_version(trees:
     before = trees.get("/golden-sets/trees").json()
     assert (before["primary_measure"], before["guardrails"], before["relevant_effect"]) == ("", {}, 0.02)
     stated = {"primary_measure": "recall", "guardrails": {"right_outcome": 0.1, "hit@10": 0}, "relevant_effect": 0.05}
-    got = patch(trees, "/golden-sets/trees", stated).json()
+    got = trees.patch("/golden-sets/trees", stated).json()
     assert {name: got[name] for name in stated} == stated
     assert got["version"] == before["version"]
     wrong = [
@@ -77,10 +73,10 @@ def test_by_what_runs_are_compared_is_stated_checked_and_makes_no_version(trees:
         ("relevant_effect", -1),
     ]
     for field, value in wrong:
-        refused = patch(trees, "/golden-sets/trees", {"description": "other", field: value})
+        refused = trees.patch("/golden-sets/trees", {"description": "other", field: value})
         assert (refused.status_code, refused.json()["error"]["field"]) == (422, field)
     assert trees.get("/golden-sets/trees").json() == got
-    assert patch(trees, "/golden-sets/trees", {"primary_measure": ""}).json()["primary_measure"] == ""
+    assert trees.patch("/golden-sets/trees", {"primary_measure": ""}).json()["primary_measure"] == ""
 
 
 def test_a_set_is_made_once_under_its_key(api: Any, notes: Any) -> None:
@@ -94,15 +90,15 @@ def test_questions_are_changed_moved_and_deleted(trees: Any) -> None:
     second = trees.post("/golden-sets/trees/questions", {"question": "How old is it?", "weight": 0.5}).json()
     assert (second["position"], second["lost"], second["category"]) == (1, [], "factual")
     one = f"/golden-sets/trees/questions/{second['id']}"
-    moved = patch(trees, one, {"position": 0, "expected_doc_ids": ["elm"], "weight": None}).json()
+    moved = trees.patch(one, {"position": 0, "expected_doc_ids": ["elm"], "weight": None}).json()
     assert (moved["position"], moved["lost"], moved["weight"]) == (0, ["elm"], 1.0)
     listed = trees.get("/golden-sets/trees/questions?limit=1").json()
     assert listed["items"] == [moved]
     rest = trees.get(f"/golden-sets/trees/questions?limit=1&cursor={listed['next_cursor']}").json()
     assert [item["question"] for item in rest["items"]] == ["How tall is an oak?"]
-    assert patch(trees, one, {"question": FIRST["question"]}).json()["error"]["type"] == "question_taken"
-    assert patch(trees, one, {"thresholds": {"beauty": 1}}).json()["error"]["field"] == "thresholds"
-    assert patch(trees, one, {"expected_chunks": ["oak"]}).json()["error"]["field"] == "expected_chunks"
+    assert trees.patch(one, {"question": FIRST["question"]}).json()["error"]["type"] == "question_taken"
+    assert trees.patch(one, {"thresholds": {"beauty": 1}}).json()["error"]["field"] == "thresholds"
+    assert trees.patch(one, {"expected_chunks": ["oak"]}).json()["error"]["field"] == "expected_chunks"
     assert trees.delete(one).json() == {"count": 1}
     assert trees.get(one).status_code == 404
     assert list(GoldenQuestion.objects.values_list("question", "position")) == [("How tall is an oak?", 0)]
@@ -110,14 +106,11 @@ def test_questions_are_changed_moved_and_deleted(trees: Any) -> None:
 
 def test_versions_are_compared_and_brought_back(trees: Any) -> None:
     question = GoldenQuestion.objects.get()
-    patch(trees, f"/golden-sets/trees/questions/{question.pk}", {"expected_answer": "Forty metres."})
+    trees.patch(f"/golden-sets/trees/questions/{question.pk}", {"expected_answer": "Forty metres."})
     versions = trees.get("/golden-sets/trees/versions").json()["items"]
-    assert [(item["version"], item["questions"], item["made_by"]) for item in versions] == [
-        (3, 1, "key tests"),
-        (2, 1, "key tests"),
-        (1, 0, "key tests"),
-    ]
-    difference = trees.get("/golden-sets/trees/versions/2/differences/3").json()
+    found = [(item["version"], item["questions"], item["made_by"]) for item in versions]
+    assert found == [(3, 1, "key tests"), (2, 1, "key tests"), (1, 0, "key tests")]
+    difference = trees.get("/golden-sets/trees/versions/3?since=2").json()["difference"]
     assert difference["changes"] == [
         {
             "kind": "changed",
@@ -126,12 +119,15 @@ def test_versions_are_compared_and_brought_back(trees: Any) -> None:
             "fields": [{"field": "expected_answer", "before": "", "after": "Forty metres."}],
         }
     ]
-    back = trees.post("/golden-sets/trees/versions/2/bring-back", {}).json()
+    back = trees.patch("/golden-sets/trees", {"version": 2}).json()
     assert (back["version"], back["digest"]) == (4, versions[1]["digest"])
     question.refresh_from_db()
     assert question.expected_answer == "", "the row stays, with what it had"
     assert trees.get("/golden-sets/trees/versions/2").json()["questions"][0]["question"] == FIRST["question"]
     assert trees.get("/golden-sets/trees/versions/9").status_code == 404
+    trees.post("/golden-sets", {"name": "bushes", "collection": "notes"})
+    assert trees.patch("/golden-sets/trees", {"version": 3, "name": "bushes"}).status_code == 409
+    assert trees.get("/golden-sets/trees").json()["version"] == 4, "all of a change or nothing"
 
 
 def read(response: Any) -> str:
@@ -154,7 +150,7 @@ def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -
     }
     assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
     before = list(GoldenQuestion.objects.order_by("position").values(*odd))
-    out = read(trees.get(f"/golden-sets/trees/export?format={format}"))
+    out = read(trees.get(f"/golden-sets/trees/questions?format={format}"))
     if format == "csv":
         assert "\n=cmd" not in out and '"=cmd' not in out, "no cell begins a formula"
     trees.post("/golden-sets", {"name": "copy", "collection": "notes"})
@@ -187,11 +183,11 @@ def test_rubrics_are_stated_whole(trees: Any) -> None:
     rubric = {"name": "polite", "kind": "regex", "definition": "please", "must_match": True}
     assert trees.get("/golden-sets/trees").json()["rubrics"] == []
     version = trees.get("/golden-sets/trees").json()["version"]
-    changed = patch(trees, "/golden-sets/trees", {"rubrics": [rubric]})
+    changed = trees.patch("/golden-sets/trees", {"rubrics": [rubric]})
     assert (changed.status_code, changed.json()["rubrics"], changed.json()["version"]) == (200, [rubric], version)
     for wrong in ([{**rubric, "definition": "("}], [rubric, rubric], [{"name": "a"}], [{**rubric, "kind": "sql"}]):
-        assert patch(trees, "/golden-sets/trees", {"rubrics": wrong}).status_code == 422, wrong
-    assert patch(trees, "/golden-sets/trees", {"description": "Of trees."}).json()["rubrics"] == [rubric]
+        assert trees.patch("/golden-sets/trees", {"rubrics": wrong}).status_code == 422, wrong
+    assert trees.patch("/golden-sets/trees", {"description": "Of trees."}).json()["rubrics"] == [rubric]
 
 
 def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: Any) -> None:
@@ -210,7 +206,7 @@ def test_columns_of_other_tools_are_imported_and_unknown_documents_told(trees: A
 
 
 def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any]) -> None:
-    run = ask(notes, "What is an oak?", build_plan(notes), channel="api")
+    run = ask(QueryRequest(notes, "What is an oak?", build_plan(notes), "api"))
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
@@ -250,8 +246,7 @@ def test_a_chat_model_suggests_and_a_person_decides(trees: Any, openai_server: A
     assert all(item["by_construction"] for item in made), "the search had to find them"
     assert trees.get("/golden-sets/trees").json()["suggested"] == 2
     ids = [item["id"] for item in made]
-    assert trees.post(f"{address}/accept", {"ids": ids[:1]}).json() == {"count": 1}
-    assert trees.post(f"{address}/discard", {"ids": ids}).json() == {"count": 1}
+    assert trees.patch(address, {"accept": ids[:1], "discard": ids}).json() == {"accepted": 1, "discarded": 1}
     assert [item["question"] for item in trees.get("/golden-sets/trees/questions").json()["items"]] == [
         FIRST["question"],
         items[0]["question"],
@@ -263,7 +258,8 @@ def test_a_chat_model_suggests_and_a_person_decides(trees: Any, openai_server: A
 def test_a_limited_key_sees_the_sets_of_its_collections(trees: Any, make_api: Callable[..., Any]) -> None:
     elsewhere, reader = make_api(collections=["other"]), make_api(collections=["notes"], scope="read")
     assert elsewhere.get("/golden-sets").json()["items"] == []
-    for path in ("", "/questions", "/versions", "/export", f"/questions/{GoldenQuestion.objects.get().pk}"):
+    one = f"/questions/{GoldenQuestion.objects.get().pk}"
+    for path in ("", "/questions", "/versions", "/questions?format=csv", one):
         assert elsewhere.get(f"/golden-sets/trees{path}").status_code == 404, path
         assert reader.get(f"/golden-sets/trees{path}").status_code == 200, path
     assert elsewhere.get("/golden-sets?collection=notes").status_code == 403
@@ -274,18 +270,16 @@ def test_a_limited_key_sees_the_sets_of_its_collections(trees: Any, make_api: Ca
     assert GoldenQuestion.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("format", "body"),
-    [
+def test_a_value_that_no_number_or_list_is_names_its_line(trees: Any) -> None:
+    cases: list[tuple[str, str]] = [
         ("csv", "question,expected_doc_ids\nq," + "[" * 100_000),
         ("csv", "question,thresholds\nq,{" + '"a":{' * 50_000),
         ("jsonl", '{"question": "q", "weight": ' + "9" * 400 + "}"),
         ("jsonl", '{"question": "q", "thresholds": {"hit@5": ' + "9" * 400 + "}}"),
-    ],
-)
-def test_a_value_that_no_number_or_list_is_names_its_line(trees: Any, format: str, body: str) -> None:
-    told = trees.post(f"/golden-sets/trees/import?format={format}&dry_run=true", body).json()
-    assert told["counts"]["error"] == 1, told
+    ]
+    for format, body in cases:
+        told = trees.post(f"/golden-sets/trees/import?format={format}&dry_run=true", body).json()
+        assert told["counts"]["error"] == 1, told
 
 
 def test_what_nothing_stored_can_hold_is_not_found(trees: Any) -> None:
@@ -296,10 +290,10 @@ def test_what_nothing_stored_can_hold_is_not_found(trees: Any) -> None:
     settings = {"judge": "embedded", "judge_model": "\x00"}
     refused = trees.post("/evaluation-runs", {"golden_set": "trees", "settings": settings})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "judge_model")
-    sampling = {"enabled": False, "judge_model": "a\x00b"}
-    assert trees.put("/collections/notes/sampling", sampling).json()["judge_model"] == "a b"
-    experiment = {"golden_set": "trees", "grid": {"k": [1, 3]}, "name": "\ud800wide"}
-    made = trees.post("/experiments/plans", experiment).json()
+    told = trees.patch("/collections/notes/evaluation", {"sampling": {"enabled": False, "judge_model": "a\x00b"}})
+    assert told.json()["sampling"]["judge_model"] == "a b"
+    experiment = {"kind": "plans", "golden_set": "trees", "grid": {"k": [1, 3]}, "name": "\ud800wide"}
+    made = trees.post("/experiments", experiment).json()
     assert made["name"] == "wide"
     for wanted in ("%00", "9999999999999999"):
         assert trees.get(f"/experiments/{made['id']}?by={wanted}").status_code == 422

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collections_app.collections.import_stage import import_collection
+from collections_app.collections.services import create_collection
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.transfer.import_stage import import_collection
-from collections_app.services.worker.dispatch import run_job
 from tests.api.conftest import Api
 from tests.exports import export_to_file
 
@@ -141,11 +141,11 @@ def test_a_stated_language_is_kept_until_it_is_taken_back(api: Api, notes: Colle
     assert state() == ("de", "de")
     api.send("PUT", path, {"content": f"{text} Soon."})
     assert state() == ("de", "de")
-    assert api.send("PATCH", path, {"language": ""}).status_code == 200
+    assert api.patch(path, {"language": ""}).status_code == 200
     assert state() == ("en", "")
     chunks = api.get("/collections/notes/chunks").json()["items"]
     assert {chunk["attributes"]["language"] for chunk in chunks} == {"en"}
-    refused = api.send("PATCH", path, {"language": "german"})
+    refused = api.patch(path, {"language": "german"})
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "language")
     assert state() == ("en", "")
 
@@ -156,7 +156,7 @@ def test_documents_are_filtered_and_counted_by_language(api: Api, notes: Collect
     for language, expected in (("zh", ["zh"]), ("unknown", ["none"]), ("", ["none", "th", "zh"]), ("xx", [])):
         page = api.get(f"/collections/notes/documents?language={language}").json()
         assert [item["doc_id"] for item in page["items"]] == expected
-    facets = api.get("/collections/notes/facets").json()["languages"]
+    facets = api.get("/collections/notes/documents?facets=true").json()["facets"]["languages"]
     assert {facet["value"]: facet["count"] for facet in facets} == {"zh": 1, "th": 1, "unknown": 1}
 
 
@@ -173,7 +173,7 @@ def test_new_collections_go_by_document_and_named_languages_stay(api: Api) -> No
 def test_an_upload_states_the_language(api: Api, notes: Collection) -> None:
     answer = api.upload("notes", ("a.txt", b"The keys are valid for ninety days."), fields={"language": "fr"})
     assert answer.status_code == 202
-    assert IngestJob.objects.get(doc_id="a.txt").origin["language"] == "fr"
+    assert IngestJob.objects.get(doc_id="a.txt").origin.language == "fr"
 
 
 def test_a_preview_compares_the_language_and_a_repeated_key_tells_it_apart(api: Api, notes: Collection) -> None:
@@ -202,7 +202,7 @@ def test_a_preview_compares_the_language_and_a_repeated_key_tells_it_apart(api: 
 def test_a_language_is_stated_for_many_and_taken_back(api: Api, notes: Collection) -> None:
     for doc_id in ("a", "b", "gone"):
         api.put(f"/collections/notes/documents/{doc_id}", {"content": "The keys are valid for ninety days."})
-    api.send("PATCH", "/collections/notes/documents/gone", {"archived": True})
+    api.patch("/collections/notes/documents/gone", {"state": "archived"})
     change = {"action": "set_language", "language": "DE", "doc_ids": ["a", "b", "gone", "none"]}
     results = api.post("/collections/notes/documents-bulk", change).json()["results"]
     assert [item["status"] for item in results] == ["changed", "changed", "refused", "unknown"]

@@ -16,12 +16,14 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 from pydantic import BaseModel
 
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.documents.documents import ingest_text
 from evaluation_app import mcp_tools as evaluating
-from retrieval_app.api.mcp import curation, reading, server
-from retrieval_app.api.mcp.tools import inline_schema
+from retrieval_app.mcp import server
+from retrieval_app.mcp import tools as curation
+from retrieval_app.mcp import tools as reading
+from retrieval_app.mcp.tools import inline_schema
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
@@ -92,7 +94,7 @@ def test_pages_of_other_sites_are_refused(client: Client, settings: Any, origin:
 @pytest.mark.fault("MCP-02")
 @pytest.mark.django_db
 def test_schemas_of_tools_stand_alone(client: Client) -> None:
-    messages = [tool.message for tool in (*reading.TOOLS, *curation.TOOLS, *evaluating.TOOLS)]
+    messages = [tool.message for tool in (*reading.READING_TOOLS, *curation.CURATION_TOOLS, *evaluating.TOOLS)]
     assert len(messages) > len(TOOLS)
     for message in messages:
         for schema in (message.input_schema, message.output_schema or {}):
@@ -133,8 +135,7 @@ def test_a_notification_is_accepted(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_search_answers_as_rest_does(client: Client) -> None:
-    make_collection()
+def test_search_answers_as_rest_does(house: Collection, client: Client) -> None:
     headers = bearer(scope="read")
     failed, answer = call(client, "collections-search", SEARCH | {"tags_any": ["water"]}, headers)
     _, rest = post(
@@ -146,8 +147,7 @@ def test_search_answers_as_rest_does(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_every_plan_field_of_a_search_is_that_of_rest(client: Client) -> None:
-    make_collection()
+def test_every_plan_field_of_a_search_is_that_of_rest(house: Collection, client: Client) -> None:
     headers = bearer()
     fields = {
         "query": "water of the boiler", "k": 2, "mode": "hybrid", "weights": {"lexical": 3}, "rrf_k": 5,
@@ -163,8 +163,7 @@ def test_every_plan_field_of_a_search_is_that_of_rest(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_ask_answers_as_rest_does(client: Client) -> None:
-    make_collection()
+def test_ask_answers_as_rest_does(house: Collection, client: Client) -> None:
     headers = bearer(scope="read")
     fields = {"query": "What does coffee cost?", "k": 3, "llm_model": "extractive"}
     failed, answer = call(client, "collections-ask", {"collection": "house"} | fields, headers)
@@ -176,8 +175,7 @@ def test_ask_answers_as_rest_does(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_document_is_that_of_rest(client: Client) -> None:
-    make_collection()
+def test_a_document_is_that_of_rest(house: Collection, client: Client) -> None:
     headers = bearer(collections=["house"])
     failed, answer = call(client, "documents-get", {"collection": "house", "doc_id": "pump.md"}, headers)
     assert (failed, answer) == (False, get(client, "/v1/collections/house/documents/pump.md", headers)[1])
@@ -192,8 +190,7 @@ def test_a_document_is_that_of_rest(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_list_answers_as_rest_does(client: Client) -> None:
-    make_collection(empty=True)
+def test_list_answers_as_rest_does(house: Collection, client: Client) -> None:
     make_collection("attic", empty=True, hybrid_enabled=False)
     headers = bearer()
     failed, answer = call(client, "collections-list", {}, headers)
@@ -213,8 +210,7 @@ def found(client: Client, query: str, headers: Mapping[str, str]) -> list[dict[s
 
 
 @pytest.mark.django_db
-def test_search_finds_documents_of_all_collections_and_fetch_reads_them(client: Client) -> None:
-    make_collection()
+def test_search_finds_documents_of_all_collections_and_fetch_reads_them(house: Collection, client: Client) -> None:
     attic = make_collection("attic", empty=True)
     ingest_text(attic, "old/pump #2.md", "The old pump stands in the attic.\n\n" * 40, metadata={"floor": 2, "a": "b"})
     headers = bearer()
@@ -243,9 +239,8 @@ def test_search_finds_documents_of_all_collections_and_fetch_reads_them(client: 
 
 @pytest.mark.django_db
 def test_search_leaves_out_a_collection_that_cannot_be_searched(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    house: Collection, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_collection()
     make_collection("attic")
     search = reading.run_search
 
@@ -263,8 +258,7 @@ def test_search_leaves_out_a_collection_that_cannot_be_searched(
 
 
 @pytest.mark.django_db
-def test_a_limited_key_sees_its_collections_only(client: Client) -> None:
-    make_collection(empty=True)
+def test_a_limited_key_sees_its_collections_only(house: Collection, client: Client) -> None:
     make_collection("attic", empty=True)
     headers = bearer(collections=["attic"])
     assert "house" not in json.dumps(call(client, "collections-list", {}, headers)[1])
@@ -273,9 +267,8 @@ def test_a_limited_key_sees_its_collections_only(client: Client) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("arguments", "type", "field"),
-    [
+def test_tool_errors_say_what_rest_says(house: Collection, client: Client) -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({"collection": "nowhere", "query": "x"}, "unknown_collection", "collection"),
         ({"collection": "house", "query": "x", "mode": "lexical"}, "lexical_disabled", "mode"),
         ({"collection": "house", "query": " "}, "invalid_input", "query"),
@@ -283,17 +276,16 @@ def test_a_limited_key_sees_its_collections_only(client: Client) -> None:
         ({"collection": "house", "query": "x", "mode": "magic"}, "invalid_input", "mode"),
         ({"collection": "house"}, "invalid_input", "query"),
         ({"collection": "house", "query": "x", "colour": "red"}, "invalid_input", "colour"),
-    ],
-)
-def test_tool_errors_say_what_rest_says(client: Client, arguments: dict[str, Any], type: str, field: str) -> None:
-    make_collection(empty=True, hybrid_enabled=False)
-    headers = bearer()
-    failed, answer = call(client, "collections-search", arguments, headers)
-    assert (failed, answer["error"]["type"], answer["error"].get("field")) == (True, type, field)
-    body = {name: value for name, value in arguments.items() if name != "collection"}
-    rest = post(client, f"/v1/collections/{arguments['collection']}/search", body, headers)[1]
-    assert ("run_id" in answer) == ("run_id" in rest)  # each is a run of its own, where one was stored
-    assert answer | {"run_id": ""} == rest | {"run_id": ""}
+    ]
+    for arguments, type, field in cases:
+        Collection.objects.update(hybrid_enabled=False)
+        headers = bearer()
+        failed, answer = call(client, "collections-search", arguments, headers)
+        assert (failed, answer["error"]["type"], answer["error"].get("field")) == (True, type, field)
+        body = {name: value for name, value in arguments.items() if name != "collection"}
+        rest = post(client, f"/v1/collections/{arguments['collection']}/search", body, headers)[1]
+        assert ("run_id" in answer) == ("run_id" in rest)  # each is a run of its own, where one was stored
+        assert answer | {"run_id": ""} == rest | {"run_id": ""}
 
 
 @pytest.mark.django_db

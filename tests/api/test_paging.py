@@ -6,19 +6,12 @@ from typing import Any
 
 import pytest
 
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection
-from collections_app.services.documents.documents import ingest_text
 
 
 def encode(value: Any) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
-
-
-@pytest.mark.parametrize("limit", [0, -1, 501, 10**30])
-def test_a_limit_out_of_range_is_422(api: Any, notes: Collection, limit: int) -> None:
-    for path in ("/collections", "/jobs", "/api-keys", "/collections/notes/documents", "/collections/notes/chunks"):
-        response = api.get(f"{path}?limit={limit}")
-        assert (response.status_code, response.json()["error"]["field"]) == (422, "limit"), path
 
 
 @pytest.mark.parametrize(

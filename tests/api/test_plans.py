@@ -6,14 +6,14 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
+from collections_app.collections.deletion import delete_collection
 from collections_app.models import AuditEvent, Collection
-from collections_app.services.collections.deletion import delete_collection
 from ragd.types import RetrievePlan
-from retrieval_app.api.plans import SavedPlanList
-from retrieval_app.api.schemas import SavedPlanOut, SearchResponse
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.runs import plans
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from retrieval_app.plans import services
+from retrieval_app.plans.api import SavedPlanList
+from retrieval_app.search.schemas import SavedPlanOut, SearchResponse
+from tests.retrieval.corpus import bearer, get, make_collection, patch, post
 from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
@@ -28,13 +28,7 @@ def put(client: Client, path: str, body: Any, headers: dict[str, str]) -> tuple[
     return answer.status_code, answer.json()
 
 
-def patch(client: Client, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
-    answer = client.patch(path, body, content_type="application/json", headers=headers)
-    return answer.status_code, answer.json()
-
-
-def test_a_plan_is_saved_read_listed_and_deleted(client: Client) -> None:
-    make_collection(empty=True)
+def test_a_plan_is_saved_read_listed_and_deleted(house: Collection, client: Client) -> None:
     headers = bearer()
     status, saved = put(client, f"{PLANS}/words", LEXICAL, headers)
     assert (status, saved["name"], saved["description"], saved["created_by"]) == (
@@ -63,8 +57,7 @@ def test_a_plan_is_saved_read_listed_and_deleted(client: Client) -> None:
     assert said == [f"{did} of house" for did in ("saved plan words", "saved plan all", "deleted plan words")]
 
 
-def test_a_second_put_replaces_the_whole_plan(client: Client) -> None:
-    make_collection(empty=True)
+def test_a_second_put_replaces_the_whole_plan(house: Collection, client: Client) -> None:
     headers = bearer()
     first = put(client, f"{PLANS}/one", LEXICAL | {"is_default": True}, headers)[1]
     second = put(client, f"{PLANS}/one", {"k": 3}, headers)[1]
@@ -72,8 +65,7 @@ def test_a_second_put_replaces_the_whole_plan(client: Client) -> None:
     assert (second["is_default"], second["created_at"], SavedPlan.objects.count()) == (True, first["created_at"], 1)
 
 
-def test_a_saved_plan_is_used_by_name_and_single_fields_override_it(client: Client) -> None:
-    make_collection()
+def test_a_saved_plan_is_used_by_name_and_single_fields_override_it(house: Collection, client: Client) -> None:
     headers = bearer()
     put(client, f"{PLANS}/words", LEXICAL, headers)
     body = post(client, SEARCH, {"query": "water of the boiler", "plan": "words"}, headers)[1]
@@ -90,8 +82,7 @@ def test_a_saved_plan_is_used_by_name_and_single_fields_override_it(client: Clie
     assert plan == RetrievePlan(mode="vector", k=5).as_dict()
 
 
-def test_a_default_plan_holds_where_no_plan_is_named(client: Client) -> None:
-    make_collection()
+def test_a_default_plan_holds_where_no_plan_is_named(house: Collection, client: Client) -> None:
     headers = bearer()
     put(client, f"{PLANS}/words", LEXICAL | {"is_default": True}, headers)
     named = {
@@ -107,21 +98,19 @@ def test_a_default_plan_holds_where_no_plan_is_named(client: Client) -> None:
     assert (asked["plan_name"], asked["mode"]) == ("words", "lexical")
 
 
-def test_at_most_one_plan_is_the_default(client: Client) -> None:
-    collection = make_collection(empty=True)
+def test_at_most_one_plan_is_the_default(house: Collection, client: Client) -> None:
     headers = bearer()
     for name in ("one", "two"):
         put(client, f"{PLANS}/{name}", {"is_default": True}, headers)
     marks = {item["name"]: item["is_default"] for item in get(client, PLANS, headers)[1]["items"]}
     assert marks == {"one": False, "two": True}
     assert patch(client, f"{PLANS}/two", {"is_default": False}, headers)[1]["is_default"] is False
-    assert plans.default_plan(collection) is None
+    assert services.default_plan(house) is None
     with pytest.raises(IntegrityError), transaction.atomic():
         SavedPlan.objects.all().update(is_default=True)
 
 
-def test_a_plan_is_renamed_unless_the_name_is_taken(client: Client) -> None:
-    make_collection(empty=True)
+def test_a_plan_is_renamed_unless_the_name_is_taken(house: Collection, client: Client) -> None:
     headers = bearer()
     put(client, f"{PLANS}/one", LEXICAL, headers)
     put(client, f"{PLANS}/two", {}, headers)
@@ -133,16 +122,15 @@ def test_a_plan_is_renamed_unless_the_name_is_taken(client: Client) -> None:
     assert get(client, f"{PLANS}/Drei ☂", headers)[1]["plan"]["mode"] == "lexical"
 
 
-@pytest.mark.parametrize("name", ["server", "Server", "a%3Fb", "%20x", "x" * 129, "%00"])
-def test_a_name_that_no_address_can_hold_is_refused(client: Client, name: str) -> None:
-    make_collection(empty=True)
-    status, body = put(client, f"{PLANS}/{name}", {}, bearer())
-    assert (status, body["error"]["field"]) == (422, "name")
+def test_a_name_that_no_address_can_hold_is_refused(house: Collection, client: Client) -> None:
+    cases: list[str] = ["server", "Server", "a%3Fb", "%20x", "x" * 129, "%00"]
+    for name in cases:
+        status, body = put(client, f"{PLANS}/{name}", {}, bearer())
+        assert (status, body["error"]["field"]) == (422, "name")
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+def test_wrong_fields_are_named_in_search_and_in_saved_plans(house: Collection, client: Client) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"weights": {"vector": -1}}, "weights"),
         ({"weights": {"vector": 0, "lexical": 0}}, "weights"),
         ({"weights": {"bm25": 1}}, "weights"),
@@ -156,20 +144,17 @@ def test_a_name_that_no_address_can_hold_is_refused(client: Client, name: str) -
         ({"k": 1001}, "k"),
         ({"rrf_k": 0}, "rrf_k"),
         ({"explain": "perhaps"}, "explain"),
-    ],
-)
-def test_wrong_fields_are_named_in_search_and_in_saved_plans(client: Client, body: dict[str, Any], field: str) -> None:
-    make_collection(empty=True)
-    headers = bearer()
-    status, answer = post(client, SEARCH, {"query": "x"} | body, headers)
-    assert (status, answer["error"]["field"]) == (422, field)
-    if field != "explain":
-        status, answer = put(client, f"{PLANS}/p", body, headers)
-        assert (status, answer["error"]["field"], SavedPlan.objects.count()) == (422, field, 0)
+    ]
+    for body, field in cases:
+        headers = bearer()
+        status, answer = post(client, SEARCH, {"query": "x"} | body, headers)
+        assert (status, answer["error"]["field"]) == (422, field)
+        if field != "explain":
+            status, answer = put(client, f"{PLANS}/p", body, headers)
+            assert (status, answer["error"]["field"], SavedPlan.objects.count()) == (422, field, 0)
 
 
-def test_an_unknown_plan_and_an_unknown_reranker_are_named(client: Client) -> None:
-    make_collection(empty=True)
+def test_an_unknown_plan_and_an_unknown_reranker_are_named(house: Collection, client: Client) -> None:
     headers = bearer()
     status, body = post(client, SEARCH, {"query": "x", "plan": "nope"}, headers)
     assert (status, body["error"]["type"], body["error"]["field"]) == (404, "unknown_plan", "plan")
@@ -179,8 +164,7 @@ def test_an_unknown_plan_and_an_unknown_reranker_are_named(client: Client) -> No
     assert (status, body["error"]["field"], "builtin" in body["detail"]) == (422, "rerank", True)
 
 
-def test_plans_of_two_collections_do_not_meet_and_go_with_their_collection(client: Client) -> None:
-    make_collection(empty=True)
+def test_plans_of_two_collections_do_not_meet_and_go_with_their_collection(house: Collection, client: Client) -> None:
     attic = make_collection("attic", empty=True)
     headers = bearer()
     put(client, f"{PLANS}/same", {"k": 3}, headers)
@@ -190,34 +174,31 @@ def test_plans_of_two_collections_do_not_meet_and_go_with_their_collection(clien
     assert [saved.collection.name for saved in SavedPlan.objects.all()] == ["house"]
 
 
-def test_rerank_and_compress_of_a_saved_plan_can_be_switched_off() -> None:
-    collection = make_collection(empty=True)
+def test_rerank_and_compress_of_a_saved_plan_can_be_switched_off(house: Collection) -> None:
     full = RetrievePlan(rerank="builtin", compress="window", token_budget=9, weights={"vector": 2.0})
-    plans.save_plan(collection, "full", full)
-    assert plans.build_plan(collection, plan="full") == full
-    assert plans.build_plan(collection, plan="full", rerank="none", compress="none") == RetrievePlan(
+    services.save_plan(house, "full", full)
+    assert services.build_plan(house, plan="full") == full
+    assert services.build_plan(house, plan="full", rerank="none", compress="none") == RetrievePlan(
         weights={"vector": 2.0}
     )
-    assert plans.build_plan(collection, plan="full", compress="sentences").token_budget == 9
-    assert plans.build_plan(collection, plan="full", token_budget=7).compress == "window"
+    assert services.build_plan(house, plan="full", compress="sentences").token_budget == 9
+    assert services.build_plan(house, plan="full", token_budget=7).compress == "window"
 
 
-def test_a_list_without_a_stated_weight_keeps_that_of_the_saved_plan() -> None:
-    collection = make_collection(empty=True)
-    plans.save_plan(collection, "heavy", RetrievePlan(weights={"vector": 3, "lexical": 2}))
-    over = plans.build_plan(collection, plan="heavy", weights={"vector": 1})
+def test_a_list_without_a_stated_weight_keeps_that_of_the_saved_plan(house: Collection) -> None:
+    services.save_plan(house, "heavy", RetrievePlan(weights={"vector": 3, "lexical": 2}))
+    over = services.build_plan(house, plan="heavy", weights={"vector": 1})
     assert over.weights == {"vector": 1.0, "lexical": 2.0}
 
 
 def test_equal_plans_have_equal_hashes_however_they_are_stated() -> None:
     collection = Collection(hybrid_enabled=True)
-    stated = plans.build_plan(collection, mode="hybrid", k=12, weights={"lexical": 1, "vector": 1}, tags_any=[])
-    assert stated.hash == plans.build_plan(collection).hash == RetrievePlan().hash
-    assert plans.build_plan(collection, weights={"vector": 2}).hash != stated.hash
+    stated = services.build_plan(collection, mode="hybrid", k=12, weights={"lexical": 1, "vector": 1}, tags_any=[])
+    assert stated.hash == services.build_plan(collection).hash == RetrievePlan().hash
+    assert services.build_plan(collection, weights={"vector": 2}).hash != stated.hash
 
 
-def test_weights_and_compression_reach_the_results(client: Client) -> None:
-    make_collection()
+def test_weights_and_compression_reach_the_results(house: Collection, client: Client) -> None:
     headers = bearer()
     weights = {"vector": 0, "lexical": 1}
     body = post(client, SEARCH, {"query": "coffee costs", "weights": weights, "compress": "sentences"}, headers)[1]
@@ -237,8 +218,7 @@ def test_weights_and_compression_reach_the_results(client: Client) -> None:
     assert (plain["compression"], "spans" in plain["results"][0]) == (None, False)
 
 
-def test_an_answer_quotes_only_what_was_kept(client: Client) -> None:
-    make_collection()
+def test_an_answer_quotes_only_what_was_kept(house: Collection, client: Client) -> None:
     asked = {"query": "What must be done before the pump is cleaned?", "compress": "sentences", "token_budget": 20}
     body = post(client, "/v1/collections/house/ask", asked, bearer())[1]
     spans = {(item["doc_id"], span["start"], span["end"]) for item in body["results"] for span in item["spans"]}
@@ -249,8 +229,7 @@ def test_an_answer_quotes_only_what_was_kept(client: Client) -> None:
     )
 
 
-def test_explain_answers_with_the_explanation(client: Client) -> None:
-    make_collection()
+def test_explain_answers_with_the_explanation(house: Collection, client: Client) -> None:
     headers = bearer()
     asked = {"query": "how is the pump cleaned", "k": 3}
     body = post(client, SEARCH, asked | {"explain": True}, headers)[1]

@@ -11,11 +11,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.import_stage import import_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, Operation
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.transfer.import_stage import import_collection
 from evaluation_app.models import EvaluationRun, Experiment, RunScore
 from evaluation_app.models.spans import Span
 from retrieval_app.models import QueryRun
@@ -55,10 +55,10 @@ def old(committed: None, embeddings: OpenAIServer, make_api: Callable[..., Api])
 def addresses() -> list[str]:
     runs = [str(pk) for pk in QueryRun.objects.values_list("pk", flat=True)]
     return [
-        "/collections", "/runs", "/runs?collection=reuse", "/runs/export", "/run-scores", "/spans",
+        "/collections", "/runs", "/runs?collection=reuse", "/runs?format=jsonl", "/run-scores", "/spans",
         "/spans?collection=reuse", "/spans/export?format=otlp&content=stored", f"/traces/{TRACE}", "/evaluation-runs",
         "/experiments", "/operations", "/jobs", "/batches", "/golden-sets",
-        *(f"/runs/{pk}{part}" for pk in runs for part in ("", "/spans", "/spans/export", "/scores")),
+        *(f"/runs/{pk}{part}" for pk in runs for part in ("", "/spans")),
         *(f"/run-scores?collection={name}" for name in ("reuse",)),
         *(f"/evaluation-runs/{pk}" for pk in EvaluationRun.objects.values_list("pk", flat=True)),
         *(f"/experiments/{pk}" for pk in Experiment.objects.values_list("pk", flat=True)),

@@ -38,7 +38,7 @@ def make_run(**values: Any) -> QueryRun:
 @pytest.fixture
 def download(client: Client) -> Callable[..., list[Any]]:
     def read(query: str = "", **key: Any) -> list[Any]:
-        answer = client.get(f"/v1/runs/export{query}", headers=bearer(scope="read", **key))
+        answer = client.get(f"/v1/runs?format=jsonl{query}", headers=bearer(scope="read", **key))
         assert answer.status_code == 200, answer.json()
         assert answer["Content-Type"] == "application/x-ndjson" and answer["Content-Disposition"].endswith('.jsonl"')
         return [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
@@ -67,12 +67,12 @@ def test_a_long_run_that_began_earlier_is_found_since_a_short_one(
     fast = make_run(query="fast", created_at=NOON + timedelta(seconds=1), timings_ms={"total": 20.0})
     make_run(query="earlier", created_at=NOON - timedelta(seconds=1), timings_ms={})
     for since in (fast.created_at, fast.finished_at):
-        found = {line["id"] for line in download(f"?since={since.isoformat().replace('+', '%2B')}")}
+        found = {line["id"] for line in download(f"&since={since.isoformat().replace('+', '%2B')}")}
         assert found == {str(slow.pk), str(fast.pk)}
         listed = client.get("/v1/runs", {"since": since.isoformat()}, headers=bearer(scope="read")).json()["items"]
         assert {item["run_id"] for item in listed} == found
     until = fast.finished_at.isoformat().replace("+", "%2B")
-    assert [line["query"] for line in download(f"?until={until}")] == ["earlier"]
+    assert [line["query"] for line in download(f"&until={until}")] == ["earlier"]
 
 
 def test_scores_are_there_once_there_are_some(download: Callable[..., list[Any]]) -> None:
@@ -94,7 +94,7 @@ def test_the_file_is_read_in_batches_and_loses_nothing(
     told = [line["query"] for line in download()]
     stored = [run.query for run in QueryRun.objects.newest_first()]
     assert told == stored and len(told) == 5
-    assert [line["query"] for line in download("?limit=3")] == stored[:3]
+    assert [line["query"] for line in download("&limit=3")] == stored[:3]
 
 
 def test_the_file_holds_what_is_asked_for(download: Callable[..., list[Any]]) -> None:
@@ -106,28 +106,28 @@ def test_the_file_holds_what_is_asked_for(download: Callable[..., list[Any]]) ->
     def told(query: str, **key: Any) -> set[str]:
         return {line["query"] for line in download(query, **key)}
 
-    assert told("?collection=house&since=2026-03-01T12:00:00Z") == {"noon", "weak"}
-    assert told("?until=2026-03-01T12:00:00Z") == {"early"}
-    assert told("?status=abstained") == {"weak"} and told("?kind=search") == set()
+    assert told("&collection=house&since=2026-03-01T12:00:00Z") == {"noon", "weak"}
+    assert told("&until=2026-03-01T12:00:00Z") == {"early"}
+    assert told("&status=abstained") == {"weak"} and told("&kind=search") == set()
     assert told("", collections=["garden"]) == {"elsewhere"}
 
 
 def test_a_key_sees_its_collections_and_wrong_words_are_refused(client: Client) -> None:
     headers = bearer(collections=["garden"])
-    assert client.get("/v1/runs/export?collection=house", headers=headers).status_code == 403
-    assert client.get("/v1/runs/export?since=yesterday", headers=headers).status_code == 422
-    assert client.get("/v1/runs/export").status_code == 401
+    assert client.get("/v1/runs?format=jsonl&collection=house", headers=headers).status_code == 403
+    assert client.get("/v1/runs?format=jsonl&since=yesterday", headers=headers).status_code == 422
+    assert client.get("/v1/runs?format=jsonl").status_code == 401
 
 
 def test_a_fourth_download_waits_its_turn(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run()
     logs = [run_log.RunLog(QueryRun.objects.all()) for _ in range(run_log.LOGS_AT_ONCE)]
-    refused = client.get("/v1/runs/export", headers=bearer())
+    refused = client.get("/v1/runs?format=jsonl", headers=bearer())
     assert (refused.status_code, refused.json()["error"]["type"]) == (429, "too_many_exports")
     assert len(list(logs[0])) == 1  # read to its end, its place is free again
     for log in logs[1:]:
         log.close()
-    assert len(b"".join(client.get("/v1/runs/export", headers=bearer()).streaming_content).splitlines()) == 1
+    assert len(b"".join(client.get("/v1/runs?format=jsonl", headers=bearer()).streaming_content).splitlines()) == 1
 
 
 def test_a_download_that_nobody_closes_frees_its_place() -> None:
@@ -139,7 +139,7 @@ def test_the_page_downloads_what_it_lists(client: Client) -> None:
     client.force_login(User.objects.create_superuser("ada"))
     make_run(query="noon")
     make_run(query="weak", status="abstained")
-    page = client.get("/runs/?status=abstained")
+    page = client.get("/activity/?status=abstained")
     assert 'href="/runs/log/?status=abstained"' in page.content.decode()
     lines = b"".join(client.get("/runs/log/?status=abstained").streaming_content).splitlines()
     assert [json.loads(line)["query"] for line in lines] == ["weak"]

@@ -10,12 +10,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.models import Collection
 from evaluation_app.models import KeptJudgement, RunScore, Sampling
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask
-from tests.retrieval.corpus import bearer, get, make_collection, make_collection_row, post
+from retrieval_app.search.query_pipeline import QueryRequest, ask
+from tests.retrieval.corpus import bearer, get, make_collection_row, patch, post
 
 pytestmark = pytest.mark.django_db
 
@@ -28,21 +29,17 @@ def make_score(**values: Any) -> RunScore:
     return RunScore.objects.create(**defaults | values)
 
 
-def test_a_run_is_judged_and_read(client: Client) -> None:
-    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=2), channel="api")
+def test_a_run_is_judged_and_read(house: Collection, client: Client) -> None:
+    run = ask(QueryRequest(house, "What must be done before the pump is cleaned?", RetrievePlan(k=2), "api"))
     judge = f"/v1/runs/{run.pk}/judge"
-    assert post(client, judge, {}, bearer(scope="read"))[0] == 403
     assert post(client, judge, {}, bearer(collections=["garden"]))[0] == 404
     status, body = post(client, judge, {"unit": "sentences"}, bearer())
-    assert (status, body["outcome"], body["reason"], body["scores"]["adherence"]["value"]) == (
-        200,
-        "answered",
-        "asked",
-        1,
-    )
+    found = (status, body["outcome"], body["reason"], body["scores"]["adherence"]["value"])
+    assert found == (200, "answered", "asked", 1)
     assert [chunk["key"] for chunk in body["context"]] == run.retrieved_ids and body["annotation"]["support"]
-    assert get(client, f"/v1/runs/{run.pk}/scores", bearer(scope="read")) == (200, body)
-    assert get(client, f"/v1/runs/{run.pk}/scores", bearer(collections=["garden"]))[0] == 404
+    address = f"/v1/run-scores?run_id={run.pk}"
+    assert get(client, address, bearer(scope="read"))[1]["items"] == [body]
+    assert get(client, address, bearer(collections=["garden"]))[1]["items"] == []
     _, whole = get(client, f"/v1/runs/{run.pk}", bearer())
     assert set(whole["trace_scores"]) == {"context_relevance", "context_utilization", "completeness", "adherence"}
 
@@ -53,8 +50,7 @@ def test_what_cannot_be_judged_is_refused(client: Client) -> None:
     assert (status, body["error"]["type"]) == (409, "nothing_to_judge")
     status, body = post(client, f"/v1/runs/{failed.pk}/judge", {"judge": "oracle"}, bearer())
     assert status == 422
-    status, body = get(client, f"/v1/runs/{failed.pk}/scores", bearer())
-    assert (status, body["error"]["type"]) == (404, "not_judged")
+    assert get(client, f"/v1/run-scores?run_id={failed.pk}", bearer())[1]["items"] == []
 
 
 def test_scored_runs_are_listed_for_whom_they_concern(client: Client) -> None:
@@ -68,7 +64,7 @@ def test_scored_runs_are_listed_for_whom_they_concern(client: Client) -> None:
         assert status == 200
         return body
 
-    assert len(listed()["items"]) == 3 and "context" not in listed()["items"][0]
+    assert len(listed()["items"]) == 3 and listed()["items"][0]["context"] is None
     assert [item["collection"] for item in listed(collections=["garden"])["items"]] == ["garden"]
     assert len(listed("?reason=sampled&collection=house")["items"]) == 1
     assert len(listed("?mode=hallucination")["items"]) == 1 and listed("?mode=%00")["items"] == []
@@ -78,17 +74,16 @@ def test_scored_runs_are_listed_for_whom_they_concern(client: Client) -> None:
     assert get(client, "/v1/run-scores?collection=house", bearer(collections=["garden"]))[0] == 403
 
 
-def test_the_sampling_of_a_collection_is_read_and_changed(client: Client) -> None:
-    make_collection(empty=True)
-    address, wanted = "/v1/collections/house/sampling", {"enabled": True, "rate": 0.25, "per_day": 20}
+def test_the_sampling_of_a_collection_is_read_and_changed(house: Collection, client: Client) -> None:
+    address, wanted = "/v1/collections/house/evaluation", {"enabled": True, "rate": 0.25, "per_day": 20}
 
     def put(body: Any, **key: Any) -> tuple[int, Any]:
-        answer = client.put(address, body, content_type="application/json", headers=bearer(**key))
-        return answer.status_code, answer.json()
+        return patch(client, address, {"sampling": body}, bearer(**key))
 
-    assert get(client, address, bearer(scope="read"))[1]["enabled"] is False
+    assert get(client, address, bearer(scope="read"))[1]["sampling"]["enabled"] is False
     assert put(wanted, scope="read")[0] == 403 and put(wanted, collections=["garden"])[0] == 403
-    status, body = put(wanted)
+    status, answer = put(wanted)
+    body = answer["sampling"]
     assert (status, body["rate"], body["judge"], body["collection"]) == (200, 0.25, "embedded", "house")
     assert body["enabled_at"] and Sampling.objects.get().updated_by == "key tests"
     for field, value in (("rate", 0), ("per_day", 0), ("judge", "llm"), ("share", 1)):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from retrieval_app.api.schemas import SearchResponse
+from collections_app.models import Collection
 from retrieval_app.models import QueryRun
+from retrieval_app.search.schemas import SearchResponse
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.shapes import check_shape
 
@@ -16,27 +17,16 @@ pytestmark = pytest.mark.django_db
 SEARCH = "/v1/collections/house/search"
 PART_A = {"doc_id", "chunk_index", "content", "score", "metadata", "tags"}
 ADDED = {
-    "attributes",
-    "place",
-    "rank",
-    "ranks",
-    "start",
-    "end",
-    "page",
-    "score_kind",
-    "unit_score",
-    "title",
-    "context",
+    "attributes", "place", "rank", "ranks", "start", "end", "page", "score_kind", "unit_score", "title", "context",
     "revision",
-}
+}  # fmt: skip
 
 
 def doc_ids(body: dict[str, Any]) -> list[str]:
     return [result["doc_id"] for result in body["results"]]
 
 
-def test_the_best_chunk_comes_first_with_every_field(client: Client) -> None:
-    make_collection()
+def test_the_best_chunk_comes_first_with_every_field(house: Collection, client: Client) -> None:
     status, body = post(client, SEARCH, {"query": "how is the pump cleaned"}, bearer(scope="read"))
     assert status == 200
     first = body["results"][0]
@@ -55,17 +45,15 @@ def test_the_best_chunk_comes_first_with_every_field(client: Client) -> None:
     check_shape(SearchResponse, body)
 
 
-def test_offsets_open_the_document_at_the_chunk(client: Client) -> None:
-    collection = make_collection()
+def test_offsets_open_the_document_at_the_chunk(house: Collection, client: Client) -> None:
     _, body = post(client, SEARCH, {"query": "coffee", "k": 1}, bearer())
     (result,) = body["results"]
-    text = collection.documents.get(doc_id="kitchen.md").text
+    text = house.documents.get(doc_id="kitchen.md").text
     assert text[result["start"] : result["end"]] == result["content"]
 
 
 @pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
-def test_modes(client: Client, mode: str) -> None:
-    make_collection()
+def test_modes(house: Collection, client: Client, mode: str) -> None:
     _, body = post(client, SEARCH, {"query": "coffee costs", "mode": mode, "k": 2}, bearer())
     assert (body["mode"], doc_ids(body)[0]) == (mode, "kitchen.md")
     lists = {"vector": {"vector"}, "lexical": {"lexical"}, "hybrid": {"vector", "lexical", "fused"}}[mode]
@@ -107,28 +95,28 @@ ABOVE_GROUND = {"field": "metadata.floor", "op": "gt", "value": 0}
     ],
 )
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
-def test_filters(client: Client, filters: dict[str, Any], expected: set[str], mode: str) -> None:
-    make_collection()
+def test_filters(house: Collection, client: Client, filters: dict[str, Any], expected: set[str], mode: str) -> None:
     _, body = post(client, SEARCH, {"query": "water", "mode": mode} | filters, bearer())
     assert set(doc_ids(body)) == expected
 
 
-@pytest.mark.parametrize(
-    "filters", [{"tags_all": ["food", "outside"]}, {"metadata": {"floor": "1"}}, {"metadata": {"nokey": 1}}]
-)
-def test_a_filter_that_matches_nothing_gives_nothing(client: Client, filters: dict[str, Any]) -> None:
-    make_collection()
-    status, body = post(client, SEARCH, {"query": "water"} | filters, bearer())
-    assert (status, body["results"], body["short_result"]["got"], body["short_result"]["reason"]) == (
-        200,
-        [],
-        0,
-        "filters",
-    )
+def test_a_filter_that_matches_nothing_gives_nothing(house: Collection, client: Client) -> None:
+    cases: list[dict[str, Any]] = [
+        {"tags_all": ["food", "outside"]},
+        {"metadata": {"floor": "1"}},
+        {"metadata": {"nokey": 1}},
+    ]
+    for filters in cases:
+        status, body = post(client, SEARCH, {"query": "water"} | filters, bearer())
+        assert (status, body["results"], body["short_result"]["got"], body["short_result"]["reason"]) == (
+            200,
+            [],
+            0,
+            "filters",
+        )
 
 
-def test_a_short_result_says_why(client: Client) -> None:
-    make_collection()
+def test_a_short_result_says_why(house: Collection, client: Client) -> None:
     _, body = post(client, SEARCH, {"query": "water", "mode": "vector"}, bearer())
     assert (body["short_result"]["asked"], body["short_result"]["got"]) == (12, 5)
     _, body = post(client, SEARCH, {"query": "water", "mode": "vector", "k": 5}, bearer())
@@ -136,14 +124,13 @@ def test_a_short_result_says_why(client: Client) -> None:
 
 
 def test_an_empty_collection_gives_nothing(client: Client) -> None:
-    make_collection(empty=True)
-    _, body = post(client, SEARCH, {"query": "water"}, bearer())
+    make_collection("attic", empty=True)
+    _, body = post(client, "/v1/collections/attic/search", {"query": "water"}, bearer())
     assert (body["results"], body["short_result"]["reason"]) == ([], "collection_empty")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "field"),
-    [
+def test_bad_input_names_its_field(house: Collection, client: Client) -> None:
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"query": ""}, 422, "query"),
         ({"query": "water", "filter": {"field": "colour", "op": "eq", "value": 1}}, 422, "filter"),
         ({"query": "water", "filter": {"field": "page", "op": "eq", "value": "1"}}, 422, "filter"),
@@ -164,26 +151,21 @@ def test_an_empty_collection_gives_nothing(client: Client) -> None:
         ({"query": "x", "tags_any": [""]}, 422, "tags_any"),
         ({"query": "x", "tags_all": ["\u0000"]}, 422, "tags_all"),
         ({"query": "x", "metadata": [1]}, 422, "metadata"),
-    ],
-)
-def test_bad_input_names_its_field(client: Client, body: dict[str, Any], status: int, field: str) -> None:
-    make_collection(empty=True)
-    got, answer = post(client, SEARCH, body, bearer())
-    assert (got, answer["error"]["field"], answer["detail"]) == (status, field, answer["error"]["message"])
+    ]
+    for body, status, field in cases:
+        got, answer = post(client, SEARCH, body, bearer())
+        assert (got, answer["error"]["field"], answer["detail"]) == (status, field, answer["error"]["message"])
 
 
-@pytest.mark.parametrize(
-    "body", ['{"query": ', b'{"query": "\xff"}', '{"query": "x", "metadata": {"a": NaN}}', "[]", ""]
-)
-def test_a_malformed_body_is_422(client: Client, body: str | bytes) -> None:
-    make_collection(empty=True)
-    answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
-    assert answer.status_code == 422
-    assert set(answer.json()) == {"error", "detail"}
+def test_a_malformed_body_is_422(house: Collection, client: Client) -> None:
+    cases: list[str | bytes] = ['{"query": ', b'{"query": "\xff"}', '{"query": "x", "metadata": {"a": NaN}}', "[]", ""]
+    for body in cases:
+        answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
+        assert answer.status_code == 422
+        assert set(answer.json()) == {"error", "detail"}
 
 
-def test_odd_characters_of_a_query_are_normalized(client: Client) -> None:
-    make_collection()
+def test_odd_characters_of_a_query_are_normalized(house: Collection, client: Client) -> None:
     raw = '{"query": "coffee\\u0000 costs \ud800"}'.encode("utf-8", "surrogatepass")
     for body in ('{"query": "coffee\\u0000 costs \\ud800"}', raw):
         answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
@@ -191,13 +173,7 @@ def test_odd_characters_of_a_query_are_normalized(client: Client) -> None:
     assert set(QueryRun.objects.values_list("query", flat=True)) == {"coffee costs \ufffd"}
 
 
-def test_an_unknown_collection_is_404(client: Client) -> None:
-    status, body = post(client, "/v1/collections/nowhere/search", {"query": "x"}, bearer())
-    assert (status, body["error"]["type"]) == (404, "unknown_collection")
-
-
-def test_the_run_of_a_search_is_kept(client: Client) -> None:
-    make_collection()
+def test_the_run_of_a_search_is_kept(house: Collection, client: Client) -> None:
     headers = bearer(scope="read")
     _, body = post(client, SEARCH, {"query": " how is the pump cleaned ", "k": 3, "tags_any": ["water"]}, headers)
     _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
@@ -210,8 +186,7 @@ def test_the_run_of_a_search_is_kept(client: Client) -> None:
     assert run["lists"]["vector"][0][0] == "pump.md#0"
 
 
-def test_the_answer_is_one_canonical_json(client: Client) -> None:
-    make_collection()
+def test_the_answer_is_one_canonical_json(house: Collection, client: Client) -> None:
     answer = client.post(SEARCH, {"query": "pump"}, content_type="application/json", headers=bearer())
     body = json.loads(answer.content)
     assert answer.content.decode() == json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from collections_app.domain.audit_digests import link_hash
+from collections_app.audit.chain import Anchor, as_ranges, is_covered, link_hash, read_head, verify_chain
+from collections_app.audit.services import record_event
 from collections_app.models import AuditEvent, AuditHead, AuditLink
-from collections_app.services.governance.audit import record_event
-from collections_app.services.governance.audit_chain import Anchor, as_ranges, is_covered, read_head, verify_chain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TAMPER = "SET session_replication_role = replica"  # a superuser of the database can do this

@@ -14,6 +14,17 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.audit.chain import verify_chain
+from collections_app.chunks.edits import edit_chunk
+from collections_app.chunks.finding_scan import scan_collection
+from collections_app.chunks.outliers import scan_duplicates
+from collections_app.collections.invariants import check_invariants
+from collections_app.collections.services import update_collection
+from collections_app.documents.edits import edit_document
+from collections_app.documents.services import delete_documents, ingest_text
+from collections_app.index.past_indexes import read_as_of
+from collections_app.index.services import start_index_version
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import (
     AuditEvent,
     Chunk,
@@ -26,22 +37,8 @@ from collections_app.models import (
     Operation,
     OperationFile,
 )
-from collections_app.services.chunks.chunk_edits import edit_chunk
-from collections_app.services.chunks.chunk_outliers import scan_duplicates
-from collections_app.services.chunks.finding_scan import scan_collection
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.collections.invariant_check import check_invariants
-from collections_app.services.documents.documents import delete_documents, ingest_text
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.governance.audit_chain import verify_chain
-from collections_app.services.history.past_indexes import read_as_of
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.services.worker.dispatch import run_job
-from evaluation_app.erasure.documents import erase_collection, erase_document
-from evaluation_app.erasure.fingerprints import Fingerprint, word_runs
-from evaluation_app.erasure.ledger import ledger_path
-from evaluation_app.erasure.persons import erase_person
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.services import submit_uploads
 from evaluation_app.golden.edits import add_question
 from evaluation_app.models import (
     EvaluationItem,
@@ -58,8 +55,12 @@ from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
+from ragd_site.operations.erasure.documents import erase_collection, erase_document
+from ragd_site.operations.erasure.ledger import ledger_path
+from ragd_site.operations.erasure.persons import erase_person
+from ragd_site.operations.erasure.scrub import Fingerprint, word_runs
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.commands.conftest import run_json
 from tests.exports import export_to_file
 from tests.refusals import refuses
@@ -118,7 +119,7 @@ def ada() -> User:
 def fill(house: Collection, ada: User) -> QueryRun:
     """The secret document, and as much as possible of what is made of a document."""
     file = SimpleUploadedFile(SECRET, f"# Tower\n\n{SENTENCE}\n\nIt is open on Mondays.".encode())
-    job = submit_uploads(house, [file], doc_ids=[SECRET], metadata={"note": SENTENCE}, actor=ada)[0].job
+    job = submit_uploads(house, [file], IngestOptions(metadata={"note": SENTENCE}), doc_ids=[SECRET], actor=ada)[0].job
     assert job is not None
     run_job(job.pk)
     ingest_text(house, "copy.md", f"# Copy\n\n{SENTENCE} {SENTENCE}", title="Copy")
@@ -128,11 +129,11 @@ def fill(house: Collection, ada: User) -> QueryRun:
     assert chunk is not None
     edit_chunk(house, SECRET, chunk.chunk_index, content=EDITED, actor=ada)
     read_as_of(house, moment, lambda store: store)
-    generation = start_generation(house, {"language": "german"}, automatic=False)
-    run_job(generation.jobs.newest()[0].pk)
+    index_version = start_index_version(house, {"language": "german"}, automatic=False)
+    run_job(index_version.jobs.newest()[0].pk)
     scan_duplicates(house)
     scan_collection(house)
-    run = ask(house, QUESTION, RetrievePlan(k=3), channel="api", user=ada)
+    run = ask(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api", user=ada))
     assert MARKER in json.dumps(run.results)
     give_feedback(run, correct=False, comment=SENTENCE, correction=EDITED, actor=ada)
     judge_run(run, actor=None)
@@ -141,7 +142,9 @@ def fill(house: Collection, ada: User) -> QueryRun:
     add_question(golden_set, {"question": f"Is it true? {SENTENCE}", "expected_doc_ids": [SECRET]}, suggested=True)
     add_question(golden_set, {"question": OTHER_QUESTION, "expected_doc_ids": ["pump.md"], "expected_answer": "400"})
     started = lifecycle.start_run(
-        golden_set, plan=RetrievePlan(k=2), settings=RunSettings(answers=True, judge="embedded"), send=False
+        golden_set,
+        lifecycle.RunRequest(RetrievePlan(k=2), settings=RunSettings(answers=True, judge="embedded")),
+        send=False,
     )
     lifecycle.run_now(started)
     item = EvaluationItem.objects.get(question_text=QUESTION)
@@ -162,13 +165,17 @@ def fill(house: Collection, ada: User) -> QueryRun:
         kind="export", state="succeeded", subject=house.name, finished_at=timezone.now(), report={"sample": SENTENCE}
     )
     OperationFile.objects.create(operation=operation, position=0, content=SENTENCE.encode())
+    Operation.objects.create(
+        kind="bisection", state="cancelled", subject=house.name, finished_at=timezone.now(), arguments={},
+        error="cancelled by ada", report={"events": [{"doc_id": SECRET, "by": "ada"}]},
+    )  # fmt: skip
     return run
 
 
 def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User, tmp_path: Path) -> None:
     run = fill(house, ada)
     export_to_file(house, tmp_path / "house.zip")
-    other = ask(house, OTHER_QUESTION, RetrievePlan(k=1), channel="api", user=ada)
+    other = ask(QueryRequest(house, OTHER_QUESTION, RetrievePlan(k=1), "api", user=ada))
     delete_documents(house, ["copy.md"], actor=ada)
     before = find_marker()
     wanted = {
@@ -204,12 +211,13 @@ def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User
     line = json.loads(ledger_path().read_text().splitlines()[0])
     assert (line["kind"], line["subject"]) == ("document", {"collection": "house", "doc_id": SECRET})
     assert ledger_path().stat().st_mode & 0o077 == 0
+    assert not Operation.objects.filter(report__icontains=SECRET).exists()
 
 
 def test_what_other_documents_say_too_is_not_taken_from_them(house: Collection) -> None:
     ingest_text(house, "one.md", SENTENCE)
     ingest_text(house, "two.md", SENTENCE)
-    run = ask(house, OTHER_QUESTION, RetrievePlan(k=1), channel="api")
+    run = ask(QueryRequest(house, OTHER_QUESTION, RetrievePlan(k=1), "api"))
     golden_set = GoldenSet.objects.create(name="keys", collection_name=house.name)
     add_question(golden_set, {"question": QUESTION, "expected_doc_ids": ["two.md"], "expected_answer": SENTENCE})
     erase_document(house, "one.md")
@@ -231,6 +239,7 @@ def test_an_erased_collection_is_in_no_table_any_more(house: Collection, ada: Us
     assert not Document.objects.filter(collection_id=house.pk).exists()
     assert not GoldenSet.objects.exists() and not DocumentRevision.objects.exists()
     assert not IngestJob.objects.filter(collection_id=house.pk).exists()
+    assert not Operation.objects.filter(subject="house", kind__in=("bisection", "duplicates", "findings")).exists()
     assert Document.objects.filter(collection__name="other").count() == 5
     assert AuditEvent.objects.filter(action="collection.delete", collection_name="house", actor_name="ada").exists()
     assert verify_chain().is_whole
@@ -243,7 +252,7 @@ def test_an_erased_person_is_in_no_table_any_more(house: Collection, ada: User) 
     run = fill(house, ada)
     verdicts = Review.objects.get(task__query_run=run.pk).verdicts
     own = "Does my neighbour Winifred Abernathy still owe the library nine books?"
-    ask(house, own, RetrievePlan(k=1), channel="page", user=ada)
+    ask(QueryRequest(house, own, RetrievePlan(k=1), "page", user=ada))
     assert {"auth_user", "axes_accesslog", "audit_events"} <= find_marker("ada").keys()
     assert "audit_events" in find_marker("203.0.113.9") and find_marker("Abernathy")
     kept = AuditEvent.objects.filter(actor_name="ada").count()
@@ -260,6 +269,8 @@ def test_an_erased_person_is_in_no_table_any_more(house: Collection, ada: User) 
             cursor.execute(f'SELECT count(*) FROM "{table}" WHERE "{column}" = %s', ["ada"])
             assert cursor.fetchone() == (0,), (table, column)
     assert not User.objects.filter(pk=done.subject["user_id"]).exists()
+    bisection = Operation.objects.get(kind="bisection")
+    assert (bisection.error, bisection.report["events"][0]["by"]) == (f"cancelled by {pseudonym}", pseudonym)
     assert AuditEvent.objects.filter(actor_name=pseudonym).count() >= kept
     review = Review.objects.filter(reviewer_name=pseudonym).first()
     assert review is not None and review.note == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +13,35 @@ from django.apps import apps
 from django.contrib.admin import site
 from django.contrib.auth.models import Group, User
 from django.test import Client
-from jsonschema import Draft202012Validator
-from referencing import Registry, Resource
 
+from collections_app.access.api_keys import NewKey, create_key, revoke_key
 from collections_app.admin.base import AuditedAdmin
-from collections_app.audit_origin import Channel, Origin, current_origin, using_origin
-from collections_app.model_endpoints.endpoints import stored
+from collections_app.audit import downloads
+from collections_app.audit.downloads import class_of, ocsf_event
+from collections_app.audit.log import describe_event
+from collections_app.audit.origin import Channel, Origin, current_origin, using_origin
+from collections_app.audit.services import Subject, record_event
+from collections_app.collections.services import update_collection
+from collections_app.documents.edits import edit_document
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.endpoints.endpoints import stored
+from collections_app.endpoints.model_settings import SettingValues, save_setting
+from collections_app.endpoints.prices import delete_price, save_price
 from collections_app.models import AuditEvent, Collection
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.governance import audit_ocsf
-from collections_app.services.governance.api_keys import create_key, revoke_key
-from collections_app.services.governance.audit import record_event
-from collections_app.services.governance.audit_log import describe_event
-from collections_app.services.governance.audit_ocsf import class_of, ocsf_event
-from collections_app.services.governance.prices import delete_price, save_price
-from collections_app.services.models.model_settings import SettingValues, save_setting
 from evaluation_app.curation.gate import set_gate
 from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.sets import create_set, update_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
-from evaluation_app.scoring.modes.catalogue import keep_bands
+from evaluation_app.scoring.modes import keep_bands
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.search.query_pipeline import QueryRequest, ask
+from tests import event_schemas
 from tests.retrieval.corpus import bearer, make_collection
 
 pytestmark = pytest.mark.django_db
-SCHEMAS = Path(audit_ocsf.__file__).parent / "audit_schemas"
+SCHEMAS = Path(downloads.__file__).parent / "audit_schemas"
 ADDRESS = "203.0.113.7"
 
 
@@ -67,24 +66,7 @@ def newest(action: str) -> AuditEvent:
     return AuditEvent.objects.filter(action=action).latest("id")
 
 
-@cache
-def validators() -> dict[int, Draft202012Validator]:
-    documents = {path.name: json.loads(path.read_text()) for path in SCHEMAS.glob("*.json")}
-    registry: Registry[Any] = Registry().with_resources(
-        (name, Resource.from_contents(document)) for name, document in documents.items()
-    )
-    for document in documents.values():
-        Draft202012Validator.check_schema(document)
-    return {
-        int(name.partition(".")[0]): Draft202012Validator(document, registry=registry)
-        for name, document in documents.items()
-        if name[0].isdigit()
-    }
-
-
-def assert_valid(event: dict[str, Any]) -> None:
-    problems = [f"{error.json_path}: {error.message}" for error in validators()[event["class_uid"]].iter_errors(event)]
-    assert not problems, (event["message"], problems)
+assert_valid = partial(event_schemas.assert_valid, SCHEMAS)
 
 
 def change_collection(house: Collection, root: User) -> None:
@@ -104,7 +86,7 @@ def replace_text(house: Collection, root: User) -> None:
 
 
 def switch_document(house: Collection, root: User) -> None:
-    set_documents_enabled(house, ["pump.md"], enabled=False, actor=root)
+    change_state(house, ["pump.md"], "disabled", actor=root)
 
 
 def price(house: Collection, root: User) -> None:
@@ -113,7 +95,7 @@ def price(house: Collection, root: User) -> None:
 
 
 def revoke(house: Collection, root: User) -> None:
-    revoke_key(create_key("robot", actor=root)[0], actor=root)
+    revoke_key(create_key(NewKey("robot"), actor=root)[0], actor=root)
 
 
 def bands(house: Collection, root: User) -> None:
@@ -154,7 +136,7 @@ CHANGES: dict[str, tuple[Callable[[Collection, User], None], dict[str, Any], dic
         {"metadata": {"floor": 7}},
     ),
     "document.change title": (retitle_document, {"title": "Pump"}, {"title": "Big pump"}),
-    "document.change enabled": (switch_document, {"enabled": True}, {"enabled": False}),
+    "document.change enabled": (switch_document, {"state": "enabled"}, {"state": "disabled"}),
     "modelprice.change": (
         price,
         {"input_per_million": 1, "output_per_million": 0, "cached_input_per_million": None, "note": ""},
@@ -200,7 +182,7 @@ def test_texts_are_told_by_hash_and_length(house: Collection, root: User) -> Non
     assert not AuditEvent.objects.filter(before__icontains="Another text").exists()
 
 
-def test_deleting_a_price_and_generations(house: Collection, root: User) -> None:
+def test_deleting_a_price_and_index_versions(house: Collection, root: User) -> None:
     delete_price(save_price("m", input_per_million=1.0, actor=root), actor=root)
     event = newest("modelprice.delete")
     assert event.before is not None and event.before["input_per_million"] == 1 and event.after is None
@@ -293,21 +275,23 @@ def evaluated(house: Collection) -> EvaluationRun:
     golden_set = create_set("pumps", house.name)
     add_question(golden_set, {"question": "How fast is the pump?", "expected_doc_ids": ["pump.md"]})
     settings = RunSettings(answers=False, judge="none")
-    return lifecycle.run_now(lifecycle.start_run(golden_set, plan=RetrievePlan(k=2), settings=settings, send=False))
+    return lifecycle.run_now(
+        lifecycle.start_run(golden_set, lifecycle.RunRequest(RetrievePlan(k=2), settings=settings), send=False)
+    )
 
 
 @pytest.mark.django_db(transaction=True)
 def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated: EvaluationRun) -> None:
-    run = ask(house, "How fast is the pump?", RetrievePlan(k=1), channel="api")
+    run = ask(QueryRequest(house, "How fast is the pump?", RetrievePlan(k=1), "api"))
     headers = bearer()
     addresses = {
         "collection.export": ("/v1/collections/house/export", {"documents": 5}),
-        "queryrun.export": ("/v1/runs/export", {"rows": 2}),
+        "queryrun.export": ("/v1/runs?format=jsonl", {"rows": 2}),
         "span.export": ("/v1/spans/export", {}),
-        "span.export.sent": (f"/v1/runs/{run.pk}/spans/export", {"rows": 0, "complete": True}),
-        "goldenset.export": ("/v1/golden-sets/pumps/export", {"rows": 1}),
-        "evaluationrun.export": (f"/v1/evaluation-runs/{evaluated.pk}/export", {"rows": 1}),
-        "audit.export": ("/v1/audit/download", {}),
+        "span.export.sent": (f"/v1/spans/export?run_id={run.pk}", {"rows": 0, "complete": True}),
+        "goldenset.export": ("/v1/golden-sets/pumps/questions?format=jsonl", {"rows": 1}),
+        "evaluationrun.export": (f"/v1/evaluation-runs/{evaluated.pk}/results?format=jsonl", {"rows": 1}),
+        "audit.export": ("/v1/audit?format=jsonl", {}),
     }
     for action, (address, after) in addresses.items():
         response = Client(REMOTE_ADDR=ADDRESS).get(address, headers=headers)
@@ -329,9 +313,9 @@ def test_events_as_ocsf_are_valid_and_of_the_right_class(house: Collection, root
         if change not in (rename_set, gate):
             change(house, root)
     delete_documents(house, ["pump.md"], actor=root)
-    record_event(root, "access.refuse", "", outcome="refused", subject_kind="address", subject_name="/x")
+    record_event(root, "access.refuse", "", outcome="refused", subject=Subject("address", "/x"))
     with using_origin(Origin(channel=Channel.API, address=ADDRESS)):
-        create_key("other", actor=root)
+        create_key(NewKey("other"), actor=root)
     found: dict[str, tuple[int, int]] = {}
     for event in AuditEvent.objects.all():
         written = ocsf_event(event)
@@ -347,8 +331,9 @@ def test_events_as_ocsf_are_valid_and_of_the_right_class(house: Collection, root
 
 def test_an_ocsf_event_with_a_missing_field_is_not_valid(house: Collection) -> None:
     written = ocsf_event(newest("collection.add"))
+    schema = event_schemas.validators(SCHEMAS)[6005]
     for name in ("actor", "class_uid", "time", "database"):
-        assert list(validators()[6005].iter_errors({key: value for key, value in written.items() if key != name}))
+        assert list(schema.iter_errors({key: value for key, value in written.items() if key != name}))
 
 
 def test_the_api_pages_filters_and_downloads(house: Collection, root: User) -> None:
@@ -375,15 +360,15 @@ def test_the_api_pages_filters_and_downloads(house: Collection, root: User) -> N
     assert get(f"?since={today}&until={today}")["items"] and get("?until=2020-01-01")["items"] == []
     assert get("?since=soon")["error"]["field"] == "since"
     assert get("?channel=mcp")["items"] == [] and get("?outcome=refused")["items"] == []
-    response = client.get("/v1/audit/download?format=ocsf&action=collection", headers=headers)
+    response = client.get("/v1/audit?format=ocsf&action=collection", headers=headers)
     lines = [json.loads(line) for line in b"".join(response.streaming_content).splitlines()]  # type: ignore[attr-defined]
     assert len(lines) == 2
     for line in lines:
         assert_valid(line)
-    response = client.get("/v1/audit/download?action=collection.change", headers=headers)
+    response = client.get("/v1/audit?format=jsonl&action=collection.change", headers=headers)
     (line,) = b"".join(response.streaming_content).splitlines()  # type: ignore[attr-defined]
     assert json.loads(line) == describe_event(AuditEvent.objects.get(pk=changed["id"]))
-    assert client.get("/v1/audit/download?format=cef", headers=headers).json()["error"]["field"] == "format"
+    assert client.get("/v1/audit?format=cef", headers=headers).json()["error"]["field"] == "format"
     assert client.get("/v1/audit", headers=bearer(scope="read")).status_code == 403
     assert client.get("/v1/audit", headers=bearer(collections=["house"])).status_code == 403
 

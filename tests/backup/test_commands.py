@@ -19,13 +19,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from collections_app.collections.services import create_collection, get_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Report
-from collections_app.services.collections.collections import create_collection, get_collection
-from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
 from ragd_site.backup import commands
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.errors import BackupError
+from ragd_site.backup.programs import BackupError
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.wal_archive import Shipped

@@ -18,10 +18,9 @@ from ragd_site.backup import server_restore
 from ragd_site.backup.collection_backup import restore_file
 from ragd_site.backup.database_backup import back_up_database
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.errors import BackupError, DamagedError
-from ragd_site.backup.programs import feed_program, read_program, split_password
+from ragd_site.backup.places import keep_newest
+from ragd_site.backup.programs import BackupError, DamagedError, feed_program, read_program, split_password
 from ragd_site.backup.repository import Backup, Repository
-from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_restore import restore_server
 from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.table_facts import differences, read_facts

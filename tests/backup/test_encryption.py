@@ -12,7 +12,7 @@ import pytest
 from pyrage import decrypt, x25519
 
 from ragd_site.backup.encryption import Key, WrongKeyError, transform
-from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.streams import compress, decompress
 
 TEXT = Key.generate()

@@ -19,16 +19,15 @@ import pytest
 from pyrage import decrypt_file, x25519
 
 from ragd_site import embedded
-from ragd_site.backup import drill, locks, server_restore, table_facts, wal_archive
+from ragd_site.backup import programs, server_restore, table_facts, wal_archive
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.errors import BackupError, DamagedError
+from ragd_site.backup.places import keep_newest
+from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import AGE, BACKUPS, Backup, Repository
-from ragd_site.backup.retention import keep_newest
 from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import Restored, restore_server
 from ragd_site.backup.stores import FolderStore
-from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
-from ragd_site.backup.wal_segments import segment_of
+from ragd_site.backup.wal_archive import end_archive, find_reach, segment_of, ship_wal
 from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -38,12 +37,12 @@ KILLED_DRILL = """
 import os, pathlib, signal, sys
 import django
 django.setup()
-from ragd_site.backup import drill, server_restore
+from ragd_site.backup import server_restore
 from ragd_site.backup.repository import Repository
 from ragd_site.backup.stores import FolderStore
 server_restore._compare = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 repository = Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3])
-drill.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
+server_restore.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
 """
 VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v FROM generate_series(1, 9) n"
 KILLED = """
@@ -323,6 +322,7 @@ def test_missing_and_exchanged_files_are_found(
     """Each is a good file under the right key."""
     newer = back_up_server(top / "var", copy)
     connection.execute("SELECT pg_switch_wal()")
+    connection.execute("SELECT pg_logical_emit_message(false, 'ragd', 'a second file has something to hold')")
     connection.execute("SELECT pg_switch_wal()")
     ship_wal(top / "var", copy)
     reach = find_reach(copy, newer)
@@ -427,7 +427,7 @@ def test_a_backup_that_is_killed_looks_like_none(
     half.write_bytes(b"of a killed process")
     keep_newest(copy, 0)
     assert half.exists()
-    monkeypatch.setattr("ragd_site.backup.retention.ABANDONED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("ragd_site.backup.places.ABANDONED_AFTER", timedelta(seconds=-5))
     keep_newest(copy, 0)
     assert not half.exists()
     assert {*copy.names(BACKUPS)} == names
@@ -444,10 +444,10 @@ def test_a_killed_drill_stands_in_no_later_ones_way(
     left = embedded.postmaster_pid(data)
     assert left is not None
     recorded: list[bool] = []
-    monkeypatch.setattr(drill, "record_drill", lambda values, passed: recorded.append(passed))
-    with locks.only_one(top / "var", drill.LOCK_FILE), pytest.raises(BackupError, match="another process"):
-        drill.run_drill(copy, top / "var", backup.id, print)
-    assert drill.run_drill(copy, top / "var", backup.id, print)["passed"] is True
+    monkeypatch.setattr(server_restore, "record_drill", lambda values, passed: recorded.append(passed))
+    with programs.only_one(top / "var", server_restore.LOCK_FILE), pytest.raises(BackupError, match="another process"):
+        server_restore.run_drill(copy, top / "var", backup.id, print)
+    assert server_restore.run_drill(copy, top / "var", backup.id, print)["passed"] is True
     assert recorded == [True]
     assert not Path(f"/proc/{left}").exists()
     assert not (top / "var" / "drill").exists()
@@ -603,7 +603,7 @@ def test_a_bucket_serves_as_well_as_a_folder(
 
 
 def bucket_store(server: S3Server, prefix: str) -> Any:
-    from collections_app.fetching.buckets import BucketKeys
+    from ragd.readers.fetching.buckets import BucketKeys
     from ragd_site.backup.stores import BucketStore
 
     keys = BucketKeys(server.access_key, server.secret_key)

@@ -20,7 +20,7 @@ from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.test import Client
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
@@ -59,6 +59,12 @@ def chromium(driver: Playwright) -> Iterator[Browser]:
     browser.close()
 
 
+@pytest.fixture(scope="package")
+def context(chromium: Browser) -> BrowserContext:
+    """One for all visits, each in a tab of its own: it keeps the scripts and style sheets."""
+    return chromium.new_context()
+
+
 @pytest.fixture(scope="module")
 def firefox(driver: Playwright) -> Iterator[Browser]:
     """An installed Firefox, not one of Playwright's own: it is spoken to over WebDriver BiDi."""
@@ -71,7 +77,7 @@ def firefox(driver: Playwright) -> Iterator[Browser]:
 
 @pytest.fixture(scope="package", autouse=True)
 def remembered_files() -> Iterator[None]:
-    """The browser keeps scripts and style sheets from page to page of a visit, as those of the real server."""
+    """The browser keeps scripts and style sheets, as those of the real server."""
     serve = StaticFilesHandler.serve
 
     def serve_for_an_hour(self: StaticFilesHandler, request: HttpRequest) -> HttpResponseBase:
@@ -127,6 +133,18 @@ class Visit:
 
     def overflow_px(self) -> int:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+    def faults(self) -> list[str]:
+        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone."""
+        self.look("light", 1280)
+        found = self.violations()
+        self.look("dark", 1280)
+        found += [f"in dark: {problem}" for problem in self.violations(only="color-contrast")]
+        self.look("dark", 375)
+        if overflow_px := self.overflow_px():
+            found.append(f"scrolls sideways by {overflow_px} px")
+        self.look("light", 1280)
+        return [f"{self.page.url.removeprefix(self.base)}: {problem}" for problem in found]
 
     def long_lines(self) -> list[str]:
         """The beginnings of texts whose lines are longer than a reader's eye follows, in the widest window."""
@@ -194,14 +212,16 @@ def expect_page(page: Page, heading: str) -> None:
 
 
 @contextmanager
-def visiting(browser: Browser, base: str, session: str = "", **options: Any) -> Iterator[Visit]:
-    """A visit by whom the session knows, at 1280 by 800 pixels. Complaints fail the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
+def visiting(context: BrowserContext, base: str, session: str = "") -> Iterator[Visit]:
+    """A visit by whom the session knows, at 1280 by 800 pixels, in the light theme. Complaints fail the test."""
+    context.clear_cookies()
+    context.clear_permissions()
     if session:
         context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": base}])
     page = context.new_page()
     page.set_default_timeout(15_000)
     found = Visit(page, base)
+    found.look("light", 1280)
     page.on(
         "console",
         lambda message: found.complaints.append(message.text) if message.type in ("error", "warning") else None,
@@ -212,26 +232,29 @@ def visiting(browser: Browser, base: str, session: str = "", **options: Any) -> 
         lambda request: None if request.url.startswith((base, "data:")) else found.complaints.append(request.url),
     )
     found.go("/")
-    yield found
-    context.close()
+    page.evaluate("localStorage.clear()")
+    try:
+        yield found
+    finally:
+        page.close()
     assert found.complaints == []
 
 
 @pytest.fixture
-def visit(chromium: Browser, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
+def visit(context: BrowserContext, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
     """Somebody who is logged in, in the light theme."""
     client = Client()
     client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
     session = client.cookies[settings.SESSION_COOKIE_NAME].value
-    with visiting(chromium, live_server.url, session, color_scheme="light", reduced_motion="reduce") as found:
+    with visiting(context, live_server.url, session) as found:
         yield found
 
 
 @pytest.fixture
 def nature(transactional_db: None) -> Collection:
     """A collection of three short documents, one of them long enough to be read in parts."""
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
 
     collection = create_collection(name="nature", description="Animals, trees and rivers")
     whales = "# Whales\n\n" + "\n\n".join(

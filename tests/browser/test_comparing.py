@@ -1,4 +1,4 @@
-"""Runs and plans beside each other, as a person goes through them, in both themes and on a phone."""
+"""Runs and plans beside each other, as a person goes through them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,6 @@ from playwright.sync_api import expect
 from ragd.types import RetrievePlan
 from tests.browser.conftest import Visit
 from tests.evaluation.made_runs import make_run
-
-
-def look_at(visit: Visit) -> list[str]:
-    """What is wrong with the page as it is, in either theme and on a phone."""
-    visit.look("light", 1280)
-    found = visit.violations()
-    visit.look("dark", 1280)
-    found += visit.violations(only="color-contrast")
-    visit.look("light", 375)
-    found += visit.violations()
-    if visit.overflow_px() > 0:
-        found.append(f"scrolls sideways by {visit.overflow_px()} px")
-    visit.look("light", 1280)
-    return found
 
 
 def test_from_an_experiment_to_its_comparison_to_one_question(visit: Visit) -> None:
@@ -43,7 +29,6 @@ def test_from_an_experiment_to_its_comparison_to_one_question(visit: Visit) -> N
         make_run(scores, plan=plan, experiment=experiment, place=place, purpose="experiment", **own)
 
     page = visit.go(f"/evaluation/experiments/{experiment.pk}/")
-    assert look_at(visit) == []
     expect(page.locator("#map td.peak")).to_have_text(re.compile("1.000"))
     scatter = page.locator("#trade-off .explored")
     scatter.focus()
@@ -54,13 +39,11 @@ def test_from_an_experiment_to_its_comparison_to_one_question(visit: Visit) -> N
     expect(scatter.locator("a").last).to_have_class("shown")
     page.get_by_role("link", name="Compare best").click()
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
-    assert look_at(visit) == []
     page.get_by_label("Show").select_option("worse")  # a part of the page comes, and the address tells it
     page.wait_for_url(re.compile("show=worse"))
     expect(page.locator("#questions tbody tr")).to_have_count(6)
     page.locator("#questions tbody th a").first.click()
     expect(page.locator("ins").first).to_be_visible()
-    assert look_at(visit) == []
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_role("link", name="Previous")).to_be_visible()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
     from collections_app.models import Collection
 
 ELSEWHERE = "/operations/"
-SCREENSHOTS = os.environ.get("RAGD_SCREENSHOTS")  # a folder that pictures of the pages are written to
 
 
 @pytest.fixture
@@ -39,11 +35,11 @@ def lists(nature: Collection) -> list[str]:
         summed(make_run(scores, plan=plan, experiment=experiment, place=place, purpose="experiment"))
     return [
         "/collections/nature/",
-        "/collections/nature/preview/",
+        "/collections/nature/index-versions/?target_tokens=40",
         "/collections/nature/preview/trees.md/",
-        "/runs/",
-        "/traces/list/",
-        "/traces/spans/",
+        "/activity/",
+        "/activity/traces/",
+        "/activity/spans/",
         "/audit/",
         "/evaluation/runs/",
         f"/evaluation/runs/{runs[0].pk}/",
@@ -71,29 +67,6 @@ def test_back_to_a_filtered_list_shows_the_whole_page(visit: Visit, lists: list[
         page.go_forward()
         expect(page).to_have_url(filtered)
         expect_page(page, heading)
-
-
-def test_back_from_a_citation_shows_the_answer_where_it_was_left(visit: Visit, nature: Collection) -> None:
-    page = visit.go("/chat/")
-    page.get_by_label("Question").fill("Which tree is the tallest?")
-    page.get_by_role("button", name="Ask", exact=True).click()
-    expect(page).to_have_url(re.compile(r"/chat/[0-9a-f-]{36}/"))
-    expect(page.locator("#chat[data-streaming]")).to_have_count(0)  # the answer is whole
-    for theme, width in (("light", 1280), ("dark", 375)):
-        visit.look(theme, width)
-        page.set_viewport_size({"width": width, "height": 400})
-        cite = page.locator(".answer .cite").first
-        cite.evaluate("link => scrollTo(0, link.getBoundingClientRect().top + scrollY - 60)")
-        left_at = page.evaluate("scrollY")
-        assert left_at > 0
-        page.goto(cite.evaluate("link => link.href"))
-        expect(page.locator(".cited, mark").first).to_be_visible()
-        page.go_back()
-        expect_page(page, "Which tree is the tallest?")
-        expect(page.locator(".answer .cite").first).to_be_visible()
-        page.wait_for_function("before => Math.abs(scrollY - before) < 80", arg=left_at)
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS) / f"back-to-the-answer-{theme}-{width}.png")
 
 
 def test_back_keeps_what_was_typed(visit: Visit, nature: Collection) -> None:

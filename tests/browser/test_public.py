@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
 
 from collections_app.models import Collection
 from retrieval_app.models import ChatAssistant, QueryRun
@@ -29,8 +29,8 @@ def guide(nature: Collection) -> ChatAssistant:
 
 
 @pytest.fixture
-def visitor(chromium: Browser, live_server: Any, guide: ChatAssistant) -> Iterator[Visit]:
-    with visiting(chromium, live_server.url, color_scheme="light", reduced_motion="reduce") as found:
+def visitor(context: BrowserContext, live_server: Any, guide: ChatAssistant) -> Iterator[Visit]:
+    with visiting(context, live_server.url) as found:
         yield found
 
 
@@ -41,17 +41,12 @@ def ask(page: Page | FrameLocator, question: str) -> None:
 
 def test_a_visitor_asks_goes_on_and_retries(visitor: Visit) -> None:
     page = visitor.go("/a/guide/")
-    for theme, width in (("light", 1280), ("dark", 320)):
-        visitor.look(theme, width)  # type: ignore[arg-type]
-        assert visitor.violations() == [] and visitor.overflow_px() == 0
     page.get_by_role("button", name=QUESTION).click()
     messages = page.locator(".message")
     expect(messages.locator(".sources")).to_have_count(1)
     expect(messages.first).to_contain_text("coast redwood")
     expect(page.locator(".starters, [data-greeting]")).to_have_count(0)
-    assert visitor.violations() == [] and visitor.overflow_px() == 0
-    visitor.look("light", 480)
-    assert visitor.violations() == [] and visitor.overflow_px() == 0
+    assert visitor.faults() == []
     ask(page, "And where does it grow?")
     expect(messages.nth(1).locator(".sources")).to_have_count(1)
     first, second = QueryRun.objects.order_by("created_at")

@@ -38,7 +38,7 @@ def test_a_chart_leads_to_its_spans_and_they_to_each_other(visit: Visit, nature:
     chart.get_by_text("View data").click()
     expect(chart.locator("tbody tr")).to_have_count(3)
     chart.locator("tbody tr a").first.click()
-    expect(page).to_have_url(re.compile(r"/traces/spans/\?.*since="))
+    expect(page).to_have_url(re.compile(r"/activity/spans/\?.*since="))
     expect(page.locator("#spans .explorer tbody tr")).to_have_count(1)
 
     page.get_by_role("link", name="Clear").click()
@@ -64,14 +64,14 @@ def test_a_chart_leads_to_its_spans_and_they_to_each_other(visit: Visit, nature:
     visit.complaints.clear()
 
 
-def test_an_expression_is_completed_and_figures_are_read_again(visit: Visit, nature: Collection) -> None:
+def test_an_expression_is_completed(visit: Visit, nature: Collection) -> None:
     add_queries(2)
     visit.look("light", 1280)
-    page = visit.go("/traces/spans/")
+    page = visit.go("/activity/spans/")
     with page.expect_response(re.compile("completions")):
         page.locator("#id_where").press_sequentially("latency_ms > 150 and sta")
     expect(page.locator('#expressions option[value="latency_ms > 150 and status"]')).to_be_attached()
-    expect(page).to_have_url(re.compile("/traces/spans/$"))
+    expect(page).to_have_url(re.compile("/activity/spans/$"))
     page.locator("#id_where").fill("latency_ms > 150")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("#spans .explorer tbody tr")).to_have_count(1)
@@ -79,13 +79,3 @@ def test_an_expression_is_completed_and_figures_are_read_again(visit: Visit, nat
     expect(page.locator(".conditions")).to_contain_text("at least 200 ms")
     page.go_back()
     expect(page.locator(".conditions")).not_to_contain_text("at least")
-
-    page = visit.go("/traces/?period=1h")
-    page.clock.install()
-    page.get_by_role("group", name="Auto-refresh").get_by_role("link", name="30 s").click()
-    value = page.locator(".number .value").first
-    expect(value).to_have_text("2")
-    add_queries(3)
-    with page.expect_response(re.compile("refresh=30")):
-        page.clock.fast_forward(31_000)
-    expect(value).to_have_text("5")

@@ -19,7 +19,7 @@ from django.contrib.auth.models import User  # isort: skip
 from django.core.management import call_command  # isort: skip
 from django.test import Client  # isort: skip
 
-from collections_app.access_context import SYSTEM, using_access  # isort: skip
+from collections_app.access.context import SYSTEM, using_access  # isort: skip
 from ragd_site.runtime.programs import server_account  # isort: skip
 from tests.cluster.nodes import Node  # isort: skip
 from tests.web.pages import attribute, texts  # isort: skip

@@ -21,16 +21,16 @@ from django.db import connection  # isort: skip
 from django.test import Client  # isort: skip
 from django.test.utils import CaptureQueriesContext  # isort: skip
 
-from collections_app.access_context import SYSTEM, using_access  # isort: skip
+from collections_app.access.context import SYSTEM, using_access  # isort: skip
 from collections_app.models import Collection, Document  # isort: skip
-from collections_app.services.cluster import state as cluster_state  # isort: skip
-from collections_app.services.cluster.rebalance import MOVE, rebalance, recover  # isort: skip
-from collections_app.services.cluster.state import read_cluster  # isort: skip
-from collections_app.services.collections.collections import create_collection  # isort: skip
-from collections_app.services.documents.documents import ingest_text  # isort: skip
-from collections_app.services.governance.api_keys import create_key  # isort: skip
-from evaluation_app.pages.overview.summaries import storage_summary  # isort: skip
-from ragd.store.generations import generation_sizes  # isort: skip
+from collections_app.index import cluster as cluster_state  # isort: skip
+from collections_app.index.cluster import MOVE, rebalance, recover  # isort: skip
+from collections_app.index.cluster import read_cluster  # isort: skip
+from collections_app.collections.services import create_collection  # isort: skip
+from collections_app.documents.services import ingest_text  # isort: skip
+from collections_app.access.api_keys import NewKey, create_key  # isort: skip
+from ragd_site.operations.summaries import storage_summary  # isort: skip
+from ragd.store.index_versions import index_version_sizes  # isort: skip
 from ragd.store.store import fetch_all  # isort: skip
 from ragd_site.runtime.programs import server_account  # isort: skip
 from tests.cluster.nodes import Node  # isort: skip
@@ -42,14 +42,14 @@ def sizes(made: list[Collection]) -> dict[str, Any]:
     """Per collection its bytes as its index version and as the page on operations tell them; and the statements."""
     with CaptureQueriesContext(connection) as queries:
         listed = {each.name: each.chunks_bytes for each in storage_summary().collections}
-        own = {each.name: generation_sizes(connection, each.pk)[1][1] for each in made}
+        own = {each.name: index_version_sizes(connection, each.pk)[1][1] for each in made}
     told: dict[str, Any] = {name: [size, listed[name]] for name, size in own.items()}
     return told | {"statements": len(queries)}
 
 
 def main(folder: Path, port: int) -> dict[str, Any]:
     node = Node(folder, server_account(folder.parent), port)
-    _, key = create_key("cluster")
+    _, key = create_key(NewKey("cluster"))
     client = Client(SERVER_NAME="127.0.0.1", headers={"Authorization": f"Bearer {key}"})
 
     def call(method: str, path: str, body: Any = None) -> Any:

@@ -23,25 +23,25 @@ from django.db import connection  # isort: skip
 from django.test import Client  # isort: skip
 from django.test.utils import setup_test_environment  # isort: skip
 
-from collections_app.access_context import SYSTEM, using_access  # isort: skip
-from collections_app.domain.permissions import Role  # isort: skip
+from collections_app.access.context import SYSTEM, using_access  # isort: skip
+from collections_app.access.permissions import Role  # isort: skip
 from collections_app.models import Chunk, Collection, RoleGrant, TrashedDocument  # isort: skip
-from collections_app.services.chunks.chunk_outliers import find_outliers, scan_duplicates  # isort: skip
-from collections_app.services.chunks.finding_scan import count_findings, scan_collection  # isort: skip
-from collections_app.services.collections.collections import create_collection  # isort: skip
-from collections_app.services.documents.documents import ingest_text  # isort: skip
-from collections_app.services.documents.filters.completions import complete  # isort: skip
-from collections_app.services.documents.trash import restore_documents, trash_documents  # isort: skip
-from collections_app.services.generations.index_builds import index_progress  # isort: skip
-from collections_app.services.governance.access import access_of_user  # isort: skip
-from collections_app.services.governance.api_keys import create_key  # isort: skip
-from collections_app.services.governance.document_access import set_access  # isort: skip
-from collections_app.stores import open_store  # isort: skip
-from evaluation_app.erasure.documents import erase_document  # isort: skip
-from evaluation_app.pages.overview.summaries import index_builds  # isort: skip
+from collections_app.chunks.outliers import find_outliers, scan_duplicates  # isort: skip
+from collections_app.chunks.finding_scan import count_findings, scan_collection  # isort: skip
+from collections_app.collections.services import create_collection  # isort: skip
+from collections_app.documents.services import ingest_text  # isort: skip
+from collections_app.documents.filters import complete  # isort: skip
+from collections_app.documents.trash import restore_documents, trash_documents  # isort: skip
+from collections_app.index.index_builds import index_progress  # isort: skip
+from collections_app.access.services import access_of_user  # isort: skip
+from collections_app.access.api_keys import NewKey, create_key  # isort: skip
+from collections_app.access.document_access import set_access  # isort: skip
+from collections_app.index.stores import open_store  # isort: skip
+from ragd_site.operations.erasure.documents import erase_document  # isort: skip
+from ragd_site.operations.summaries import index_builds  # isort: skip
 from ragd.store.store import fetch_all  # isort: skip
-from retrieval_app.explanations.ranking import explain  # isort: skip
-from retrieval_app.runs.plans import build_plan  # isort: skip
+from retrieval_app.playground.ranking import explain  # isort: skip
+from retrieval_app.plans.services import build_plan  # isort: skip
 
 PATIENCE_S = 30.0
 SHARD = """
@@ -63,7 +63,7 @@ class Door:
 
     def __init__(self, collection: Collection, person: str) -> None:
         self.person = person
-        _, secret = create_key("door", acts_as=person)
+        _, secret = create_key(NewKey("door", acts_as=person))
         self.path = f"/v1/collections/{collection.name}"
         self.client = Client(SERVER_NAME="127.0.0.1", headers={"Authorization": f"Bearer {secret}"})
 
@@ -104,7 +104,7 @@ def write(made: Collection, door: Door) -> dict[str, Any]:
     for action in ("disable", "enable", "archive", "unarchive"):
         status, told = door("POST", "/documents-bulk", {"action": action, "doc_ids": ["d04", "d05"]})
         seen[action] = status, told["counts"], sorted({"d04", "d05"} & set(door.find()))
-    seen["narrowed"] = door("PUT", "/document-access?doc_id=d06", {"users": [door.person]})[0], "d06" in door.find()
+    seen["narrowed"] = door("PATCH", "/documents/d06", {"access": {"users": [door.person]}})[0], "d06" in door.find()
     seen["deleted"] = door("DELETE", "/documents/d07")[0], "d07" in door.find()
     seen["bulk deleted"] = door("POST", "/documents-bulk", {"action": "delete", "doc_ids": ["d08", "d09"]})[1]["counts"]
     seen["not deleted"] = door("DELETE", "/documents/d19")[0]
@@ -122,12 +122,12 @@ def write(made: Collection, door: Door) -> dict[str, Any]:
 def read(made: Collection) -> dict[str, Any]:
     """What looks at all chunks."""
     seen: dict[str, Any] = {text: complete(made, text) for text in ("", "tags = ", "section = ")}
-    seen["duplicates"] = scan_duplicates(made).found
+    seen["duplicates"] = scan_duplicates(made).findings
     found = find_outliers(made)
     assert found is not None
     seen["outliers"] = found.counts.by_flag
     scan = scan_collection(made, anew=True)
-    seen["findings"] = scan.chunks_scanned, scan.complete, count_findings(made).by_family
+    seen["findings"] = scan.report["chunks_scanned"], scan.report["complete"], count_findings(made).by_family
     told = explain(made, "otter falcon", build_plan(made, mode="hybrid"), analyze=True)
     lists = [bool(each["explain"]) for each in told["statements"] if each["purpose"].endswith(" list")]
     seen["explained"] = sorted(told["candidates"]), lists

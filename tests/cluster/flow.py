@@ -22,22 +22,22 @@ from django.conf import settings  # noqa: E402
 from django.contrib.auth.models import User  # noqa: E402
 from django.db import transaction  # noqa: E402
 
-from collections_app.access_context import SYSTEM, using_access  # noqa: E402
-from collections_app.domain.permissions import Role  # noqa: E402
-from collections_app.models import Chunk, Collection, Generation, TrashedDocument  # noqa: E402
-from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled  # noqa: E402
-from collections_app.services.chunks.chunk_outliers import find_outliers, scan_duplicates  # noqa: E402
-from collections_app.services.collections.collections import create_collection  # noqa: E402
-from collections_app.services.collections.invariant_check import check_invariants  # noqa: E402
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled  # noqa: E402
-from collections_app.services.documents.trash import restore_documents, trash_documents  # noqa: E402
-from collections_app.services.generations.generations import start_generation  # noqa: E402
-from collections_app.services.governance.access import access_of_user  # noqa: E402
-from collections_app.services.governance.document_access import set_access  # noqa: E402
-from collections_app.services.transfer.import_stage import import_collection  # noqa: E402
-from collections_app.stores import open_store  # noqa: E402
-from retrieval_app.runs.plans import build_plan  # noqa: E402
-from retrieval_app.runs.query_pipeline import search  # noqa: E402
+from collections_app.access.context import SYSTEM, using_access  # noqa: E402
+from collections_app.access.document_access import set_access  # noqa: E402
+from collections_app.access.permissions import Role  # noqa: E402
+from collections_app.access.services import access_of_user  # noqa: E402
+from collections_app.chunks.edits import edit_chunk, set_chunk_enabled  # noqa: E402
+from collections_app.chunks.outliers import find_outliers, scan_duplicates  # noqa: E402
+from collections_app.collections.import_stage import import_collection  # noqa: E402
+from collections_app.collections.invariants import check_invariants  # noqa: E402
+from collections_app.collections.services import create_collection  # noqa: E402
+from collections_app.documents.services import change_state, ingest_text  # noqa: E402
+from collections_app.documents.trash import restore_documents, trash_documents  # noqa: E402
+from collections_app.index.services import start_index_version  # noqa: E402
+from collections_app.index.stores import open_store  # noqa: E402
+from collections_app.models import Chunk, Collection, IndexVersion, TrashedDocument  # noqa: E402
+from retrieval_app.plans.services import build_plan  # noqa: E402
+from retrieval_app.search.query_pipeline import QueryRequest, search  # noqa: E402
 from tests.exports import export_to_file  # noqa: E402
 
 settings.CELERY_TASK_ALWAYS_EAGER = True
@@ -63,7 +63,7 @@ def rankings(collection: Collection) -> dict[str, Any]:
         for question in QUESTIONS:
             for tags in ((), ("even",)):
                 plan = build_plan(collection, mode=mode, exact="always", tags_any=list(tags))
-                run = search(collection, question, plan, channel="api")
+                run = search(QueryRequest(collection, question, plan, "api"))
                 rows = [[row["doc_id"], row["chunk_index"], row["score"]] for row in run.results]
                 found[f"{mode} {question} {tags}"] = rows
     return found
@@ -82,7 +82,7 @@ def live(placement: str) -> dict[str, Any]:
         ingest_text(made, f"d{number}", text_of(number), tags=["even" if number % 2 == 0 else "odd"])
     seen["written"] = rankings(made)
     ingest_text(made, "d3", "# Salmon\n\nThe salmon swims.")
-    set_documents_enabled(made, ["d4", "d5"], enabled=False)
+    change_state(made, ["d4", "d5"], "disabled")
     edit_chunk(made, "d6", 0, "The lizard sleeps on a wall.")
     set_chunk_enabled(made, "d7", 0, enabled=False)
     gone = trash_documents(made, ["d8", "d9"])
@@ -90,15 +90,15 @@ def live(placement: str) -> dict[str, Any]:
     seen["changed"] = rankings(made)
     restore_documents(made, list(TrashedDocument.objects.filter(collection=made).values_list("pk", flat=True)))
     made.refresh_from_db()
-    start_generation(made, {"chunk_policy": {"target_tokens": 16, "overlap_tokens": 4}})
+    start_index_version(made, {"chunk_policy": {"target_tokens": 16, "overlap_tokens": 4}})
     made.refresh_from_db()
-    seen["generation"] = [
-        made.generation,
-        sorted(Generation.objects.filter(collection=made).values_list("number", "state")),
+    seen["index_version"] = [
+        made.index_version,
+        sorted(IndexVersion.objects.filter(collection=made).values_list("number", "state")),
     ]
     seen["rebuilt"] = rankings(made)
     seen["check"] = check_invariants(made).report["findings"]
-    seen["duplicates"] = scan_duplicates(made).found
+    seen["duplicates"] = scan_duplicates(made).findings
     found = find_outliers(made)
     assert found is not None
     seen["outliers"] = [found.counts.by_flag, [(row.doc_id, row.chunk_index, row.flags) for row in found.rows]]

@@ -9,17 +9,17 @@ import json
 
 from tests.cluster.flow import rankings, text_of  # sets Django up
 
-from collections_app.access_context import SYSTEM, using_access  # isort: skip
+from collections_app.access.context import SYSTEM, using_access  # isort: skip
 from collections_app.models import Collection  # isort: skip
-from collections_app.services.collections.collections import create_collection  # isort: skip
-from collections_app.services.documents.documents import ingest_text  # isort: skip
-from collections_app.services.generations.generations import start_generation  # isort: skip
-from collections_app.stores import open_store  # isort: skip
+from collections_app.collections.services import create_collection  # isort: skip
+from collections_app.documents.services import ingest_text  # isort: skip
+from collections_app.index.services import start_index_version  # isort: skip
+from collections_app.index.stores import open_store  # isort: skip
 
 
 def move(made: Collection, placement: str) -> tuple[str, object]:
     """Where it is then, and what it ranks."""
-    start_generation(made, {"placement": placement})
+    start_index_version(made, {"placement": placement})
     made.refresh_from_db()
     return open_store(made).collection.placement, rankings(made)
 

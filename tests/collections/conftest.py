@@ -24,9 +24,23 @@ def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
     return openai_server
 
 
+@pytest.fixture(scope="module")
+def notes_of_module(module_db: None) -> Iterator[Collection]:
+    """A collection like `notes`, and the endpoint of its vectors, for all tests of a module."""
+    from django.test import override_settings
+
+    from collections_app.collections.services import create_collection
+
+    server = OpenAIServer(dims=32).start()
+    names = {"MODEL": "text-embedding-3-small", "DIMS": 32, "BASE_URL": server.base_url, "API_KEY": server.api_key}
+    with override_settings(**{f"RAGD_EMBED_{name}": value for name, value in names.items()}):
+        yield create_collection(name="notes-of-module")
+    server.stop()
+
+
 @pytest.fixture
 def notes(db: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.services.collections.collections import create_collection
+    from collections_app.collections.services import create_collection
 
     return create_collection(name="notes")
 
@@ -37,9 +51,9 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     Django's flush leaves unmanaged tables alone, so they are emptied here.
     """
+    from collections_app.collections.deletion import purge_collection
+    from collections_app.jobs import delivery
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections.deletion import purge_collection
-    from collections_app.work import delivery
 
     monkeypatch.setattr(delivery, "send", lambda *_, **__: None)
     yield

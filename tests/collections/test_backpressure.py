@@ -8,9 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
 from collections_app.errors import ServiceError, error_response
+from collections_app.jobs.queue import QueueState, check_queue, queue_state
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.services.jobs.queue import QueueState, check_queue, queue_state
-from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.uploads.services import submit_uploads
 from tests.refusals import refuses
 
 

@@ -7,12 +7,17 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
+from collections_app.documents.services import ingest_text, reindex_documents
+from collections_app.jobs.batches import BatchProgress, batch_jobs, batch_progress
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.recovery import (
+    cancel_batch,
+    cancel_collection_jobs,
+    retry_batch,
+    retry_collection_jobs,
+    retry_job,
+)
 from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
-from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.jobs.batches import BatchProgress, batch_jobs, batch_progress
-from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs
-from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
-from collections_app.services.worker.dispatch import run_job
 from tests.refusals import refuses
 
 
@@ -85,11 +90,8 @@ def test_rates_are_of_the_last_minute_and_in_the_end_of_the_whole(notes: Collect
     assert found.remaining_s == 60.0
     IngestJob.objects.filter(state="queued").update(state="failed", finished_at=now - timedelta(minutes=1))
     found = progress_of(batch)
-    assert (found.documents_per_minute, found.took_s, found.remaining_s) == (
-        pytest.approx(6 / (590 / 60), abs=0.1),
-        590.0,
-        None,
-    )
+    assert found.documents_per_minute == pytest.approx(6 / (590 / 60), abs=0.1)
+    assert (found.took_s, found.remaining_s) == (590.0, None)
 
 
 def test_one_query_for_any_number_of_batches(notes: Collection, django_assert_num_queries: Any) -> None:
@@ -163,7 +165,7 @@ def test_a_reindex_is_a_batch(notes: Collection) -> None:
 
 
 def test_many_jobs_wait_in_the_bulk_lane_and_a_single_one_does_not(notes: Collection) -> None:
-    from collections_app.services.uploads.uploads import submit_uploads
+    from collections_app.uploads.services import submit_uploads
 
     files = [SimpleUploadedFile(f"{number}.txt", b"text") for number in range(21)]
     submit_uploads(notes, files[:20])

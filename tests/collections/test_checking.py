@@ -9,13 +9,13 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, transaction
 
+from collections_app.access.people import EVERYWHERE
+from collections_app.collections import invariants
+from collections_app.collections.invariants import HASHES, OTHERS, RULES, SLICES, check_invariants
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import change_state, ingest_text
+from collections_app.index.stores import open_store
 from collections_app.models import Collection, Operation, RoleGrant
-from collections_app.services.collections import invariant_check
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.invariant_check import HASHES, OTHERS, RULES, SLICES, check_invariants
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.governance.people import EVERYWHERE
-from collections_app.stores import open_store
 from ragd.store.postings import build_postings
 from tests.fakes.openai_server import OpenAIServer
 
@@ -28,7 +28,6 @@ SABOTAGE = {
     "chunks without a document": "ALTER TABLE documents DISABLE TRIGGER documents_chunks; "
     "DELETE FROM documents WHERE doc_id = 'a.md'",
     "switches": "UPDATE {chunks} SET enabled = false WHERE doc_id = 'a.md' AND chunk_index = 0",
-    "archived documents": "UPDATE documents SET archived_at = now() WHERE doc_id = 'a.md'",
     "statistics": "UPDATE chunk_stats SET length_total = length_total + 1 WHERE collection_id = {c}",
     "document frequencies": "UPDATE chunk_terms SET chunk_count = chunk_count + 1 WHERE term = "
     "(SELECT min(term) FROM chunk_terms WHERE collection_id = {c})",
@@ -50,7 +49,7 @@ SABOTAGE = {
     "now() - interval '10 minutes')) AS j FROM ingest_jobs j LIMIT 1) AS copied",
     "slices": "UPDATE documents SET text = replace(text, 'subject 7', 'SUBJECT 7') WHERE doc_id = 'a.md'",
     "content hashes": "UPDATE documents SET title = 'Another' WHERE doc_id = 'a.md'",
-    "tables without a generation": "CREATE TABLE chunks_c999999_g1 (id bigint)",
+    "tables without an index version": "CREATE TABLE chunks_c999999_g1 (id bigint)",
     "rows without a collection": "INSERT INTO chunk_overlays (collection_id, doc_id, kind, anchor_hash, anchor_text, "
     "start_char, content, applies, revision, created_by, created_at, updated_at) VALUES (999999, 'gone', 'disable', "
     "'', '', 0, '', true, 1, '', now(), now())",
@@ -65,7 +64,7 @@ def sound(db: None, embeddings: OpenAIServer) -> Collection:
     ingest_text(collection, "a.md", TEXT, title="A")
     ingest_text(collection, "a.md", TEXT + "\n\nOne more.", title="A")
     ingest_text(collection, "b.md", "Æther and naïve 🎈 words.\n\nMore of them.")
-    set_documents_enabled(collection, ["b.md"], enabled=False)
+    change_state(collection, ["b.md"], "disabled")
     build_postings(open_store(collection))
     return collection
 
@@ -105,9 +104,9 @@ def test_every_rule_speaks_of_what_it_guards(sound: Collection, job: None) -> No
 
 
 def test_a_rule_that_takes_too_long_is_not_taken_for_a_pass(sound: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = invariant_check.Rule("slow", "it sleeps", "SELECT pg_sleep(2)::text", "wait")
-    monkeypatch.setattr(invariant_check, "RULES", (slow,))
-    monkeypatch.setattr(invariant_check.Check.__init__, "__defaults__", (0.05,))
+    slow = invariants.Rule("slow", "it sleeps", "SELECT pg_sleep(2)::text", "wait")
+    monkeypatch.setattr(invariants, "RULES", (slow,))
+    monkeypatch.setattr(invariants.Check.__init__, "__defaults__", (0.05,))
     operation = check_invariants(sound)
     assert "slow of sound" in operation.report["unfinished"] and operation.findings == 0
 

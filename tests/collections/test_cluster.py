@@ -11,11 +11,10 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.access_context import using_access
+from collections_app.access.context import using_access
+from collections_app.access.services import access_of_user
 from collections_app.errors import ServiceError
-from collections_app.services.cluster.rebalance import Move, plan_moves, rebalance, recover
-from collections_app.services.cluster.state import Node, Shard, read_cluster
-from collections_app.services.governance.access import access_of_user
+from collections_app.index.cluster import Move, Node, Shard, plan_moves, read_cluster, rebalance, recover
 from ragd.errors import RagdError
 from tests.web.pages import has
 

@@ -13,19 +13,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from collections_app.collections.services import create_collection
+from collections_app.documents import edits
+from collections_app.documents.bulk_changes import BulkChange, change_documents
+from collections_app.documents.edits import edit_document, roll_back
+from collections_app.documents.revisions.services import revision_chunks, revision_places, revision_text
+from collections_app.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from collections_app.documents.services import change_state, delete_documents, get_document, ingest_text
+from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Chunk, Collection, Document, DocumentRevision, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.bulk_changes import BulkChange, change_documents
-from collections_app.services.documents.documents import (
-    delete_documents,
-    get_document,
-    ingest_text,
-    set_documents_enabled,
-)
-from collections_app.services.documents.edits import edit_document, roll_back
-from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
-from collections_app.services.indexing.revisions import revision_chunks, revision_places, revision_text
-from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.services import submit_uploads
 from ragd.errors import InvalidInput
 from ragd.types import Segment
 from tests.fakes.openai_server import OpenAIServer
@@ -81,7 +79,7 @@ def test_a_file_with_other_content_leaves_what_was_set_by_hand(
 ) -> None:
     def upload(content: bytes, **values: Any) -> Document:
         with django_capture_on_commit_callbacks(execute=True):
-            submit_uploads(notes, [SimpleUploadedFile("a.md", content)], tags=None, **{"metadata": None} | values)
+            submit_uploads(notes, [SimpleUploadedFile("a.md", content)], IngestOptions(**values))
         return get_document(notes, "a.md")
 
     upload(b"---\nauthor: Ada\n---\n# Title\n\nSome text.", metadata={"team": "core", "year": 1})
@@ -121,7 +119,7 @@ def test_a_title_is_embedded_anew(notes: Collection, embeddings: OpenAIServer) -
 def test_a_policy_of_its_own_holds_until_it_is_taken_back(
     notes: Collection, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services.documents.documents import reindex_documents
+    from collections_app.documents.services import reindex_documents
 
     ingest_text(notes, "a", WORDS)
     document = edit_document(notes, "a", {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}})
@@ -143,36 +141,72 @@ def test_an_edit_of_what_has_moved_on_is_refused(notes: Collection) -> None:
     assert caught.value.status == 409
     with refuses("invalid_input", "text"):
         edit_document(notes, "a", {"text": "x"})
-    with refuses("invalid_input", "archived"):
-        edit_document(notes, "a", {"archived": True, "enabled": True})
+    with refuses("invalid_input", "state"):
+        edit_document(notes, "a", {"state": "gone"})
 
 
 def test_an_archived_document_is_read_only_and_not_retrieved(notes: Collection) -> None:
     write(notes, WORDS)
-    document = edit_document(notes, "a", {"archived": True})
-    assert document.archived_at is not None
+    document = edit_document(notes, "a", {"state": "archived"})
+    assert document.archived
     assert not document.enabled
     assert not any(chunk.enabled for chunk in chunks(notes))
     for change in (
         lambda: write(notes, "New."),
         lambda: edit_document(notes, "a", {"tags": ["x"]}),
-        lambda: edit_document(notes, "a", {"enabled": True}),
         lambda: roll_back(notes, "a", 1),
     ):
         with refuses("archived", "doc_id") as caught:
             change()
         assert caught.value.status == 409
-    assert set_documents_enabled(notes, ["a"], enabled=True) == 0
-    document = edit_document(notes, "a", {"archived": False, "tags": ["back"]})
-    assert (document.archived_at, document.enabled, document.tags) == (None, True, ["back"])
+    assert change_state(notes, ["a"], "enabled") == []
+    document = edit_document(notes, "a", {"state": "enabled", "tags": ["back"]})
+    assert (document.state, document.enabled, document.tags) == ("enabled", True, ["back"])
     assert all(chunk.enabled for chunk in chunks(notes))
+
+
+@pytest.mark.parametrize("change", ["disabled", "archived"])
+def test_an_edit_that_states_no_state_leaves_one_that_was_set_meanwhile(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    write(notes, WORDS)
+    edit_content = edits._edit_content
+
+    def change_first(*args: Any) -> None:
+        change_state(notes, ["a"], change)
+        edit_content(*args)
+
+    monkeypatch.setattr(edits, "_edit_content", change_first)
+    if change == "archived":
+        with refuses("archived", "doc_id"):
+            edit_document(notes, "a", {"tags": ["x"]})
+    else:
+        assert edit_document(notes, "a", {"tags": ["x"]}).tags == ["x"]
+    assert get_document(notes, "a").state == change
+    assert not any(chunk.enabled for chunk in chunks(notes))
+
+
+def test_an_archived_document_that_is_to_be_disabled_is_retrieved_at_no_moment(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(notes, WORDS)
+    change_state(notes, ["a"], "archived")
+
+    def look(*_: Any) -> None:
+        assert get_document(notes, "a").state == "disabled"
+        raise ServiceError("the model is away", type="embedder_failed", status=503)
+
+    monkeypatch.setattr(edits, "_edit_content", look)
+    with refuses("embedder_failed"):
+        edit_document(notes, "a", {"state": "disabled", "title": "T"})
+    assert get_document(notes, "a").state == "disabled"
 
 
 def test_a_file_that_waits_for_an_archived_document_is_cancelled(notes: Collection) -> None:
     write(notes, WORDS)
     (outcome,) = submit_uploads(notes, [SimpleUploadedFile("a", b"New text.")])
     assert outcome.job is not None
-    edit_document(notes, "a", {"archived": True})
+    edit_document(notes, "a", {"state": "archived"})
     outcome.job.refresh_from_db()
     assert outcome.job.state == "cancelled" and outcome.job.error
 
@@ -188,14 +222,14 @@ def test_what_a_file_is_about_to_say_is_not_edited_in_between(notes: Collection)
         ("refused", "being_ingested"),
         ("changed", ""),
     ]
-    assert edit_document(notes, "a", {"enabled": False}).enabled is False
+    assert edit_document(notes, "a", {"state": "disabled"}).enabled is False
 
 
 def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services.documents.documents import reindex_documents
-    from collections_app.services.worker import dispatch
+    from collections_app.documents.services import reindex_documents
+    from collections_app.jobs import dispatch
 
     write(notes, WORDS, tags=["before"])
     ingest = dispatch.ingest
@@ -220,8 +254,7 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
 def test_a_document_that_is_deleted_meanwhile_does_not_come_back(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    from collections_app.services.documents import edits
-    from collections_app.services.documents.documents import delete_documents
+    from collections_app.documents.services import delete_documents
 
     write(notes, "First.")
     write(notes, "Second.")
@@ -238,6 +271,53 @@ def test_a_document_that_is_deleted_meanwhile_does_not_come_back(
 
 
 # --- back to an earlier revision
+
+
+@pytest.mark.parametrize("change", ["edit", "rollback"])
+def test_what_is_written_while_a_change_begins_does_not_hide_it(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    ingest_text(notes, "a", WORDS)
+    ingest_text(notes, "a", "Something else.", title="New")
+    read = edits.get_document
+
+    def write_first(*args: Any) -> Document:
+        monkeypatch.setattr(edits, "get_document", read)
+        ingest_text(notes, "a", "Third.", title="Third")
+        return read(*args)
+
+    monkeypatch.setattr(edits, "get_document", write_first)
+    if change == "edit":
+        assert edit_document(notes, "a", {"title": "New"}).title == "New"
+    else:
+        assert roll_back(notes, "a", 2).revision == 4
+        assert get_document(notes, "a").text == "Something else."
+
+
+def test_the_text_of_a_document_that_went_is_unknown(notes: Collection) -> None:
+    write(notes, WORDS)
+    document = get_document(notes, "a")
+    write(notes, "Something else.")
+    assert revision_text(document, 1) == WORDS, "also where the document was read before it was written"
+    delete_documents(notes, ["a"])
+    with refuses("unknown_document", "doc_id"):
+        revision_text(document, 1)
+
+
+def test_a_document_deleted_while_a_revision_is_read_is_unknown(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(notes, WORDS)
+    write(notes, "Something else.")
+    read_maps = edits.revision_maps
+
+    def delete_first(document: Document, number: int) -> Any:
+        delete_documents(notes, ["a"])
+        return read_maps(document, number)
+
+    monkeypatch.setattr(edits, "revision_maps", delete_first)
+    with refuses("unknown_document", "doc_id"):
+        roll_back(notes, "a", 1)
 
 
 def test_a_rollback_makes_a_new_revision_of_the_old_content(notes: Collection, embeddings: OpenAIServer) -> None:
@@ -284,7 +364,7 @@ texts = st.lists(
 )
 
 
-@examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(st.tuples(texts, st.sampled_from(["", "A", "B"])), min_size=2, max_size=4), data=st.data())
 def test_rolling_back_gives_the_chunks_of_then(notes: Collection, states: Any, data: Any) -> None:
     delete_documents(notes, ["p"])
@@ -314,7 +394,7 @@ def test_rolling_back_gives_the_chunks_of_then(notes: Collection, states: Any, d
 def many(notes: Collection) -> Collection:
     for number in range(6):
         write(notes, f"text {number}", f"d{number}", tags=["all", f"t{number % 2}"], metadata={"n": number})
-    edit_document(notes, "d5", {"archived": True})
+    edit_document(notes, "d5", {"state": "archived"})
     return notes
 
 
@@ -391,7 +471,7 @@ def test_a_change_of_many_takes_no_more_statements(many: Collection) -> None:
 
 
 def test_a_filter_chooses_and_counts(many: Collection) -> None:
-    set_documents_enabled(many, ["d4"], enabled=False)
+    change_state(many, ["d4"], "disabled")
     assert choose_matching(many, DocumentFilter()) == ["d0", "d1", "d2", "d3", "d4"]
     assert choose_matching(many, DocumentFilter(state="archived")) == ["d5"]
     assert choose_matching(many, DocumentFilter(state="disabled")) == ["d4"]
@@ -471,10 +551,10 @@ def test_a_rollback_and_a_write_come_one_after_the_other(committed: None, embedd
     assert revision_text(document, 3) != document.text
 
 
-def test_a_new_generation_keeps_a_documents_own_policy(
+def test_a_new_index_version_keeps_a_documents_own_policy(
     notes: Collection, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services.generations.generations import start_generation
+    from collections_app.index.services import start_index_version
 
     ingest_text(notes, "a", WORDS)
     ingest_text(notes, "b", WORDS)
@@ -482,11 +562,11 @@ def test_a_new_generation_keeps_a_documents_own_policy(
     before = revision_chunks(get_document(notes, "b"), 1)
     edit_document(notes, "b", {"tags": ["x"]})
     with django_capture_on_commit_callbacks(execute=True):
-        start_generation(notes, {"chunk_policy": SMALL})
+        start_index_version(notes, {"chunk_policy": SMALL})
     notes.refresh_from_db()
     assert len(before) == 1 and revision_chunks(get_document(notes, "b"), 1) == before
     assert [place.end for place in revision_places(get_document(notes, "b"), 1)] == [len(WORDS)]
-    assert notes.generation == 2
+    assert notes.index_version == 2
     assert (len(chunks(notes, "a")), len(chunks(notes, "b"))) == (4, 2)
     assert {chunk.revision for chunk in chunks(notes, "a") + chunks(notes, "b")} == {2}
     assert get_document(notes, "a").chunk_policy["target_tokens"] == 4

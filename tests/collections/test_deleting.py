@@ -13,36 +13,28 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.errors import ServiceError
-from collections_app.models import (
-    ChunkOverlay,
-    Collection,
-    DocumentRevision,
-    IngestBatch,
-    IngestJob,
-    Operation,
-    StoredProbe,
-)
-from collections_app.services.collections import deletion
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import (
+from collections_app.collections import deletion
+from collections_app.collections.deletion import (
     chunk_tables,
     collection_tables,
     count_rows,
     delete_collection,
     purge_deleted,
 )
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stores import open_store
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.errors import ServiceError
+from collections_app.index.services import start_index_version
+from collections_app.index.stores import open_store
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import ChunkOverlay, Collection, DocumentRevision, IngestBatch, IngestJob, Operation
+from collections_app.uploads.services import submit_uploads
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.store.postings import build_postings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline as retrieval
-from retrieval_app.runs.plans import save_plan
+from retrieval_app.plans.services import save_plan
+from retrieval_app.search import query_pipeline as retrieval
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
 
@@ -64,17 +56,14 @@ def everything(committed: None, embeddings: OpenAIServer) -> Collection:
     )
     ChunkOverlay.objects.create(collection=collection, doc_id="a.md", kind="disable", anchor_hash="0" * 64)
     IngestBatch.objects.create(collection=collection, label="a batch")
-    StoredProbe.objects.create(
-        collection=collection, generation=1, k=10, ef_search=40, chunk_count=1, queries=1, selectivity=0.5
-    )
-    generation = start_generation(collection, {"language": "simple"}, automatic=False)
-    run_job(generation.jobs.get().pk)
+    index_version = start_index_version(collection, {"language": "simple"}, automatic=False)
+    run_job(index_version.jobs.get().pk)
     assert chunk_tables(collection.pk) == [f"chunks_c{collection.pk}_g1", f"chunks_c{collection.pk}_g2"]
     build_postings(open_store(collection))
     save_plan(collection, "wide", RetrievePlan(k=5))
     golden = GoldenSet.objects.create(name="of everything", collection_name="everything")
     GoldenQuestion.objects.create(golden_set=golden, question="What?")
-    retrieval.search(collection, "subject", RetrievePlan(), channel="api")
+    retrieval.search(retrieval.QueryRequest(collection, "subject", RetrievePlan(), "api"))
     return collection
 
 
@@ -103,8 +92,8 @@ def test_every_table_of_the_catalog_is_empty_of_it(everything: Collection) -> No
     assert chunk_tables(everything.pk) == []
     before = proof["before"]
     for noun in (
-        "documents", "chunks", "revisions", "overlays", "uploads", "jobs", "batches", "probes", "generations",
-        "generation_documents", "statistics", "terms", "segments", "plans", "runs", "golden_questions",
+        "documents", "chunks", "revisions", "overlays", "uploads", "jobs", "batches", "index_versions",
+        "index_version_documents", "statistics", "terms", "segments", "plans", "runs", "golden_questions",
     ):  # fmt: skip
         assert before[noun] > 0, noun
     assert before["chunk_tables"] == 2 and set(proof["after"]) == set(before)

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.differences import (
+from collections_app.documents.revisions.differences import (
     COMPARISONS_MAX,
     Aligner,
     FieldChange,
@@ -16,7 +16,7 @@ from collections_app.domain.differences import (
     compare_fields,
     mark_words,
 )
-from collections_app.services.indexing.revisions import RevisionChunk
+from collections_app.documents.revisions.services import RevisionChunk
 
 
 def chunks(*contents: str, context: str = "") -> list[RevisionChunk]:

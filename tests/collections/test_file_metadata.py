@@ -9,14 +9,15 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.collections.invariants import check_invariants
+from collections_app.documents.edits import edit_document, roll_back
+from collections_app.documents.revisions.services import find_revision
+from collections_app.documents.services import get_document, ingest_text, reindex_documents
+from collections_app.index.stores import open_store
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.collections.invariant_check import check_invariants
-from collections_app.services.documents.documents import get_document, ingest_text, reindex_documents
-from collections_app.services.documents.edits import edit_document, roll_back
-from collections_app.services.governance.api_keys import create_key
-from collections_app.services.indexing.revisions import find_revision
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.stores import open_store
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.services import submit_uploads
 from ragd import RetrievePlan, retrieve
 from ragd.types import Filters
 
@@ -32,7 +33,7 @@ def send(notes: Collection, django_capture_on_commit_callbacks: Any) -> Send:
     def upload(author: str, text: str = "The pump hums.", metadata: dict[str, Any] | None = None) -> Document:
         content = PAGE.format(author=author, text=text).encode()
         with django_capture_on_commit_callbacks(execute=True):
-            submit_uploads(notes, [SimpleUploadedFile("a.html", content)], metadata=metadata)
+            submit_uploads(notes, [SimpleUploadedFile("a.html", content)], IngestOptions(metadata=metadata))
         return get_document(notes, "a.html")
 
     return upload
@@ -91,7 +92,7 @@ def test_reading_the_source_again_brings_it_back(
 def test_api_and_pages_show_it_apart(notes: Collection, send: Send, client: Client, admin_client: Client) -> None:
     send("<b>Ada</b>", metadata={"k": 1})
     send("Bob", "Another text.")
-    _, secret = create_key("tests")
+    _, secret = create_key(NewKey("tests"))
     headers = {"Authorization": f"Bearer {secret}"}
     detail = client.get("/v1/collections/notes/documents/a.html", headers=headers).json()
     listed = client.get("/v1/collections/notes/documents", headers=headers).json()["items"][0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collections_app.domain.filter_language import complete_filter, read_filter, write_filter
+from collections_app.documents.filters import complete_filter, read_filter, write_filter
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 from tests.typed_filters import random_filter
@@ -30,6 +30,9 @@ def compare(field: str, op: str, value: Any) -> dict[str, Any]:
         ("metadata.done = TRUE", compare("metadata.done", "eq", True)),
         ("metadata['my key'] <> 'it\\'s'", compare("metadata.my key", "ne", "it's")),
         ("tags not in ('a b', c)", compare("tags", "nin", ["a b", "c"])),
+        ("tags in [a, 'b c']", compare("tags", "in", ["a", "b c"])),
+        ("tags in ()", compare("tags", "in", [])),
+        ("sender = anna@example.org", compare("sender", "eq", "anna@example.org")),
         ("section starts with (Guide, 'Install')", compare("section", "prefix", ["Guide", "Install"])),
         ("title starts 'Dr'", compare("title", "prefix", "Dr")),
         ("sheet is not null", compare("sheet", "exists", True)),
@@ -65,6 +68,7 @@ def test_what_is_written_is_read_as_the_same() -> None:
     [
         ("page >=", 8), ("page ? 3", 6), ("page = 3 and", 13), ("page 3", 6), ("prise = 3", 1),
         ("page = 1 and page = x", 14), ("(page = 1", 10), ("created_at > 2024-02-30", 1),
+        ("page = 1 and title contains Annual", 14), ("'a' in tags", 8),
     ],
 )  # fmt: skip
 def test_an_error_says_where(text: str, position: int) -> None:

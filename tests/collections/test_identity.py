@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.identity import (
-    check_doc_id,
-    clean_metadata,
-    clean_tags,
-    clean_title,
-    doc_id_from_key,
-    doc_id_from_name,
-)
 from ragd.errors import InvalidInput
+from ragd.identity import check_doc_id, clean_metadata, clean_tags, clean_title, doc_id_from_key, doc_id_from_name
 from tests.refusals import refuses
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from collections_app.collections.services import create_collection
+from collections_app.documents import files
+from collections_app.documents.services import delete_documents
+from collections_app.endpoints import providers
 from collections_app.errors import ServiceError
+from collections_app.jobs import leases
+from collections_app.jobs.attempts import IngestOutcome, JobProgress, claim_job
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.leases import LeaseLostError, interrupt, interruptible, watched
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.recovery import cancel_job
 from collections_app.models import Document, IngestJob
-from collections_app.parsing.types import ParseError
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents import files
-from collections_app.services.documents.documents import delete_documents
-from collections_app.services.endpoints import providers
-from collections_app.services.jobs.attempts import IngestOutcome, JobProgress, claim_job
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work import leases
-from collections_app.work.leases import LeaseLostError, interrupt, interruptible, watched
+from ragd.readers.types import ParseError
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.openai_server import OpenAIServer
 

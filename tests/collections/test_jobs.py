@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 from typing import Any
 
@@ -9,17 +8,16 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text, reindex_documents
+from collections_app.jobs.attempts import JobProgress, claim_job
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.leases import LeaseLostError
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.jobs.attempts import JobProgress, claim_job
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.retries import retry_job
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work.leases import LeaseLostError
+from collections_app.uploads.services import submit_uploads
 from tests.fakes.faults import rate_limited
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
@@ -66,7 +64,7 @@ def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.RAGD_EMBED_BATCH_SIZE = 2
-    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.jobs.leases.WRITE_EVERY_S", 0)
     job = upload(create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0}), LONG)
     answer = embeddings.answer
     seen = []
@@ -225,33 +223,9 @@ def test_a_vector_index_is_built_when_the_load_has_paused(notes: Collection, set
     job = IngestJob.objects.get(kind="build_index")
     assert run_job(job.pk) == "succeeded"
     assert sweep()["index_builds"] == 0
-    from collections_app.services.collections.collections import collection_statistics
+    from collections_app.collections.services import collection_statistics
 
     assert collection_statistics(notes)["vector_index"] == "ready"
-
-
-def test_two_ingests_of_one_document_at_once_leave_one_of_them_whole(committed: None, embeddings: OpenAIServer) -> None:
-    notes = create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0})
-    gate = threading.Barrier(2)
-    outcomes: list[Any] = []
-
-    def put(words: str, count: int) -> None:
-        text = "\n\n".join(f"{words} paragraph {number} with a few more words in it." for number in range(count))
-        gate.wait()
-        outcomes.append(ingest_text(notes, "a", text))
-        connection.close()
-
-    threads = [threading.Thread(target=put, args=values) for values in (("first", 40), ("second", 7))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcome.revision for outcome in outcomes) == [1, 2]
-    document = Document.objects.get()
-    chunks = list(Chunk.objects.of_document(document).light())
-    assert [chunk.chunk_index for chunk in chunks] == list(range(document.chunk_count))
-    assert all(document.text[chunk.start_char : chunk.end_char] == chunk.content for chunk in chunks)
-    assert {chunk.revision for chunk in chunks} == {2}
 
 
 def test_the_database_going_away_in_the_middle_costs_nothing(

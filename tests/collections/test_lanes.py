@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from collections_app.jobs import delivery
+from collections_app.jobs.attempts import claim_job
+from collections_app.jobs.leases import forgive_host, worker_name
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
 from collections_app.models import Collection, IngestJob
-from collections_app.services.jobs.attempts import claim_job
-from collections_app.services.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work import delivery
-from collections_app.work.leases import forgive_host, worker_name
 from tests.collections.test_jobs import reload, upload
 
 

@@ -12,16 +12,16 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents import stored_documents
+from collections_app.documents.services import ingest_text, reindex_documents
+from collections_app.index import embedding_checkpoints, ingestion
+from collections_app.index.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.indexing import embedding_checkpoints, ingestion, stored_documents
-from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.retries import retry_job
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
 from ragd.store import indexing
 from ragd.store.store import fetch_all
 from ragd.types import Segment
@@ -244,7 +244,7 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
 def test_a_change_laid_over_a_large_document_while_it_is_embedded_is_stored(
     committed: None, embeddings: OpenAIServer, small: None
 ) -> None:
-    from collections_app.domain.overlays import hash_anchor
+    from collections_app.chunks.overlays import hash_anchor
     from collections_app.models import ChunkOverlay
 
     collection = create_collection(name="notes", chunk_policy={"target_tokens": 8, "overlap_tokens": 0})
@@ -295,19 +295,19 @@ def test_a_long_text_is_stored_as_it_is(notes: Collection, small: None) -> None:
     assert Document.objects.get(doc_id="b").text == text + "more"
 
 
-def generation_rows(collection: Collection, number: int) -> list[Any]:
+def index_version_rows(collection: Collection, number: int) -> list[Any]:
     chunks = ROWS.replace("FROM chunks", f"FROM chunks_c{collection.pk}_g{number}")
-    stats = f"{STATS} AND generation = {number}"
-    terms = TERMS.replace("AND chunk_count", f"AND generation = {number} AND chunk_count")
+    stats = f"{STATS} AND index_version = {number}"
+    terms = TERMS.replace("AND chunk_count", f"AND index_version = {number} AND chunk_count")
     return [fetch_all(connection, sql, {"id": collection.pk}) for sql in (chunks, stats, terms)]
 
 
 @pytest.mark.parametrize("spec", [{"chunk_policy": {"target_tokens": 11, "overlap_tokens": 3}}, {"embed_dims": 48}])
-def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
+def test_an_index_version_of_large_documents_holds_what_the_plain_way_makes(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
 ) -> None:
-    from collections_app.models import GenerationDocument
-    from collections_app.services.generations.generations import start_generation
+    from collections_app.index.services import start_index_version
+    from collections_app.models import IndexVersionDocument
 
     wanted = {"embed_model": "text-embedding-3-large", **spec} if "embed_dims" in spec else spec
     found, notes = [], []
@@ -316,11 +316,11 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
         collection = create_collection(name=name, chunk_policy=POLICY)
         for doc_id, size in (("a", 2), ("b", 30), ("c", 3), ("d", 25)):
             ingest_text(collection, doc_id, text_of(size))
-        job = start_generation(collection, wanted).jobs.get()
+        job = start_index_version(collection, wanted).jobs.get()
         embeddings.requests.clear()
         assert run_job(job.pk) == "succeeded"
-        found.append([*generation_rows(collection, 2), sorted(set(asked(embeddings)))])
-        noted = GenerationDocument.objects.filter(generation__collection=collection).order_by("doc_id")
+        found.append([*index_version_rows(collection, 2), sorted(set(asked(embeddings)))])
+        noted = IndexVersionDocument.objects.filter(index_version__collection=collection).order_by("doc_id")
         notes.append(list(noted.values_list("doc_id", "chunk_count", "content_hash", "enabled")))
     assert found[0] == found[1]
     assert notes[0] == notes[1] and len(notes[0]) == 4
@@ -330,7 +330,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
 def test_cancelling_while_the_rows_are_written_stores_nothing(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collections_app.services.jobs.attempts import JobProgress
+    from collections_app.jobs.attempts import JobProgress
 
     job = upload(create_collection(name="notes", chunk_policy=POLICY), text_of(30))
     check, calls = JobProgress.check, []

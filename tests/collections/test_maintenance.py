@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.index.stores import open_store
+from collections_app.jobs import maintenance
+from collections_app.jobs.maintenance import sweep
 from collections_app.models import Collection, Document
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.worker import maintenance
-from collections_app.services.worker.maintenance import sweep
-from collections_app.stores import open_store
 from ragd.search import lexical_search
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store import postings

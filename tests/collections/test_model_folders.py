@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import ragd
-from collections_app.model_folders import open_folder
+from collections_app.collections.invariants import check_invariants
+from collections_app.collections.services import create_collection, default_model, resolve_model
+from collections_app.endpoints.model_folders import open_folder
+from collections_app.endpoints.providers import provider_name
+from collections_app.endpoints.registry import SPARSE, list_models
+from collections_app.index.stores import embedder_for, open_store
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.invariant_check import check_invariants
-from collections_app.services.endpoints.embedding_model import default_model, resolve_model
-from collections_app.services.endpoints.providers import provider_name
-from collections_app.services.models.registry import SPARSE, list_models
-from collections_app.stores import embedder_for, open_store
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder
 from ragd.models.prompts import PROMPT_PRESETS, PromptedEmbedder, Prompts

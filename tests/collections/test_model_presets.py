@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from django.conf import settings as site
 
-from collections_app.domain.model_presets import CHAT, EMBEDDINGS, JUDGE, PRESETS, PURPOSES, RERANK, chat_preset_of
-from collections_app.model_endpoints.endpoints import DATABASE, ModelEndpoint, chat_endpoint, judge_endpoint, stored
+from collections_app.endpoints.connection_test import last_test, run_test
+from collections_app.endpoints.endpoints import DATABASE, ModelEndpoint, chat_endpoint, judge_endpoint, stored
+from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, JUDGE, PRESETS, PURPOSES, RERANK, chat_preset_of
+from collections_app.endpoints.model_settings import SettingValues, save_setting
+from collections_app.index.stores import embedder_for, open_rerankers
 from collections_app.models import ModelSetting, Report
-from collections_app.services.models.connection_test import last_test, run_test
-from collections_app.services.models.model_settings import SettingValues, save_setting
-from collections_app.stores import embedder_for, open_rerankers
 from evaluation_app.scoring import judge_selection
 from retrieval_app.llm.chat_endpoint import Endpoint, complete
-from retrieval_app.llm.model_parameters import ModelParameters
+from retrieval_app.llm.model_calls import ModelParameters
 from tests.fakes.model_providers import KEY, SERVERS, ProviderServer, logistic
 from tests.fakes.rerank_server import word_share
 

@@ -8,9 +8,9 @@ from collections_app.models import (
     Chunk,
     Collection,
     Document,
-    Generation,
-    GenerationDocument,
     IdempotencyRecord,
+    IndexVersion,
+    IndexVersionDocument,
     IngestJob,
     Upload,
     WorkerHeartbeat,
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.django_db
         IngestJob,
         WorkerHeartbeat,
         IdempotencyRecord,
-        Generation,
-        GenerationDocument,
+        IndexVersion,
+        IndexVersionDocument,
     ],
 )
 def test_the_model_is_what_the_catalogue_holds(model: type) -> None:

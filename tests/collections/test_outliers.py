@@ -6,19 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.outliers import flags_of, limits_of
+from collections_app.chunks import outliers as service
+from collections_app.chunks.edits import add_chunk, edit_chunk
+from collections_app.chunks.outliers import Outliers, find_outliers, last_scan, scan_duplicates, shared_words
+from collections_app.chunks.overlays import flags_of, limits_of
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection, NearDuplicate
-from collections_app.services.chunks import chunk_outliers as service
-from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk
-from collections_app.services.chunks.chunk_outliers import (
-    Outliers,
-    find_outliers,
-    last_scan,
-    scan_duplicates,
-    shared_words,
-)
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text
 from ragd.types import ChunkPolicy
 from tests.fakes.openai_server import OpenAIServer
 
@@ -66,7 +60,7 @@ def test_near_duplicates_are_found_and_told_apart_from_what_is_only_alike(notes:
     ingest_text(notes, "c", SPEECH.replace("word30 ", "another "))
     ingest_text(notes, "d", " ".join(reversed(SPEECH.split())))
     scan = scan_duplicates(notes)
-    assert (scan.found, scan.complete, scan.error, scan.chunk_count) == (2, True, "", 4)
+    assert (scan.findings, scan.report) == (2, {"chunk_count": 4, "complete": True, "error": ""})
     found = {row.doc_id: (row.of_doc_id, row.of_chunk_index, row.share) for row in NearDuplicate.objects.all()}
     assert found["b"] == ("a", 0, 1.0)
     assert found["c"][:2] == ("a", 0)
@@ -83,7 +77,7 @@ def test_what_changed_since_the_scan_is_no_duplicate_any_more(notes: Collection)
     edit_chunk(notes, "b", 0, "Something else is said here, in a few more words than five.")
     assert flags(notes, "duplicate") == {}
     delete_documents(notes, ["b"])
-    assert scan_duplicates(notes).found == 0
+    assert scan_duplicates(notes).findings == 0
 
 
 def test_a_collection_without_lexical_index_finds_equal_texts(db: None, embeddings: OpenAIServer) -> None:
@@ -91,7 +85,7 @@ def test_a_collection_without_lexical_index_finds_equal_texts(db: None, embeddin
     ingest_text(plain, "a", SPEECH)
     ingest_text(plain, "b", SPEECH.upper())
     ingest_text(plain, "c", SPEECH.replace("word30 ", "another "))
-    assert scan_duplicates(plain).found == 1
+    assert scan_duplicates(plain).findings == 1
 
 
 def test_too_slow_is_told_and_loses_nothing(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +94,8 @@ def test_too_slow_is_told_and_loses_nothing(notes: Collection, monkeypatch: pyte
     scan_duplicates(notes)
     monkeypatch.setattr(service, "CANDIDATES", "SELECT pg_sleep(5)")
     scan = scan_duplicates(notes, timeout_s=1)
-    assert (scan.complete, scan.found) == (False, 1)
-    assert "in 1 seconds" in scan.error
+    assert (scan.report["complete"], scan.findings) == (False, 1)
+    assert "in 1 seconds" in scan.report["error"]
     monkeypatch.setattr(service, "FOUND", "SELECT pg_sleep(5)")
     monkeypatch.setattr(service, "COUNT_TIMEOUT_S", 1)
     assert find_outliers(notes) is None

@@ -1,4 +1,5 @@
-"""Changes to single chunks: they hold over re-chunking, re-indexing, new texts and new generations, and are undone."""
+"""Changes to single chunks: they hold over re-chunking, re-indexing, new texts and new index versions, and are
+undone."""
 
 from __future__ import annotations
 
@@ -9,10 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from collections_app.domain.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
-from collections_app.models import AuditEvent, Chunk, ChunkOverlay, Collection, Document
-from collections_app.services.chunks import document_snapshot
-from collections_app.services.chunks.chunk_edits import (
+from collections_app.chunks import document_snapshot
+from collections_app.chunks.edits import (
     add_chunk,
     attach_overlay,
     edit_chunk,
@@ -20,20 +19,16 @@ from collections_app.services.chunks.chunk_edits import (
     remove_overlay,
     set_chunk_enabled,
 )
-from collections_app.services.documents.archiving import archive_documents
-from collections_app.services.documents.documents import (
-    delete_documents,
-    ingest_text,
-    reindex_documents,
-    set_documents_enabled,
-)
-from collections_app.services.documents.edits import roll_back
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.indexing import ingestion
-from collections_app.services.indexing.revisions import revision_chunks
-from collections_app.services.indexing.stored_documents import DocumentOverlays
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stores import open_store
+from collections_app.chunks.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
+from collections_app.documents.edits import roll_back
+from collections_app.documents.revisions.services import revision_chunks
+from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
+from collections_app.documents.stored_documents import DocumentOverlays
+from collections_app.index import ingestion
+from collections_app.index.services import start_index_version
+from collections_app.index.stores import open_store
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import AuditEvent, Chunk, ChunkOverlay, Collection, Document
 from ragd.search.retrieval import retrieve
 from ragd.text.chunking import bind, chunk
 from ragd.types import ChunkPolicy, RetrievePlan
@@ -85,9 +80,9 @@ def test_a_disabled_chunk_is_not_found_and_stays_so_when_the_document_is_switche
 ) -> None:
     set_chunk_enabled(notes, "a", 2, enabled=False)
     assert rows(notes, "enabled") == [True, True, False, True]
-    set_documents_enabled(notes, ["a"], enabled=False)
+    change_state(notes, ["a"], "disabled")
     assert rows(notes, "enabled") == [False] * 4
-    set_documents_enabled(notes, ["a"], enabled=True)
+    change_state(notes, ["a"], "enabled")
     assert rows(notes, "enabled") == [True, True, False, True]
     assert retrieve("stones", RetrievePlan(mode="lexical"), open_store(notes)) == []
     set_chunk_enabled(notes, "a", 2, enabled=True)
@@ -97,7 +92,7 @@ def test_a_disabled_chunk_is_not_found_and_stays_so_when_the_document_is_switche
 
 def test_a_disabled_document_keeps_its_chunks_off_when_one_is_let_in(notes: Collection, document: Document) -> None:
     set_chunk_enabled(notes, "a", 2, enabled=False)
-    set_documents_enabled(notes, ["a"], enabled=False)
+    change_state(notes, ["a"], "disabled")
     set_chunk_enabled(notes, "a", 2, enabled=True)
     assert rows(notes, "enabled", "switched_off") == [(False, False)] * 4
 
@@ -162,7 +157,7 @@ def test_undoing_brings_the_text_back(notes: Collection, document: Document) -> 
     assert not edit_chunk(notes, "a", 1, LINES[1]).changed
 
 
-def test_a_re_index_and_a_new_generation_keep_the_changes(notes: Collection, document: Document) -> None:
+def test_a_re_index_and_a_new_index_version_keep_the_changes(notes: Collection, document: Document) -> None:
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     set_chunk_enabled(notes, "a", 2, enabled=False)
     add_chunk(notes, "a", "A note.", after=2)
@@ -170,18 +165,18 @@ def test_a_re_index_and_a_new_generation_keep_the_changes(notes: Collection, doc
     (job,) = reindex_documents(notes, ["a"])
     assert run_job(job.pk) == "succeeded"
     assert contents(notes) == expected
-    generation = start_generation(notes, {"embed_model": "text-embedding-3-large", "embed_dims": 48})
-    assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
-    assert Collection.objects.get(pk=notes.pk).generation == generation.number
+    index_version = start_index_version(notes, {"embed_model": "text-embedding-3-large", "embed_dims": 48})
+    assert run_job(index_version.jobs.newest()[0].pk) == "succeeded"
+    assert Collection.objects.get(pk=notes.pk).index_version == index_version.number
     assert contents(notes) == expected
     assert rows(notes, "enabled") == [True, True, False, True, True]
     assert all(overlay.applies for overlay in list_overlays(notes, "a"))
 
 
-def test_a_generation_of_another_policy_tells_what_applies_no_more(notes: Collection, document: Document) -> None:
+def test_an_index_version_of_another_policy_tells_what_applies_no_more(notes: Collection, document: Document) -> None:
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
-    generation = start_generation(notes, {"chunk_policy": {"target_tokens": 100, "overlap_tokens": 0}})
-    assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
+    index_version = start_index_version(notes, {"chunk_policy": {"target_tokens": 100, "overlap_tokens": 0}})
+    assert run_job(index_version.jobs.newest()[0].pk) == "succeeded"
     assert contents(notes) == [TEXT]
     assert not list_overlays(notes, "a")[0].applies
 
@@ -236,7 +231,7 @@ def test_a_text_that_was_on_its_way_takes_a_change_along(
 
 
 def test_an_archived_document_is_not_changed(notes: Collection, document: Document) -> None:
-    archive_documents(notes, ["a"])
+    change_state(notes, ["a"], "archived")
     with refuses("archived", "doc_id"):
         edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     assert contents(notes) == LINES
@@ -285,7 +280,7 @@ CHANGES = st.lists(
 )
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=50, deadline=None)
 @given(paragraphs=WORDS, prefix=WORDS, changes=CHANGES)
 def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list[str], changes: Any) -> None:
     """Whatever is put before the text: each cut chunk comes out once, in order, as it was or as one change says."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from collections_app.chunks.policies import policy_of
+from collections_app.collections.import_stage import import_collection
+from collections_app.collections.retention import drop_old_revisions
+from collections_app.collections.services import get_collection, update_collection
+from collections_app.documents.page_pictures import find_pages
+from collections_app.documents.services import delete_documents, draft_of
+from collections_app.documents.stored_documents import find_stored, hash_text
+from collections_app.index.ingestion import Draft, ingest
 from collections_app.models import Collection, Document, StoredPage
-from collections_app.parsing import PageLayout, Word
-from collections_app.policies import policy_of
-from collections_app.services.collections.collections import get_collection, update_collection
-from collections_app.services.collections.retention import drop_old_revisions
-from collections_app.services.documents.documents import delete_documents, draft_of
-from collections_app.services.indexing.ingestion import Draft, ingest
-from collections_app.services.indexing.page_layouts import find_pages
-from collections_app.services.indexing.stored_documents import find_stored, hash_text
-from collections_app.services.transfer.import_stage import import_collection
+from ragd.readers import PageLayout, Word
 from tests.exports import export_to_file
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.passages import ChunkSpan, compare_pieces, join_chunks
+from collections_app.chunks.preview import ChunkSpan, compare_pieces, join_chunks
 from ragd.text.chunking import chunk
 from ragd.types import ChunkPolicy
 

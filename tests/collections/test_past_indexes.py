@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,25 +13,19 @@ from django.db import connection
 from django.utils import timezone
 
 import ragd
+from collections_app.chunks.edits import add_chunk, edit_chunk, set_chunk_enabled
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.retention import drop_deleted_documents
+from collections_app.collections.services import update_collection
+from collections_app.documents.edits import edit_document
+from collections_app.documents.revisions.past_states import read_past_state
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.index.past_indexes import KEPT, KEPT_FOR, drop_past_indexes, read_as_of
+from collections_app.index.services import start_index_version
+from collections_app.index.stores import open_store
 from collections_app.models import Collection, Document, DocumentRevision, PastIndex, StateChange
-from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk, set_chunk_enabled
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.collections.retention import drop_deleted_documents
-from collections_app.services.documents.archiving import archive_documents, unarchive_documents
-from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.history.past_indexes import (
-    KEPT,
-    KEPT_FOR,
-    drop_past_indexes,
-    read_as_of,
-)
-from collections_app.services.history.past_states import read_past_state
-from collections_app.stores import open_store
 from ragd.errors import InvalidInput
-from ragd.store.generations import PAST_FIRST
+from ragd.store.index_versions import PAST_FIRST
 from ragd.store.store import partition_name
 from ragd.types import Filters, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
@@ -70,13 +65,18 @@ def now_and_results(collection: Collection) -> tuple[datetime, list[Any]]:
     return timezone.now(), ask(open_store(collection))
 
 
-@pytest.fixture
-def filled(notes: Collection) -> Collection:
-    update_collection(notes, changes={"retention": {"deleted_days": 30}})
-    notes.refresh_from_db()
+@pytest.fixture(scope="module")
+def filled_of_module(notes_of_module: Collection) -> Collection:
+    update_collection(notes_of_module, changes={"retention": {"deleted_days": 30}})
+    notes_of_module.refresh_from_db()
     for doc_id in TEXTS:
-        write(notes, doc_id)
-    return notes
+        write(notes_of_module, doc_id)
+    return notes_of_module
+
+
+@pytest.fixture
+def filled(filled_of_module: Collection, db: None) -> Collection:
+    return copy(filled_of_module)
 
 
 def switch_a_chunk_on(collection: Collection) -> None:
@@ -92,8 +92,8 @@ CHANGES: dict[str, Callable[[Collection], object]] = {
     "chunk on": switch_a_chunk_on,
     "chunk edited": lambda notes: edit_chunk(notes, "door", 0, "The front door is painted blue."),
     "chunk added": lambda notes: add_chunk(notes, "keys", "Pump keys and valve keys are red.", after=0),
-    "disabled": lambda notes: set_documents_enabled(notes, ["door"], enabled=False),
-    "archived": lambda notes: archive_documents(notes, ["seal"]),
+    "disabled": lambda notes: change_state(notes, ["door"], "disabled"),
+    "archived": lambda notes: change_state(notes, ["seal"], "archived"),
     "deleted": lambda notes: delete_documents(notes, ["pump"]),
     "made again": lambda notes: (delete_documents(notes, ["keys"]), write(notes, "keys", "Other keys for the pump.")),
     "added": lambda notes: ingest_text(notes, "new", "A new pump with a new valve and a green seal.", policy=SMALL),
@@ -110,14 +110,9 @@ def test_what_was_found_before_a_change_is_found_as_of_then(name: str, filled: C
     assert ask(open_store(filled)) != before
     as_of, found = read_as_of(filled, moment, ask)
     assert found == before
-    assert (as_of.generation, as_of.notes) == (1, ()) or name in {
-        "text",
-        "title",
-        "chunk edited",
-        "deleted",
-        "made again",
-        "policy",
-    }
+    assert (as_of.index_version, as_of.notes) == (1, ()) or name in {
+        "text", "title", "chunk edited", "deleted", "made again", "policy",
+    }  # fmt: skip
     assert Document.objects.filter(collection=filled).count() == len(TEXTS) + {"added": 1, "deleted": -1}.get(name, 0)
 
 
@@ -128,7 +123,7 @@ def test_every_moment_of_a_history_can_be_searched(filled: Collection) -> None:
             change(filled)
         moments.append(now_and_results(filled))
         if change is CHANGES["archived"]:
-            unarchive_documents(filled, ["seal"])
+            change_state(filled, ["seal"], "unarchived")
             moments.append(now_and_results(filled))
     for moment, found in reversed(moments):
         assert read_as_of(filled, moment, ask)[1] == found
@@ -146,7 +141,7 @@ def test_moments_of_the_same_state_share_a_table(filled: Collection) -> None:
     second = timezone.now()
     CHANGES["text"](filled)
     tables = [
-        read_as_of(filled, at, lambda store: (store.collection.generation, ask(store)))[1] for at in (first, second)
+        read_as_of(filled, at, lambda store: (store.collection.index_version, ask(store)))[1] for at in (first, second)
     ]
     assert tables[0] == tables[1] == (PAST_FIRST + PastIndex.objects.get().pk, before)
 
@@ -166,21 +161,21 @@ def test_an_earlier_index_version_is_searched_with_its_own_policy(
 ) -> None:
     for doc_id in TEXTS:
         write(filled, doc_id, policy=None)
-    set_documents_enabled(filled, ["door"], enabled=False)
+    change_state(filled, ["door"], "disabled")
     edit_chunk(filled, "pump", 0, "The motor of the pump is off.")
     moment, before = now_and_results(filled)
     CHANGES["tags"](filled)
     with django_capture_on_commit_callbacks(execute=True):
-        start_generation(filled, {"chunk_policy": SMALL})
+        start_index_version(filled, {"chunk_policy": SMALL})
     filled.refresh_from_db()
-    assert filled.generation == 2
+    assert filled.index_version == 2
     swapped, then = now_and_results(filled)
-    set_documents_enabled(filled, ["door"], enabled=True)
+    change_state(filled, ["door"], "enabled")
     CHANGES["text"](filled)
     as_of, found = read_as_of(filled, moment, ask)
-    assert (as_of.generation, found) == (1, before)
+    assert (as_of.index_version, found) == (1, before)
     as_of, found = read_as_of(filled, swapped, ask)
-    assert (as_of.generation, found) == (2, then)
+    assert (as_of.index_version, found) == (2, then)
     StateChange.objects.get(kind="serving")
 
 

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
-from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
-from collections_app.services.uploads.upload_plan import Entry, numbered, plan_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, find_batch, open_batch, submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.plan import Entry, numbered, plan_uploads
+from collections_app.uploads.services import UploadOutcome, find_batch, open_batch, submit_uploads
 from tests.refusals import refuses
+from tests.stated import split
 
 
 def digest(content: str) -> str:
@@ -31,7 +32,9 @@ def entry(name: str, content: str, on_clash: str = "") -> Entry:
 
 
 def send(collection: Collection, *files: tuple[str, str], **values: Any) -> list[UploadOutcome]:
-    return submit_uploads(collection, [SimpleUploadedFile(name, content.encode()) for name, content in files], **values)
+    options, others = split(values)
+    held = [SimpleUploadedFile(name, content.encode()) for name, content in files]
+    return submit_uploads(collection, held, options, **others)
 
 
 def run_all() -> None:
@@ -40,7 +43,8 @@ def run_all() -> None:
 
 
 def statuses(collection: Collection, *entries: Entry, **values: Any) -> list[tuple[str, str]]:
-    return [(line.doc_id, line.status) for line in plan_uploads(collection, entries, **values).lines]
+    options, others = split(values)
+    return [(line.doc_id, line.status) for line in plan_uploads(collection, entries, options, **others).lines]
 
 
 def test_a_plan_says_what_each_file_would_do_and_writes_nothing(notes: Collection, settings: Any) -> None:
@@ -65,7 +69,8 @@ def test_a_plan_says_what_each_file_would_do_and_writes_nothing(notes: Collectio
     ]  # fmt: skip
     assert [line.error_type for line in plan.lines if line.error_type] == ["too_large", "empty_content"]
     assert plan.totals == {
-        "new": 2, "changed": 1, "unchanged": 1, "skipped": 0, "renamed": 0, "rejected": 2, "archive": 1, "deleted": 0,
+        "new": 2, "refetch": 0, "changed": 1, "unchanged": 1, "skipped": 0, "renamed": 0, "rejected": 2, "archive": 1,
+        "deleted": 0,
     }  # fmt: skip
     assert [line.doc_id for line in plan.to_send] == ["new.txt", "other.txt", "bundle.zip", "deep/same.txt"]
     after = (Document.objects.count(), IngestJob.objects.count(), Upload.objects.count(), IngestBatch.objects.count())
@@ -85,7 +90,7 @@ def test_what_is_under_way_counts_as_it_will_be(notes: Collection) -> None:
 def test_a_disabled_document_with_the_same_bytes_is_unchanged_and_stays_disabled(notes: Collection) -> None:
     send(notes, ("a.txt", "text"))
     run_all()
-    set_documents_enabled(notes, ["a.txt"], enabled=False)
+    change_state(notes, ["a.txt"], "disabled")
     (line,) = plan_uploads(notes, [entry("a.txt", "text")]).lines
     assert (line.status, line.reason) == ("unchanged", "it stays disabled")
     (outcome,) = send(notes, ("a.txt", "text"))
@@ -95,7 +100,7 @@ def test_a_disabled_document_with_the_same_bytes_is_unchanged_and_stays_disabled
 def test_an_archived_document_is_read_only(notes: Collection) -> None:
     send(notes, ("a.txt", "text"))
     run_all()
-    Document.objects.update(archived_at=timezone.now(), enabled=False)
+    Document.objects.update(state="archived")
     for content in ("text", "other"):
         (outcome,) = send(notes, ("a.txt", content))
         assert (outcome.status, outcome.error_type) == ("rejected", "archived")
@@ -114,7 +119,7 @@ def test_the_same_bytes_with_other_tags_metadata_or_policy_are_a_change(notes: C
         ({"metadata": {}}, "metadata"),
         ({"policy": {"target_tokens": 50}}, "chunk policy"),
     ):
-        (line,) = plan_uploads(notes, [same], **asked).lines  # type: ignore[arg-type]
+        (line,) = plan_uploads(notes, [same], IngestOptions(**asked)).lines  # type: ignore[arg-type]
         assert (line.status, line.reason) == ("changed", f"same content, different {why}")
     (outcome,) = send(notes, ("a.txt", "text"), tags=["x"], metadata={"team": "one"}, policy={"target_tokens": 50})
     assert outcome.status == "queued"
@@ -169,11 +174,8 @@ def test_the_next_free_number_is_taken_also_inside_one_request(notes: Collection
     run_all()
     files = [("d/a.tar.md", "2"), ("d/a.tar.md", "3"), ("d/a.tar.md", "2")]
     outcomes = send(notes, *files, doc_ids=["d/a.tar.md"] * 3, on_clash="keep_both")
-    assert [(each.doc_id, each.status) for each in outcomes] == [
-        ("d/a.tar (2).md", "queued"),
-        ("d/a.tar (3).md", "queued"),
-        ("d/a.tar (2).md", "unchanged"),
-    ]
+    assert [each.doc_id for each in outcomes] == ["d/a.tar (2).md", "d/a.tar (3).md", "d/a.tar (2).md"]
+    assert [each.status for each in outcomes] == ["queued", "queued", "unchanged"]
     assert numbered("x" * 511 + "y", 12) == "x" * 507 + " (12)"
     assert len(numbered("x" * 600 + ".pdf", 2)) == 512
 
@@ -181,22 +183,13 @@ def test_the_next_free_number_is_taken_also_inside_one_request(notes: Collection
 def test_the_same_name_twice_is_refused_unless_both_are_kept(notes: Collection) -> None:
     entries = [entry("a.txt", "1"), entry("a.txt", "2"), entry("a.txt", "1")]
     assert [status for _, status in statuses(notes, *entries)] == ["new", "rejected", "unchanged"]
-    assert statuses(notes, *entries, on_clash="keep_both") == [
-        ("a.txt", "new"),
-        ("a (2).txt", "renamed"),
-        ("a.txt", "unchanged"),
-    ]
+    plan = statuses(notes, *entries, on_clash="keep_both")
+    assert plan == [("a.txt", "new"), ("a (2).txt", "renamed"), ("a.txt", "unchanged")]
 
 
 def test_what_is_missing_from_a_folder_is_told_and_nothing_else(notes: Collection) -> None:
-    send(
-        notes,
-        ("x", "1"),
-        ("y", "2"),
-        ("z", "3"),
-        ("w", "4"),
-        doc_ids=["team/a.txt", "team/b.txt", "teams/c.txt", "d.txt"],
-    )
+    names = ["team/a.txt", "team/b.txt", "teams/c.txt", "d.txt"]
+    send(notes, ("x", "1"), ("y", "2"), ("z", "3"), ("w", "4"), doc_ids=names)
     run_all()
     ingest_text(notes, "team/typed.txt", "by hand")
     Document.objects.filter(doc_id="team/a.txt").update(metadata={})
@@ -214,7 +207,7 @@ def test_what_is_missing_from_a_folder_is_told_and_nothing_else(notes: Collectio
 
 def test_wrong_choices_and_hashes_are_refused(notes: Collection) -> None:
     with refuses("invalid_input", "on_clash", "'merge'"):
-        plan_uploads(notes, [], on_clash="merge")
+        plan_uploads(notes, [], IngestOptions(on_clash="merge"))
     with refuses("invalid_input", "sha256", "'ABC'"):
         plan_uploads(notes, [Entry("a", "ABC", 1)])
     (line,) = plan_uploads(notes, [Entry("a/../b", digest("x"), 1)]).lines
@@ -222,9 +215,9 @@ def test_wrong_choices_and_hashes_are_refused(notes: Collection) -> None:
 
 
 def test_every_submission_makes_a_batch_and_many_can_share_one(notes: Collection) -> None:
-    send(notes, ("a.txt", "1"), ("b.txt", ""), label="two files")
+    send(notes, ("a.txt", "1"), ("b.txt", ""))
     batch = IngestBatch.objects.get()
-    assert (batch.submitted, batch.rejected, batch.label, batch.open) == (2, 1, "two files", False)
+    assert (batch.submitted, batch.rejected, batch.label, batch.open) == (2, 1, "2 files", False)
     run_all()
     shared = open_batch(notes, label="many")
     for number in range(3):
@@ -322,12 +315,12 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     send(notes, *before, doc_ids=names)
     run_all()
     entries = [Entry(name, digest(text), len(text)) for name, text in files]
-    plan = plan_uploads(notes, entries, on_clash=on_clash)
+    plan = plan_uploads(notes, entries, IngestOptions(on_clash=on_clash))
     outcomes = send(notes, *files, doc_ids=[name for name, _ in files], on_clash=on_clash)
     assert [outcome.plan for outcome in outcomes] == [line.status for line in plan.lines]
     taken = [outcome.doc_id for outcome in outcomes if outcome.status == "queued"]
     assert taken == [line.doc_id for line in plan.to_send]
     run_all()
     done = [each for each, outcome in zip(entries, outcomes, strict=True) if outcome.status == "queued"]
-    again = plan_uploads(notes, done, on_clash=on_clash)
+    again = plan_uploads(notes, done, IngestOptions(on_clash=on_clash))
     assert {line.status for line in again.lines} <= {"unchanged"}

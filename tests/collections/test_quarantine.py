@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from collections_app.collections.services import create_collection
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.recovery import retry_collection_jobs, retry_job
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads.services import submit_uploads
 from tests.collections.test_jobs import reload, upload
 
 
@@ -22,7 +22,7 @@ def test_the_same_bytes_again_are_refused_with_the_reason_and_the_way_out(notes:
     IngestJob.objects.update(state="quarantined", error="quarantined after 3 attempts: The reader crashed.")
     outcome = send(notes, "other name.txt")
     assert (outcome.status, outcome.error_type) == ("rejected", "quarantined")
-    assert "The reader crashed." in outcome.error and f"POST /v1/jobs/{job.pk}/retry" in outcome.error
+    assert "The reader crashed." in outcome.error and f"PATCH /v1/jobs?job={job.pk} with" in outcome.error
     assert send(notes, "a.txt", b"other bytes").status == "queued"
     assert send(create_collection(name="other"), "a.txt").status == "queued"
 

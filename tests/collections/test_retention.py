@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from collections_app.access_context import SYSTEM, Access, Forbidden, using_access
-from collections_app.domain.permissions import GIVEN
+from collections_app.access.context import SYSTEM, Access, Forbidden, using_access
+from collections_app.access.permissions import GIVEN
+from collections_app.collections.invariants import request_check
+from collections_app.collections.retention import check_retention, drop_old_revisions, effective_retention, set_period
+from collections_app.collections.retention_periods import DATABASE, DEFAULT, ENVIRONMENT, PERIODS, find_period, kept_for
+from collections_app.collections.services import create_collection, update_collection
+from collections_app.documents.services import ingest_text
+from collections_app.documents.trash import trash_documents
+from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError
-from collections_app.models import (
-    AuditEvent,
-    Collection,
-    DocumentRevision,
-    Operation,
-    RetentionSetting,
-    TrashedDocument,
-)
-from collections_app.retention_periods import DATABASE, DEFAULT, ENVIRONMENT, PERIODS, find_period, kept_for, stored
-from collections_app.services.collections import operations
-from collections_app.services.collections.collections import create_collection, update_collection
-from collections_app.services.collections.invariant_check import request_check
-from collections_app.services.collections.retention import (
-    check_retention,
-    drop_old_revisions,
-    effective_retention,
-    set_period,
-)
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.documents.trash import trash_documents
+from collections_app.jobs import operations
+from collections_app.models import AuditEvent, Collection, DocumentRevision, Operation, ServerSetting, TrashedDocument
 from collections_app.tasks import run_operation
 from evaluation_app.models import Span
 from evaluation_app.runs.retention import COUNTERS, apply_retention, check_daily, count_due, last_deletions
@@ -43,10 +34,9 @@ from tests.fakes.openai_server import OpenAIServer
 
 @pytest.fixture(autouse=True)
 def forgotten_periods() -> Iterator[None]:
-    """What a test sets is known for seconds after its rows are gone."""
-    stored.forget()
+    """What a test sets holds in this process after its rows are gone."""
     yield
-    stored.forget()
+    stored.apply({})
 
 
 def make_run(collection: Collection | None, days: int, trace: str = "") -> QueryRun:
@@ -153,7 +143,8 @@ def test_deletions_go_by_what_was_set(
     with using_access(SYSTEM):
         for key, value in values.items():
             assert set_period(key, value, actor=admin_user).value == value
-    stored.forget()  # as in another process
+    stored.apply({})  # as in another process
+    stored.take_over()
     assert count_due({key: kept_for(key) for key in values}) == expected
     report = apply_retention().report
     assert (report["runs"], report["revisions"], report["trashed_documents"]) == (1, 1, 1)
@@ -189,11 +180,11 @@ def test_what_is_set_is_audited_and_taken_back(settings: Any, admin_user: User) 
         assert set_period("trash_days", 7, actor=admin_user).source == DATABASE
         set_period("trash_days", 7, actor=admin_user)
         back = set_period("trash_days", None, actor=admin_user)
-    assert (back.value, back.source, RetentionSetting.objects.count()) == (30, DEFAULT, 0)
-    rows = AuditEvent.objects.filter(action="retentionsetting.change").order_by("id")
+    assert (back.value, back.source, ServerSetting.objects.count()) == (30, DEFAULT, 0)
+    rows = AuditEvent.objects.filter(action="serversetting.change").order_by("id")
     assert [(row.subject_id, row.before, row.after, row.actor_name) for row in rows] == [
-        ("trash_days", {"source": "default", "value": 30}, {"source": "database", "value": 7}, "admin"),
-        ("trash_days", {"source": "database", "value": 7}, {"source": "default", "value": 30}, "admin"),
+        ("RAGD_TRASH_DAYS", {"source": "default", "value": 30}, {"source": "database", "value": 7}, "admin"),
+        ("RAGD_TRASH_DAYS", {"source": "database", "value": 7}, {"source": "default", "value": 30}, "admin"),
     ]
 
 
@@ -205,7 +196,7 @@ def test_the_environment_goes_first(settings: Any, admin_user: User) -> None:
         assert (kept_for("trash_days"), find_period("trash_days").source) == (12, ENVIRONMENT)
         with pytest.raises(ServiceError) as refused:
             set_period("trash_days", 5, actor=admin_user)
-    assert (refused.value.status, RetentionSetting.objects.get().value) == (409, 7)
+    assert (refused.value.status, ServerSetting.objects.get().value) == (409, 7)
 
 
 @pytest.mark.parametrize("value", [-1, 36_501])
@@ -213,7 +204,7 @@ def test_a_number_out_of_bounds_is_refused(value: int, settings: Any, admin_user
     state_nothing(settings)
     with using_access(SYSTEM), pytest.raises(InvalidInput) as refused:
         set_period("runs_days", value, actor=admin_user)
-    assert refused.value.field == "value" and not RetentionSetting.objects.exists()
+    assert refused.value.field == "value" and not ServerSetting.objects.exists()
 
 
 def test_who_does_not_administer_everything_sets_nothing(settings: Any, admin_user: User) -> None:
@@ -221,7 +212,7 @@ def test_who_does_not_administer_everything_sets_nothing(settings: Any, admin_us
     curator = Access(everywhere=GIVEN["curator"], collections={1: GIVEN["administrator"]})
     with using_access(curator), pytest.raises(Forbidden):
         set_period("runs_days", 1, actor=admin_user)
-    assert not RetentionSetting.objects.exists()
+    assert not ServerSetting.objects.exists()
 
 
 def test_everything_is_checked_once_a_day(notes: Collection, django_capture_on_commit_callbacks: Any) -> None:
@@ -241,3 +232,13 @@ def test_a_check_that_was_asked_for_is_done_once(notes: Collection) -> None:
     run_operation(str(operation.pk))  # the broker delivers again
     done = Operation.objects.get(pk=operation.pk)
     assert (done.state, done.subject, done.report["collections"]) == ("succeeded", "notes", 1)
+
+
+def test_who_read_the_settings_last_applies_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Mock(**{"objects.values_list.side_effect": [[("RAGD_RUN_RETENTION_DAYS", n, "", "ada")] for n in (1, 2)]})
+    monkeypatch.setattr("collections_app.endpoints.server_settings.ServerSetting", rows)
+    apply, last = stored.apply, Thread(target=stored.take_over)
+    monkeypatch.setattr(stored, "apply", lambda values: (last.ident or (last.start(), last.join(0.5)), apply(values)))
+    stored.take_over()
+    last.join()
+    assert kept_for("runs_days") == 2

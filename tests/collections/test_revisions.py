@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collections_app.models import Chunk, Collection, Document, DocumentRevision
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import delete_documents, get_document, ingest_text, reindex_documents
-from collections_app.services.indexing.revisions import (
+from collections_app.collections.deletion import delete_collection
+from collections_app.documents.revisions.services import (
     any_revision,
     drop_history,
     find_revision,
@@ -15,6 +13,8 @@ from collections_app.services.indexing.revisions import (
     revision_chunks,
     revision_text,
 )
+from collections_app.documents.services import delete_documents, get_document, ingest_text, reindex_documents
+from collections_app.models import Chunk, Collection, Document, DocumentRevision
 from ragd.types import Segment
 from tests.refusals import refuses
 
@@ -95,7 +95,7 @@ def test_none_are_kept_where_none_are_wanted(notes: Collection, settings: Any) -
 
 def test_a_document_of_the_library_keeps_the_content_of_its_chunks(notes: Collection) -> None:
     import ragd
-    from collections_app.stores import open_store
+    from collections_app.index.stores import open_store
     from ragd.types import Chunk as LibraryChunk
 
     vector = [1.0] + [0.0] * 31
@@ -139,7 +139,7 @@ def test_numbers_that_were_used_before_do_not_stop_a_write(notes: Collection) ->
 
 
 def test_labels_are_kept_for_many_at_once(notes: Collection) -> None:
-    from collections_app.services.indexing.stored_documents import Cause
+    from collections_app.documents.stored_documents import Cause
 
     for doc_id in ("a", "b"):
         write(notes, WORDS, doc_id)

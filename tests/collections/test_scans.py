@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from collections_app.documents import scans
+from collections_app.documents.page_pictures import find_pages
+from collections_app.documents.services import reindex_documents
+from collections_app.jobs.attempts import JobProgress
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.recovery import cancel_job, retry_job
+from collections_app.jobs.stages import stage_rows
 from collections_app.models import Collection, Document, IngestJob, RecognizedPageCheckpoint, StoredPage, Upload
-from collections_app.parsing import ParseError, ParseLimits, parse
-from collections_app.parsing.recognition import draw_page
-from collections_app.parsing.scans import engines
-from collections_app.parsing.scans.engines import find_engine
-from collections_app.parsing.scans.words import ReadLine, ReadWord, compose_page
-from collections_app.services.documents import scans
-from collections_app.services.documents.documents import reindex_documents
-from collections_app.services.indexing.page_layouts import find_pages
-from collections_app.services.jobs.attempts import JobProgress
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.retries import retry_job
-from collections_app.services.uploads.uploads import HeldFile, submit_uploads
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stages import stage_rows
+from collections_app.uploads.services import HeldFile, submit_uploads
+from ragd.readers import ParseError, ParseLimits, parse
+from ragd.readers.process.process import draw_page
+from ragd.readers.scans import engines
+from ragd.readers.scans.engines import find_engine
+from ragd.readers.scans.words import ReadLine, ReadWord, compose_page
 from tests.collections.test_jobs import reload
 
 LINES = ("The whale sings under ice", "Krill moves north in March", "A river carries warm water")
@@ -61,6 +60,7 @@ def words_of(document: Document, page: int) -> list[tuple[str, float, float]]:
     return [(document.text[word.start : word.end], word.x0, word.confidence or 0.0) for word in layout.words]
 
 
+@pytest.mark.slow
 def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_that_go_on_where_the_last_stopped(
     committed: None, notes: Collection, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -115,6 +115,7 @@ def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_th
     assert scans.drop_unused_recognition() == 3
 
 
+@pytest.mark.slow
 def test_rapidocr_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("it asked the network")

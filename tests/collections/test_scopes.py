@@ -12,13 +12,13 @@ import pytest
 from django.db.models import Q
 from django.test import RequestFactory
 
-from collections_app.access_context import system_access
-from collections_app.domain.permissions import Permission
+from collections_app.access import auth
+from collections_app.access.auth import BearerAuth, bearer_secret, check_collection_scope, check_unlimited, require_key
+from collections_app.access.context import system_access
+from collections_app.access.models import EVERYTHING, CollectionScope
+from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http import auth
-from collections_app.http.auth import BearerAuth, bearer_secret, check_collection_scope, check_unlimited, require_key
 from collections_app.models import ApiKey
-from collections_app.models.key_scope import EVERYTHING, CollectionScope
 
 MADE = datetime(2026, 5, 4, tzinfo=UTC)
 BIRDS = CollectionScope({7: ("birds", MADE), 9: ("frogs", MADE)})

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from collections_app.jobs import attempts
+from collections_app.jobs.attempts import JobProgress, claim_job
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.recovery import cancel_job
+from collections_app.jobs.stages import stage_rows
 from collections_app.models import Collection, IngestJob
-from collections_app.services.jobs import attempts
-from collections_app.services.jobs.attempts import JobProgress, claim_job
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stages import stage_rows
 from tests.collections.test_jobs import LONG, reload, upload
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
@@ -38,7 +38,7 @@ def test_every_stage_of_a_file_has_its_row_with_counts_and_times(notes: Collecti
 
 
 def test_what_runs_says_how_fast_and_how_long_still(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.jobs.leases.WRITE_EVERY_S", 0)
     clock = [100.0]
     monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     job = upload(notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collections_app.stores import embedder_for
+from collections_app.index.stores import embedder_for
 from tests.refusals import refuses
 
 

@@ -14,15 +14,11 @@ from django.db import InternalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from collections_app.fetching import FetchError
-from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
-from collections_app.services.documents.documents import delete_documents
-from collections_app.services.indexing.embedding_checkpoints import digest_batch
-from collections_app.services.jobs.attempts import describe_failure
-from collections_app.services.jobs.retries import retry_collection_jobs
-from collections_app.services.uploads.uploads import find_batch, open_batch, submit_uploads
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import (
+from collections_app.documents.services import delete_documents
+from collections_app.index.embedding_checkpoints import digest_batch
+from collections_app.jobs.attempts import describe_failure
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.maintenance import (
     ABANDONED_AFTER,
     ORPHAN_KEPT,
     SESSION_LOST,
@@ -30,6 +26,10 @@ from collections_app.services.worker.maintenance import (
     drop_orphan_uploads,
     forget_sessions,
 )
+from collections_app.jobs.recovery import retry_collection_jobs
+from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
+from collections_app.uploads.services import find_batch, open_batch, submit_uploads
+from ragd.readers.fetching import FetchError
 from tests.builders import WordEmbedder, make_chunks
 
 
@@ -98,7 +98,7 @@ def test_retrying_many_asks_no_more_than_retrying_one(notes: Collection) -> None
 def test_a_reason_that_no_database_holds_is_kept_all_the_same(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    from collections_app.services.documents import files
+    from collections_app.documents import files
 
     def refuse(*_: Any, **__: Any) -> None:
         raise FetchError("unexpected_answer", f"it answered 299 {said}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
-from collections_app.services.uploads.folder_sync import commit_sync, open_sync
-from collections_app.services.uploads.upload_plan import Entry
-from collections_app.services.uploads.uploads import find_batch, open_batch, submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads.folder_sync import commit_sync, open_sync, plan_folder
+from collections_app.uploads.options import IngestOptions
+from collections_app.uploads.plan import Entry
+from collections_app.uploads.services import find_batch, open_batch, submit_uploads
 from tests.refusals import refuses
 
 
@@ -25,6 +27,10 @@ def put(collection: Collection, files: dict[str, bytes], batch: IngestBatch | No
         run_job(pk)
 
 
+def begin(collection: Collection, manifest: list[Entry], **values: Any) -> Any:
+    return open_sync(collection, plan_folder(collection, manifest, **values), IngestOptions())
+
+
 def present() -> list[str]:
     return sorted(Document.objects.values_list("doc_id", flat=True))
 
@@ -32,27 +38,25 @@ def present() -> list[str]:
 def test_a_folder_is_brought_into_step(notes: Collection) -> None:
     put(notes, {"hb/same": b"same", "hb/old": b"old", "hb/gone": b"gone", "elsewhere": b"stays"})
     manifest = [entry("same", b"same"), entry("old", b"new"), entry("sub/added", b"added")]
-    sync = open_sync(notes, manifest, prefix="hb", delete_missing=True)
-    assert [line.asked for line in sync.plan.to_send] == ["hb/old", "hb/sub/added"]
-    assert sync.plan.deletions == ["hb/gone"]
-    assert sync.batch is not None
+    sync = begin(notes, manifest, prefix="hb", delete_missing=True)
+    assert [line.asked for line in sync.to_send] == ["hb/old", "hb/sub/added"]
+    assert sync.deletions == ["hb/gone"]
     assert present() == ["elsewhere", "hb/gone", "hb/old", "hb/same"]
     put(notes, {"hb/old": b"new", "hb/sub/added": b"added"}, sync.batch)
-    done = commit_sync(notes, sync.batch, sync.plan.deletions)
+    done = commit_sync(notes, sync.batch, sync.deletions)
     assert (done.deleted, done.kept) == (["hb/gone"], {})
     assert present() == ["elsewhere", "hb/old", "hb/same", "hb/sub/added"]
     batch = find_batch(notes, sync.batch.pk)
     assert (batch.submitted, batch.unchanged, batch.deleted, batch.open) == (3, 1, 1, False)
-    again = open_sync(notes, manifest, prefix="hb", delete_missing=True, dry_run=True)
-    assert {line.status for line in again.plan.lines} == {"unchanged"}
+    again = plan_folder(notes, manifest, prefix="hb", delete_missing=True)
+    assert {line.status for line in again.lines} == {"unchanged"}
     assert again.batch is None and IngestBatch.objects.filter(kind="sync").count() == 1
 
 
 def test_what_changed_after_the_plan_or_is_gone_is_kept_and_told(notes: Collection) -> None:
     put(notes, {"a": b"1", "b": b"2"})
-    sync = open_sync(notes, [entry("c", b"3")], delete_missing=True)
-    assert sync.batch is not None
-    assert sync.plan.deletions == ["a", "b"]
+    sync = begin(notes, [entry("c", b"3")], delete_missing=True)
+    assert sync.deletions == ["a", "b"]
     put(notes, {"b": b"changed by somebody"})
     done = commit_sync(notes, sync.batch, ["a", "b", "never"])
     assert done.deleted == ["a"]
@@ -62,8 +66,7 @@ def test_what_changed_after_the_plan_or_is_gone_is_kept_and_told(notes: Collecti
 
 def test_a_document_whose_new_file_is_under_way_is_kept(notes: Collection) -> None:
     put(notes, {"a": b"1", "b": b"2"})
-    sync = open_sync(notes, [entry("c", b"3")], delete_missing=True)
-    assert sync.batch is not None
+    sync = begin(notes, [entry("c", b"3")], delete_missing=True)
     (sent,) = submit_uploads(notes, [SimpleUploadedFile("file", b"by somebody else")], doc_ids=["b"])
     done = commit_sync(notes, sync.batch, ["a", "b"])
     assert (done.deleted, list(done.kept)) == (["a"], ["b"])
@@ -73,8 +76,7 @@ def test_a_document_whose_new_file_is_under_way_is_kept(notes: Collection) -> No
 
 
 def test_nothing_is_added_to_a_batch_that_is_closed(notes: Collection) -> None:
-    sync = open_sync(notes, [entry("a", b"1")])
-    assert sync.batch is not None
+    sync = begin(notes, [entry("a", b"1")])
     commit_sync(notes, sync.batch)
     with refuses("batch_closed", "batch") as caught:
         put(notes, {"a": b"1"}, sync.batch)
@@ -85,16 +87,14 @@ def test_nothing_is_added_to_a_batch_that_is_closed(notes: Collection) -> None:
 def test_an_empty_folder_deletes_nothing(notes: Collection) -> None:
     put(notes, {"a": b"1"})
     with refuses("invalid_input", "delete_missing"):
-        open_sync(notes, [], delete_missing=True)
-    sync = open_sync(notes, [])
-    assert sync.batch is not None
+        plan_folder(notes, [], delete_missing=True)
+    sync = begin(notes, [])
     assert commit_sync(notes, sync.batch).deleted == []
     assert present() == ["a"]
 
 
 def test_a_commit_holds_once_and_only_for_a_sync(notes: Collection) -> None:
-    sync = open_sync(notes, [entry("a", b"1")])
-    assert sync.batch is not None
+    sync = begin(notes, [entry("a", b"1")])
     commit_sync(notes, sync.batch)
     with refuses("conflict"):
         commit_sync(notes, sync.batch)

@@ -14,20 +14,22 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.document_tree import attachments_of, with_attachments
+from collections_app.documents.services import delete_documents
+from collections_app.jobs.attempts import JobProgress
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.recovery import cancel_batch
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
-from collections_app.parsing import ParseLimits
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.document_tree import attachments_of, with_attachments
-from collections_app.services.documents.documents import delete_documents
-from collections_app.services.jobs.attempts import JobProgress
-from collections_app.services.jobs.cancellation import cancel_batch
-from collections_app.services.uploads import archives
-from collections_app.services.uploads.upload_plan import Entry, plan_uploads
-from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads import archives
+from collections_app.uploads.archives import preview_uploads
+from collections_app.uploads.options import Origin
+from collections_app.uploads.plan import Entry, plan_uploads
+from collections_app.uploads.services import UploadOutcome, submit_uploads
+from ragd.readers import ParseLimits
 from tests.fakes.openai_server import OpenAIServer
 from tests.parsing.builders import make_docx, make_zip, with_member
+from tests.stated import split
 
 
 def pack(members: dict[str, bytes]) -> bytes:
@@ -48,7 +50,8 @@ def mail(subject: str, attachments: dict[str, bytes]) -> bytes:
 
 
 def send(collection: Collection, name: str, content: bytes, **values: Any) -> UploadOutcome:
-    (outcome,) = submit_uploads(collection, [SimpleUploadedFile(name, content)], **values)
+    options, others = split(values)
+    (outcome,) = submit_uploads(collection, [SimpleUploadedFile(name, content)], options, **others)
     return outcome
 
 
@@ -91,11 +94,10 @@ def test_an_archive_becomes_a_job_per_member_in_one_batch(notes: Collection) -> 
     assert run_job(outcome.job.pk) == "succeeded"
     job = IngestJob.objects.get(pk=outcome.job.pk)
     members = IngestJob.objects.filter(kind="file").order_by("doc_id")
-    assert [(each.doc_id, each.tags, each.metadata, each.batch_id) for each in members] == [
-        ("guide/one.md", ["t"], {"team": "x"}, job.batch_id),
-        ("guide/two.txt", ["t"], {"team": "x"}, job.batch_id),
-    ]
-    assert members[0].origin == {"type": "member", "of": "bundle.zip", "path": "guide/one.md"}
+    same = [(each.tags, each.metadata, each.batch_id) for each in members]
+    assert same == [(["t"], {"team": "x"}, job.batch_id)] * 2
+    assert [each.doc_id for each in members] == ["guide/one.md", "guide/two.txt"]
+    assert members[0].origin == Origin("member", of="bundle.zip", path="guide/one.md")
     assert [(row.stage, row.done, row.total, row.unit) for row in job.stage_rows] == [("parse", 3, 3, "files")]
     assert not Upload.objects.filter(doc_id="bundle.zip").exists()
     assert [word for word in job.warnings if "empty.txt is empty" in word]
@@ -256,7 +258,7 @@ def test_attachments_become_documents_that_name_their_mail(notes: Collection) ->
     assert (attached.text, attached.tags) == ("The plan is good.", ["post"])
     assert (attached.metadata["parent"], attached.metadata["team"]) == ("mail.eml", "x")
     job = IngestJob.objects.get(doc_id="mail.eml/plan.txt")
-    assert (job.origin, job.batch) == ({"type": "attachment", "of": "mail.eml"}, outcome.batch)
+    assert (job.origin, job.batch) == (Origin("attachment", of="mail.eml", level=1), outcome.batch)
     assert attachments_of(notes, ["mail.eml"]) == ["mail.eml/plan.txt"]
 
 

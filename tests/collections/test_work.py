@@ -11,11 +11,11 @@ from celery import current_app
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
+from collections_app.jobs import delivery, leases
+from collections_app.jobs.delivery import RetryPolicy, sweep
+from collections_app.jobs.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.work import delivery, leases
-from collections_app.work.delivery import RetryPolicy, sweep
-from collections_app.work.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
 from tests.fakes.openai_server import OpenAIServer
 
 TASK = "collections.run_ingest_job"

@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access import people
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import ApiKey, AuditEvent, Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance import people
 from retrieval_app.models import QueryRun
 from tests.commands.conftest import run, run_json
 from tests.fakes.openai_server import OpenAIServer
@@ -113,7 +113,7 @@ def test_a_header_of_a_client_is_no_local_key(notes: Collection) -> None:
 
 def test_a_file_appears_when_it_is_whole(notes: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "runs.jsonl"
-    run("api", "GET", "/v1/runs/export", "--output", str(file))
+    run("api", "GET", "/v1/runs?format=jsonl", "--output", str(file))
     assert [path.name for path in tmp_path.iterdir()] == ["runs.jsonl"]
     with pytest.raises(SystemExit) as ended:
         call_command("ragd", "api", "GET", "/v1/nowhere", "--output", str(tmp_path / "none"), stdout=StringIO())

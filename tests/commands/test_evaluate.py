@@ -14,9 +14,8 @@ from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Kept
 from evaluation_app.reviews.labels import review
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.runs import lifecycle
-from retrieval_app.runs import query_pipeline as retrieval_services
+from retrieval_app.search import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json
-from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
 
@@ -24,9 +23,8 @@ SEARCH = ("evaluate", "house questions", "--search-only", "--cut", "3", "-k", "3
 
 
 @pytest.fixture
-def house():
-    collection = make_collection()
-    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+def house(house):
+    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     asked = {"What does coffee cost?": "kitchen.md", "When are roses <cut> \x0b?": "garden.md", "Who?": "nowhere.md"}
     for place, (question, expected) in enumerate(asked.items()):
         GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[expected])
@@ -140,7 +138,7 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
     assert lines[0]["run"]["id"] == done["id"] and len(lines) == 4
     (event,) = AuditEvent.objects.filter(action="evaluationrun.export")
     assert (event.subject_kind, event.after) == ("evaluationrun", {"rows": 3})
-    stopped = lifecycle.cancel_run(lifecycle.start_run(house, plan=_plan(done), send=False), None)
+    stopped = lifecycle.cancel_run(lifecycle.start_run(house, lifecycle.RunRequest(_plan(done)), send=False), None)
     with pytest.raises(CommandError, match="has no baseline"):
         run("evaluate", "--resume", str(stopped.pk), "--no-regressions")
     stopped.refresh_from_db()

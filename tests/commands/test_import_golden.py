@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from collections_app.services.collections.collections import create_collection
+from collections_app.collections.services import create_collection
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion
 

@@ -11,11 +11,11 @@ import pytest
 from django.core.management.base import CommandError
 from django.db import connection
 
+from collections_app.collections.services import create_collection
 from collections_app.commands import local_files, progress
+from collections_app.documents.services import ingest_text
+from collections_app.jobs.batches import batch_progress
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.jobs.batches import batch_progress
 from tests.commands.conftest import run, run_json
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer
@@ -91,15 +91,10 @@ def test_a_dry_run_writes_nothing(notes: Collection, folder: Path) -> None:
     assert not IngestBatch.objects.exists() and not IngestJob.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("on_clash", "names"),
-    [("replace", ["one.txt"]), ("skip", ["one.txt"]), ("keep_both", ["one (2).txt", "one.txt"])],
-)
-def test_a_name_that_is_taken(notes: Collection, folder: Path, on_clash: str, names: list[str]) -> None:
+def test_a_name_that_is_taken(notes: Collection, folder: Path) -> None:
     ingest_text(notes, "one.txt", "another text")
-    run("ingest", "notes", str(folder / "one.txt"), "--on-clash", on_clash, "--here")
-    assert sorted(texts()) == names
-    assert (texts()["one.txt"] == "another text") == (on_clash != "replace")
+    run("ingest", "notes", str(folder / "one.txt"), "--on-clash", "keep_both", "--here")
+    assert sorted(texts()) == ["one (2).txt", "one.txt"]
 
 
 def test_what_is_refused_is_named_and_counts_as_failure(notes: Collection, folder: Path) -> None:
@@ -157,8 +152,8 @@ def test_stopping_puts_the_job_back(
     notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle of a job that this process does."""
-    from collections_app.services.jobs.attempts import claim_job
-    from collections_app.work.leases import worker_name
+    from collections_app.jobs.attempts import claim_job
+    from collections_app.jobs.leases import worker_name
 
     def stop(job_id: Any) -> None:
         assert claim_job(job_id, worker_name()) is not None
@@ -203,10 +198,10 @@ def test_stopping_while_files_are_sent_keeps_those(
     monkeypatch.setattr(local_files, "GROUP_FILES", 1)
     real = local_files.submit_uploads
 
-    def send(collection: Collection, files: Any, **values: Any) -> Any:
+    def send(collection: Collection, files: Any, *options: Any, **values: Any) -> Any:
         if files[0].name == "one.txt":
             raise KeyboardInterrupt
-        return real(collection, files, **values)
+        return real(collection, files, *options, **values)
 
     monkeypatch.setattr(local_files, "submit_uploads", send)
     with pytest.raises(SystemExit):
@@ -245,18 +240,13 @@ def test_sync_leaves_what_is_missing_when_told(notes: Collection, folder: Path) 
     assert sorted(texts()) == ["kept/in/two.md", "kept/one.txt"]
 
 
-def test_an_empty_folder_deletes_nothing(notes: Collection, folder: Path, tmp_path: Path) -> None:
-    run("sync", "notes", str(folder), "--here")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(CommandError, match="delete_missing needs at least one file"):
-        run("sync", "notes", str(tmp_path / "empty"), "--yes")
-    assert len(texts()) == 2
-
-
 def test_odd_files_are_passed_over(notes: Collection, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "broken").symlink_to(folder / "nowhere")
     assert [file.name for file in local_files.find_files([str(folder)])] == ["in/two.md", "one.txt"]
+    (folder / "unreadable").symlink_to("x" * 300)  # it may be there, so that no sync may delete it
+    with pytest.raises(local_files.UsageError, match="unreadable"):
+        local_files.find_files([str(folder)])
 
 
 def test_a_worker_that_goes_away_is_noticed(notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,15 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management.base import CommandError
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.uploads.uploads import submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads.services import submit_uploads
 from tests.commands.conftest import run, run_json
 from tests.fakes.openai_server import OpenAIServer
+
+CANCELLED, QUEUED = '{"state": "cancelled"}', '{"state": "queued"}'
 
 
 @pytest.fixture
@@ -41,10 +43,10 @@ def test_jobs_are_listed_with_their_stages(jobs: list[IngestJob]) -> None:
 
 
 def test_jobs_are_cancelled_and_retried_by_the_api(jobs: list[IngestJob]) -> None:
-    good = jobs[0]
-    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/cancel")["state"] == "cancelled"
-    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/cancel", status=1)["error"]
-    assert run_json("api", "POST", f"/v1/jobs/{good.pk}/retry")["state"] == "queued"
+    address = f"/v1/jobs?job={jobs[0].pk}"
+    assert run_json("api", "PATCH", address, "--data", CANCELLED) == {"jobs": 1}
+    assert run_json("api", "PATCH", address, "--data", CANCELLED, status=1)["error"]
+    assert run_json("api", "PATCH", address, "--data", QUEUED) == {"jobs": 1}
 
 
 def test_watching_ends_when_nobody_works(jobs: list[IngestJob]) -> None:

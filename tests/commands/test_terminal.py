@@ -22,8 +22,8 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
 from collections_app.models import Document, IngestJob, WorkerHeartbeat
-from collections_app.services.collections.collections import create_collection
 from tests.fakes.openai_server import OpenAIServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent

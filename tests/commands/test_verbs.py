@@ -9,10 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from collections_app.access import people
+from collections_app.access.permissions import Role
 from collections_app.commands.subcommand import find_subcommands, show_plainly
-from collections_app.domain.permissions import Role
 from collections_app.models import Collection
-from collections_app.services.governance import people
 from tests.commands.conftest import run, run_json
 
 SUBCOMMANDS = find_subcommands()
@@ -37,42 +37,38 @@ def test_sixteen_verbs_are_found() -> None:
     assert {name.split()[0] for name in SUBCOMMANDS} == VERBS
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_each_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        call_command("ragd", *name.split(), "--help")
-    said = " ".join(capsys.readouterr().out.split())
-    assert ended.value.code == 0
-    assert SUBCOMMANDS[name].help in said and "--json" in said and "--as USER" in said
+def test_each_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, subcommand in SUBCOMMANDS.items():
+        with pytest.raises(SystemExit) as ended:
+            call_command("ragd", *name.split(), "--help")
+        said = " ".join(capsys.readouterr().out.split())
+        assert ended.value.code == 0
+        assert subcommand.help in said and "--json" in said and "--as USER" in said, name
 
 
-@pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_command_line_ends_with_2(notes: Collection, line: str) -> None:
+def test_a_wrong_command_line_ends_with_2(notes: Collection) -> None:
     User.objects.create_user("ada")
-    with pytest.raises(CommandError) as caught:
-        run(*line.split())
-    assert caught.value.returncode in (1, 2)
-    if caught.value.returncode == 1:  # argparse, which `call_command` does not let end the process
-        assert caught.value.__cause__ is None and str(caught.value).startswith("Error: ")
-    out = StringIO()
-    with pytest.raises((CommandError, SystemExit)) as ended:
-        call_command("ragd", *line.split(), "--json", stdout=out)
-    if isinstance(ended.value, SystemExit):
-        assert ended.value.code == 2 and json.loads(out.getvalue())["error"]["type"] == "usage"
+    for line in WRONG:
+        with pytest.raises(CommandError) as caught:
+            run(*line.split())
+        assert caught.value.returncode in (1, 2), line
+        if caught.value.returncode == 1:  # argparse, which `call_command` does not let end the process
+            assert caught.value.__cause__ is None and str(caught.value).startswith("Error: "), line
+        out = StringIO()
+        with pytest.raises((CommandError, SystemExit)) as ended:
+            call_command("ragd", *line.split(), "--json", stdout=out)
+        if isinstance(ended.value, SystemExit):
+            assert ended.value.code == 2 and json.loads(out.getvalue())["error"]["type"] == "usage", line
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_each_answers_in_words_and_as_one_json_object(notes: Collection) -> None:
+    for line in (
         "access list notes", "api GET /v1/collections/notes", "audit erase list", "check consistency notes",
-        "check findings notes", "check leaks", "check spans", "index rebuild notes --here", "index weights notes",
+        "check findings notes", "check leaks", "check spans", "index rebuild notes --here", "index measure notes",
         "jobs", "search notes oak", "ask notes oak", "status --cluster", "status --models",
-    ],
-)  # fmt: skip
-def test_each_answers_in_words_and_as_one_json_object(notes: Collection, line: str) -> None:
-    answer = run_json(*line.split())
-    assert isinstance(answer, dict)
-    assert run(*line.split()).strip()
+    ):  # fmt: skip
+        assert isinstance(run_json(*line.split()), dict), line
+        assert run(*line.split()).strip(), line
 
 
 @pytest.mark.parametrize(

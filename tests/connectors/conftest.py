@@ -29,7 +29,7 @@ def share(tmp_path: Path, settings: Any) -> Path:
 @pytest.fixture
 def connect(notes: Any) -> Callable[..., Connector]:
     """A connector of the collection notes: connect("folder", path="/x")."""
-    from collections_app.services.connectors.records import ConnectorValues, save_connector
+    from collections_app.sources.records import ConnectorValues, save_connector
 
     def make(kind: str, *, secret: str | None = None, into: str = "", **settings: Any) -> Connector:
         values = ConnectorValues(kind, f"a {kind}", settings, secret=secret, prefix=into)

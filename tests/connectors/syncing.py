@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Connector, ConnectorRun, IngestJob
-from collections_app.services.connectors.runs import request_run
-from collections_app.services.connectors.sync import process_run
-from collections_app.services.worker.dispatch import run_job
+from collections_app.sources.runs import request_run
+from collections_app.sources.sync import process_run
 
 
 def sync(connector: Connector, *, ingests: bool = True, **values: Any) -> ConnectorRun:

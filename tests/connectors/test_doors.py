@@ -11,10 +11,10 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import Collection, Connector, ConnectorRun
-from collections_app.services.connectors.records import count_states
-from collections_app.services.connectors.sync import process_run
-from collections_app.services.governance.api_keys import create_key
+from collections_app.sources.records import count_states
+from collections_app.sources.sync import process_run
 from tests.api.conftest import Api
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ ALL = "/collections/notes/connectors"
 
 
 def test_a_source_by_the_api(notes: Collection, share: Path) -> None:
-    api = Api(Client(), create_key("tests")[1])
+    api = Api(Client(), create_key(NewKey("tests"))[1])
     (share / "a.txt").write_text("About a.")
     body = {"kind": "folder", "name": "share", "settings": {"path": str(share)}, "schedule": 60, "tags": ["x"]}
     refused = api.send("POST", ALL, body | {"settings": {"path": "/etc"}})
@@ -60,9 +60,8 @@ def test_a_source_by_the_command_line(notes: Collection, share: Path, connect: A
     assert (status, answer["runs"][0]["added"], answer["runs"][0]["dry_run"]) == (0, 2, True)
     answer, status = ragd("sync", "notes", "--source", source.name)
     assert (status, [each["doc_id"] for each in answer["runs"][0]["changes"]]) == (0, ["a.txt", "b.txt"])
-    assert [each["state"] for each in ragd("api", "GET", "/v1/collections/notes/connectors")[0]["items"]] == [
-        "succeeded"
-    ]
+    rows = ragd("api", "GET", "/v1/collections/notes/connectors")[0]["items"]
+    assert [each["state"] for each in rows] == ["succeeded"]
     share.rename(share.parent / "gone")
     answer, status = ragd("sync", "notes")
     assert (status, answer["runs"][0]["state"]) == (1, "failed")

@@ -1,4 +1,4 @@
-"""The connector of docs/connectors.md, installed as a package would be."""
+"""The connector of docs/sources.md, installed as a package would be."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from collections_app.connectors import registry
 from collections_app.models import Document
+from collections_app.sources.kinds import registry
 from tests.connectors.syncing import changes, sync
 from tests.fakes.web_server import Page, WebServer
 
 pytestmark = pytest.mark.django_db
 
-DOCS = (Path(__file__).resolve().parents[2] / "docs" / "connectors.md").read_text()
+DOCS = (Path(__file__).resolve().parents[2] / "docs" / "sources.md").read_text()
 
 
 @pytest.fixture
@@ -29,11 +29,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (name, value) = re.findall(r'^(\S+) = "(acme_wiki:\w+)"$', DOCS, re.MULTILINE)[0]
     (tmp_path / "acme_wiki.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    offered = [
-        EntryPoint(name, value, registry.GROUP),
-        EntryPoint("gone", "no_such_module:Thing", registry.GROUP),
-        EntryPoint("other", "json:loads", registry.GROUP),
-    ]
+    values = [(name, value), ("gone", "no_such_module:Thing"), ("other", "json:loads")]
+    offered = [EntryPoint(*each, registry.GROUP) for each in values]
     monkeypatch.setattr(registry, "entry_points", lambda group: offered if group == registry.GROUP else [])
     registry.connector_kinds.cache_clear()
     yield
@@ -51,10 +48,8 @@ def test_the_example_of_the_documentation_syncs(installed: None, connect: Any, w
     web_server.pages["/wiki/index.json"] = index(("a", 1), ("b", 1))
     wiki = connect("acme-wiki", url=web_server.url("/wiki/"))
     assert changes(sync(wiki)) == {"added": ["a", "b"]}
-    assert (Document.objects.get(doc_id="a").title, Document.objects.get(doc_id="a").media_type) == (
-        "On a",
-        "text/html",
-    )
+    document = Document.objects.get(doc_id="a")
+    assert (document.title, document.media_type) == ("On a", "text/html")
     web_server.pages["/wiki/index.json"] = index(("a", 2), ("c", 1))
     web_server.pages["/wiki/a"] = Page(b"<p>Anew.</p>")
     assert changes(sync(wiki)) == {"added": ["c"], "deleted": ["b"], "updated": ["a"]}

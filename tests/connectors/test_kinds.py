@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from dulwich import porcelain
 
-from collections_app.connectors.imap import _quote
 from collections_app.models import Connector, Document
+from collections_app.sources.kinds.imap import _quote
 from ragd.errors import InvalidInput
 from tests.connectors.servers import dav_application, git_application, serving
 from tests.connectors.syncing import changes, sync, totals
@@ -140,6 +140,15 @@ def test_a_folder_of_a_webdav_server(connect: Connect, tmp_path: Path) -> None:
         Connector.objects.update(secret="")
         run = sync(source)
         assert (run.state, run.error_type) == ("failed", "not_allowed")
+
+    def forbid(environ: Any, start: Any) -> list[bytes]:
+        start("207 Multi-Status", [("Content-Type", "application/xml")])
+        response = b"<href>/team/a.txt</href><status>HTTP/1.1 403 Forbidden</status>"
+        return [b'<multistatus xmlns="DAV:"><response>' + response + b"</response></multistatus>"]
+
+    with serving(forbid) as at:
+        Connector.objects.update(settings={**source.settings, "url": f"{at}/team/"})
+        assert (sync(source).error_type, source.waits) == ("unexpected_answer", False)
     assert Document.objects.get().text == "Second, longer."
 
 

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from collections_app.connectors import registry
-from collections_app.connectors.protocol import BaseConnector, Field, File, Item, SourceError
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Collection, Connector, ConnectorRun, Document, IngestJob, TrashedDocument
-from collections_app.services.connectors import sync as syncs
-from collections_app.services.connectors.records import (
+from collections_app.sources import sync as syncs
+from collections_app.sources.kinds import registry
+from collections_app.sources.kinds.protocol import BaseConnector, Field, File, Item, SourceError
+from collections_app.sources.records import (
     ConnectorValues,
     delete_connector,
     list_connectors,
     save_connector,
     troubled_connectors,
 )
-from collections_app.services.connectors.runs import cancel_run, request_run, sweep_connectors
-from collections_app.services.documents.documents import ingest_text
+from collections_app.sources.runs import cancel_run, request_run, sweep_connectors
 from ragd.errors import InvalidInput
 from tests.connectors.syncing import changes, sync, totals
 
@@ -63,7 +63,7 @@ class Shelf(BaseConnector):
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> Connector:
     kinds = {**registry.connector_kinds(), "shelf": Shelf}
-    monkeypatch.setattr("collections_app.services.connectors.records.connector_kinds", lambda: kinds)
+    monkeypatch.setattr("collections_app.sources.records.connector_kinds", lambda: kinds)
     monkeypatch.setattr(Shelf, "items", {name: ("1", f"About {name}.") for name in ("a", "b", "c")})
     monkeypatch.setattr(Shelf, "fetched", [])
     return connect("shelf", into="shelf")
@@ -165,14 +165,20 @@ def test_the_alarm_begins_with_a_failure_and_ends_with_a_success(shelf: Connecto
 def test_one_item_that_cannot_be_read_holds_up_no_other(shelf: Connector, monkeypatch: Any) -> None:
     Shelf.items = {"a": ("1", None), "b": ("1", "About b."), "d": ("1", "")}
     run = sync(shelf)
-    assert (run.state, changes(run)) == (
-        "succeeded",
-        {"added": ["shelf/b"], "failed": ["shelf/a", "shelf/d"]},
-    )
+    assert run.state == "succeeded"
+    assert changes(run) == {"added": ["shelf/b"], "failed": ["shelf/a", "shelf/d"]}
     Shelf.items = dict.fromkeys("abcdefgh", ("1", None))
     monkeypatch.setattr(syncs, "FAILURES_IN_ROW_MAX", 5)
     run = sync(shelf)
     assert (run.state, run.error_type, run.done) == ("failed", "unreachable", 7)  # b is there already
+
+
+def test_an_item_that_cannot_be_read_under_a_new_prefix_keeps_its_document(shelf: Connector) -> None:
+    sync(shelf)
+    Connector.objects.update(prefix="new/")
+    Shelf.items["a"] = ("1", None)
+    held = ["shelf/b", "shelf/c"]
+    assert changes(sync(shelf)) == {"added": ["new/b", "new/c"], "failed": ["new/a"], "held": held}
 
 
 def test_a_file_that_could_not_be_ingested_is_not_read_again(shelf: Connector) -> None:
@@ -297,6 +303,10 @@ def test_a_folder_is_read_within_its_bounds(connect: Connect, share: Path, notes
     (share / "a.txt").write_text("Second.")
     os.utime(share / "a.txt", (1, 1))
     assert totals(sync(folder)) == (0, 1, 0, 1, 1)
+    (share / "a.txt").unlink()
+    (share / "a.txt").symlink_to("x" * 300)  # an error that does not say that it is gone
+    run = sync(folder)
+    assert (run.state, run.error_type, str(share / "a.txt") in run.error) == ("failed", "unreachable", True)
     share.rename(share.parent / "gone")
     run = sync(folder)
     assert (run.state, run.error_type, Document.objects.count()) == ("failed", "unreachable", 2)

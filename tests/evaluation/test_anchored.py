@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from collections_app.access.api_keys import NewKey, create_key
 from evaluation_app.measures.anchored import LABELS_MIN, anchored_mean, missing_labels
 from evaluation_app.models import EvaluationRun, ReviewTask
 from evaluation_app.reviews.anchoring import anchored_differences, anchored_score, anchored_scores, labelled_positions
@@ -119,7 +120,7 @@ def label(run: EvaluationRun, which: str, number: int, ada: User, value: float |
 
 
 @pytest.mark.django_db
-def test_labels_that_chance_drew_anchor_the_run(ada: User) -> None:
+def test_labels_that_chance_drew_anchor_the_run(ada: User, client: Client) -> None:
     run = answered(24)
     assert anchored_scores(run) == []
     label(run, "random", 10, ada)
@@ -128,6 +129,11 @@ def test_labels_that_chance_drew_anchor_the_run(ada: User) -> None:
     assert found.estimate is not None
     assert found.estimate.value == pytest.approx(0.5)
     assert len(labelled_positions(run)) == 10
+    headers = {"Authorization": f"Bearer {create_key(NewKey('tests'))[1]}"}
+    address = f"/v1/evaluation-runs/{run.pk}"
+    (told,) = client.get(f"{address}?anchored=true", headers=headers).json()["anchored_scores"]
+    assert (told["measure"], told["labels"], told["estimate"]["value"]) == ("correctness", 10, pytest.approx(0.5))
+    assert client.get(address, headers=headers).json()["anchored_scores"] is None
 
 
 @pytest.mark.django_db

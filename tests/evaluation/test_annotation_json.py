@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.judges.annotation_json import AnnotationFaults, check_answer, read_reply
-from evaluation_app.judges.prompts import FAULTS_SHOWN_MAX, GRADES, RUBRIC, build_messages, build_repair
+from evaluation_app.judges.annotation import (
+    FAULTS_SHOWN_MAX,
+    GRADES,
+    RUBRIC,
+    AnnotationFaults,
+    build_messages,
+    build_repair,
+    check_answer,
+    read_reply,
+)
 from evaluation_app.judges.protocol import Case
 from evaluation_app.measures.trace import Annotation, Support
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without

@@ -11,27 +11,22 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.models import AuditEvent, Collection, StateChange
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import (
-    delete_documents,
-    get_document,
-    ingest_text,
-    set_documents_enabled,
-)
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.history.past_indexes import read_whole_state
-from collections_app.services.history.past_states import PastState
-from evaluation_app.history import bisection, requests
-from evaluation_app.history.bisection import Bisection, bisect_item
-from evaluation_app.history.events import plan_event
-from evaluation_app.history.requests import find_good, request_bisection
-from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet, StoredBisection
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import update_collection
+from collections_app.documents.edits import edit_document
+from collections_app.documents.revisions.past_states import PastState
+from collections_app.documents.services import change_state, delete_documents, get_document, ingest_text
+from collections_app.index.past_indexes import read_whole_state
+from collections_app.models import AuditEvent, Collection, Operation, StateChange
+from evaluation_app.failures import bisect_requests, bisection
+from evaluation_app.failures.bisect_requests import find_good, forget_bisections, request_bisection
+from evaluation_app.failures.bisection import Bisection, bisect_item
+from evaluation_app.failures.events import plan_event
+from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import Filters, RetrievePlan
-from retrieval_app.runs.plans import save_plan
+from retrieval_app.plans.services import save_plan
 from tests.refusals import refuses
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
@@ -42,11 +37,10 @@ PLAN = RetrievePlan(k=2)
 
 
 @pytest.fixture
-def house() -> Collection:
-    collection = make_collection()
-    update_collection(collection, changes={"retention": {"deleted_days": 30}})
-    collection.refresh_from_db()
-    return collection
+def house(house: Collection) -> Collection:
+    update_collection(house, changes={"retention": {"deleted_days": 30}})
+    house.refresh_from_db()
+    return house
 
 
 @pytest.fixture
@@ -58,7 +52,7 @@ def pumps(house: Collection) -> GoldenSet:
 
 def evaluate(golden_set: GoldenSet, plan: RetrievePlan = PLAN, **settings: Any) -> EvaluationItem:
     values = {"answers": False, "judge": "none", "cut": 2} | settings
-    run = lifecycle.start_run(golden_set, plan=plan, settings=RunSettings(**values), send=False)
+    run = lifecycle.start_run(golden_set, lifecycle.RunRequest(plan, settings=RunSettings(**values)), send=False)
     return lifecycle.run_now(run).items.get()
 
 
@@ -67,7 +61,7 @@ def change_others(collection: Collection) -> None:
     ingest_text(collection, "garden.md", "Tulips are cut in May.", title="Garden")
     edit_document(collection, "pump.md", {"metadata": {"floor": 2}})
     ingest_text(collection, "attic.md", "Old chairs are kept in the attic.")
-    set_documents_enabled(collection, ["boiler.md"], enabled=False)
+    change_state(collection, ["boiler.md"], "disabled")
 
 
 def named(result: Bisection) -> list[tuple[str, str]]:
@@ -80,7 +74,7 @@ def test_the_change_is_found_with_who_and_how_it_is_undone(
     ada = django_user_model.objects.create_user("ada")
     good = evaluate(pumps)
     change_others(house)
-    set_documents_enabled(house, ["pump.md"], enabled=False, actor=ada)
+    change_state(house, ["pump.md"], "disabled", actor=ada)
     delete_documents(house, ["garden.md"])
     bad = evaluate(pumps)
     result = bisect_item(good, bad)
@@ -88,7 +82,7 @@ def test_the_change_is_found_with_who_and_how_it_is_undone(
     assert (result.measure, result.before.value, result.after.value, result.after.rank) == ("hit@2", 1.0, 0.0, None)
     assert (result.before.rank, result.undone.rank, result.changes) == (1, 1, 6)
     assert result.looked <= 6
-    assert (result.undos[0].action, result.undos[0].body) == ("enable", {"enabled": True})
+    assert (result.undos[0].action, result.undos[0].body) == ("enable", {"state": "enabled"})
 
 
 def test_a_revision_is_told_apart_from_harmless_ones_of_the_same_document(house: Collection, pumps: GoldenSet) -> None:
@@ -159,7 +153,7 @@ def test_a_preset_of_another_collection_is_not_what_changed(house: Collection, p
 def test_every_moment_is_read_once(house: Collection, pumps: GoldenSet, monkeypatch: pytest.MonkeyPatch) -> None:
     good = evaluate(pumps)
     change_others(house)
-    set_documents_enabled(house, ["pump.md"], enabled=False)
+    change_state(house, ["pump.md"], "disabled")
     bad = evaluate(pumps)
     moments = []
 
@@ -186,7 +180,7 @@ def test_an_answer_that_became_wrong_is_searched_for_by_quotations(house: Collec
 
 def test_changes_of_one_moment_are_tried_alone(house: Collection, pumps: GoldenSet) -> None:
     good = evaluate(pumps)
-    set_documents_enabled(house, ["garden.md", "pump.md", "boiler.md"], enabled=False)
+    change_state(house, ["garden.md", "pump.md", "boiler.md"], "disabled")
     StateChange.objects.filter(kind="disabled").update(made_at=timezone.now())
     result = bisect_item(good, evaluate(pumps))
     assert (named(result), result.proven, result.changes) == ([("disabled", "pump.md")], True, 3)
@@ -230,7 +224,7 @@ def test_a_run_of_an_earlier_collection_of_the_name_is_not_compared_with(house: 
 def broken(house: Collection, pumps: GoldenSet) -> tuple[EvaluationItem, EvaluationItem]:
     good = evaluate(pumps)
     change_others(house)
-    set_documents_enabled(house, ["pump.md"], enabled=False)
+    change_state(house, ["pump.md"], "disabled")
     return good, evaluate(pumps)
 
 
@@ -240,18 +234,18 @@ def test_the_api_finds_it_for_who_may_see_both_runs(
     good, bad = broken
     address = f"/v1/evaluation-runs/{bad.run_id}/items/0/bisection"
     key = bearer(collections=["house"])
-    assert get(client, address, key)[0] == 404
     status, found = post(client, address, {}, key)
     assert (status, found["state"], found["report"]["proven"]) == (200, "succeeded", True)
     (event,) = found["report"]["events"]
     assert (event["kind"], event["doc_id"], event["undo"]["method"]) == ("disabled", "pump.md", "PATCH")
     assert found["report"]["good_run"] == str(good.run_id)
-    assert get(client, address, key)[1] == found
+    operation = f"/v1/operations/{found['id']}"
+    assert get(client, operation, key)[1] == found == post(client, address, {}, key)[1]
     make_collection("other", empty=True)
-    for send in (lambda: get(client, address, bearer(collections=["other"])),
-                 lambda: post(client, address, {}, bearer(collections=["other"]))):  # fmt: skip
-        status, refused = send()
-        assert (status, refused["error"]["type"]) == (404, "unknown_evaluation_run")
+    status, refused = post(client, address, {}, bearer(collections=["other"]))
+    assert (status, refused["error"]["type"]) == (404, "unknown_evaluation_run")
+    status, refused = get(client, operation, bearer(collections=["other"]))
+    assert (status, refused["error"]["type"]) == (404, "unknown_operation")
     status, refused = post(client, f"/v1/evaluation-runs/{good.run_id}/items/0/bisection", {}, key)
     assert (status, refused["error"]["type"]) == (409, "not_worse")
 
@@ -268,7 +262,7 @@ def test_the_page_finds_it_and_takes_it_back(
     assert (opened["stored"], opened["runs"]) == (None, [good_item.run])
     for good in ("no run", "x" * 36, str(uuid4())):
         assert client.post(f"{address}start/", {"good": good}).status_code == 302
-    assert not StoredBisection.objects.exists()
+    assert not Operation.objects.filter(kind="bisection").exists()
     assert client.post(f"{address}start/").headers["Location"] == address
     shown = client.get(address).context["report"]
     assert [event["doc_id"] for event in shown["events"]] == ["pump.md"]
@@ -282,8 +276,16 @@ def test_a_large_collection_is_searched_by_the_worker(
     monkeypatch: pytest.MonkeyPatch,
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    monkeypatch.setattr(requests, "AT_ONCE_CHUNKS", 1)
-    assert request_bisection(*broken).state == "queued"
+    monkeypatch.setattr(bisect_requests, "AT_ONCE_CHUNKS", 1)
     with django_capture_on_commit_callbacks(execute=True):
-        request_bisection(*broken)
-    assert StoredBisection.objects.get().report["events"][0]["doc_id"] == "pump.md"
+        operation = request_bisection(*broken)
+        assert operation.is_running and request_bisection(*broken) == operation
+    operation.refresh_from_db()
+    assert (operation.state, operation.report["events"][0]["doc_id"]) == ("succeeded", "pump.md")
+
+
+def test_a_bisection_goes_with_its_runs(broken: tuple[EvaluationItem, EvaluationItem]) -> None:
+    request_bisection(*broken)
+    assert forget_bisections() == 0
+    broken[0].run.delete()
+    assert forget_bisections() == 1

@@ -11,22 +11,20 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Collection
-from collections_app.services.collections.collections import create_collection
-from evaluation_app.analysis.diagnosis.board import Filters, read_board
-from evaluation_app.analysis.diagnosis.cards import decide
-from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, refresh_modes
-from evaluation_app.analysis.diagnosis.outcomes import read_outcome
 from evaluation_app.experiments.starting import try_fix
+from evaluation_app.failures.board import Decision, Filters, decide, read_board
+from evaluation_app.failures.fixes import propose_fixes, quartiles, read_outcome, refresh_modes
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.measures.catalogue import DOCUMENT_BANDS
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands, thresholds_for
+from evaluation_app.scoring.modes import bands_for, find_mode, keep_bands, thresholds_for
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.runs.plans import default_plan
+from retrieval_app.plans.services import default_plan
 from tests.evaluation.made_runs import make_run
 from tests.web.pages import attribute, has
 
@@ -120,14 +118,14 @@ def test_filters_choose_cards(make: Make, golden_set: GoldenSet, django_user_mod
     assert placed(run, category="global") == {"low_completeness": [1]}
     assert placed(run, mode="retrieval_miss") == {"retrieval_miss": [0]}
     django_user_model.objects.create_user("ada")
-    decide(golden_set, QUESTIONS[1], "low_completeness", "assign", assignee="ada")
+    decide(golden_set, QUESTIONS[1], "low_completeness", Decision("assign", assignee="ada"))
     assert placed(run, assignee="ada") == {"low_completeness": [1]}
 
 
 def test_what_is_put_away_comes_back_when_its_day_has_come(make: Make, golden_set: GoldenSet) -> None:
     run = make()
     tomorrow = timezone.localdate() + timedelta(days=1)
-    decide(golden_set, QUESTIONS[0], "retrieval_miss", "snooze", until=tomorrow)
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", Decision("snooze", until=tomorrow))
     assert placed(run) == {"retrieval_miss": [], "low_completeness": [1, 0]}
     assert placed(run, show="away") == {"retrieval_miss": [0]}
     assert read_board(run).columns[0].away == 1
@@ -137,27 +135,26 @@ def test_what_is_put_away_comes_back_when_its_day_has_come(make: Make, golden_se
 
 def test_what_was_resolved_comes_back_when_a_later_run_fails(make: Make, golden_set: GoldenSet) -> None:
     before = make()
-    decide(golden_set, QUESTIONS[0], "retrieval_miss", "resolve", note="The document was disabled.")
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", Decision("resolve", note="The document was disabled."))
     assert placed(before)["retrieval_miss"] == []
     later = make()
     entry = read_board(later).columns[0].entries[0]
     assert entry.came_back
     assert entry.card is not None
     assert entry.card.note == "The document was disabled."
-    decide(golden_set, QUESTIONS[0], "retrieval_miss", "reopen")
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", Decision("reopen"))
     assert placed(before)["retrieval_miss"] == [0]
 
 
 def test_decisions_are_audited(golden_set: GoldenSet, django_user_model: Any) -> None:
     ada = django_user_model.objects.create_user("ada")
-    card = decide(golden_set, QUESTIONS[0], "retrieval_miss", "resolve", actor=ada)
+    card = decide(golden_set, QUESTIONS[0], "retrieval_miss", Decision("resolve"), actor=ada)
     assert card.changed_by == "ada"
     assert "resolved retrieval_miss of 'Question 0?'" in AuditEvent.objects.latest("id").message
 
 
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [
+def test_wrong_decisions_are_named(golden_set: GoldenSet) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"decision": "burn"}, "decision"),
         ({"mode": "boredom"}, "mode"),
         ({"question": "Never asked?"}, "question"),
@@ -165,14 +162,13 @@ def test_decisions_are_audited(golden_set: GoldenSet, django_user_model: Any) ->
         ({"decision": "snooze", "until": timezone.localdate()}, "until"),
         ({"assignee": "nobody-here"}, "assignee"),
         ({"note": "x" * 2001}, "note"),
-    ],
-)
-def test_wrong_decisions_are_named(golden_set: GoldenSet, values: dict[str, Any], field: str) -> None:
-    given = {"question": QUESTIONS[0], "mode": "retrieval_miss", "decision": "assign"} | values
-    with pytest.raises(InvalidInput) as caught:
-        decide(golden_set, given.pop("question"), given.pop("mode"), given.pop("decision"), **given)
-    assert caught.value.field == field
-    assert not BoardCard.objects.exists()
+    ]
+    for values, field in cases:
+        given = {"question": QUESTIONS[0], "mode": "retrieval_miss", "decision": "assign"} | values
+        with pytest.raises(InvalidInput) as caught:
+            decide(golden_set, given.pop("question"), given.pop("mode"), Decision(given.pop("decision"), **given))
+        assert caught.value.field == field
+        assert not BoardCard.objects.exists()
 
 
 def proposals(run: EvaluationRun, mode: str) -> dict[str, Any]:
@@ -206,7 +202,7 @@ def test_a_fix_that_cannot_be_tried_says_why(make: Make, collection: Collection)
 
 
 def test_every_fix_makes_a_valid_plan(make: Make, collection: Collection) -> None:
-    from evaluation_app.scoring.modes.catalogue import stored_table
+    from evaluation_app.scoring.modes import stored_table
 
     runs = [
         make(plan=plan)
@@ -332,19 +328,19 @@ def visitor(django_user_model: Any) -> Client:
 
 def test_the_page_shows_cards_and_takes_decisions(visitor: Client, make: Make, collection: Collection) -> None:
     run = make()
-    page = visitor.get("/evaluation/board/?view=cards").content.decode()
-    assert page.count('class="board-card"') == 3
+    page = visitor.get("/evaluation/board/").content.decode()
+    assert page.count('class="question-card"') == 3
     assert "2 questions" in page
     assert "completeness below 0.6" in page
     sent = {"question": QUESTIONS[1], "mode": "low_completeness", "decision": "resolve", "note": "<b>told</b>"}
     answer = visitor.post(
-        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?view=cards&show=all"}
+        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?show=all"}
     )
-    assert answer["Location"] == "/evaluation/board/?view=cards&show=all"
-    page = visitor.get(f"/evaluation/board/?run={run.pk}&view=cards&show=all").content.decode()
+    assert answer["Location"] == "/evaluation/board/?show=all"
+    page = visitor.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
     assert "&lt;b&gt;told&lt;/b&gt;" in page
-    assert page.count('class="board-card"') == 3
-    assert visitor.get("/evaluation/board/?view=cards").content.decode().count('class="board-card"') == 2
+    assert page.count('class="question-card"') == 3
+    assert visitor.get("/evaluation/board/").content.decode().count('class="question-card"') == 2
 
 
 def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make, collection: Collection) -> None:
@@ -366,11 +362,11 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Mak
     address = tried.experiment.get_absolute_url()
     page = visitor.get(address).content.decode()
     assert 'name="is_default"' in page
-    visitor.post(f"{address}save/", {"name": "wider", "is_default": "1"})
+    visitor.post(address, {"do": "save", "name": "wider", "is_default": "1"})
     kept = default_plan(collection)
     assert kept is not None
     assert (kept.name, kept.retrieve_plan) == ("wider", RetrievePlan(k=33))
-    visitor.post(f"{address}save/", {"name": "a/b"})
+    visitor.post(address, {"do": "save", "name": "a/b"})
     assert SavedPlan.objects.count() == 1
 
 

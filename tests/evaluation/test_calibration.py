@@ -24,10 +24,10 @@ from evaluation_app.runs.calibration_fit import (
     thresholds,
 )
 from ragd.errors import InvalidInput
-from retrieval_app.corrective.calibrations import calibration_of
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan
-from tests.retrieval.corpus import make_collection
+from retrieval_app.plans.calibrations import calibration_of
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 
 
 def labelled(question: int, strength: float, answers: bool) -> LabelledList:
@@ -124,11 +124,6 @@ QUESTIONS = {
 
 
 @pytest.fixture
-def house() -> Collection:
-    return make_collection()
-
-
-@pytest.fixture
 def golden(house: Collection) -> GoldenSet:
     made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     for place, (question, doc_id) in enumerate(QUESTIONS.items()):
@@ -146,7 +141,7 @@ def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: 
     assert kept.data["set"] == golden.name and kept.data["digest"] == golden.digest
     assert kept.data["lists"] == 26  # each question finds its document, and is asked once more without it
     assert kept.figures["auroc"] > 0.9
-    run = query_pipeline.search(house, "How many litres does the main pump move?", plan, channel="cli")
+    run = query_pipeline.search(QueryRequest(house, "How many litres does the main pump move?", plan, "cli"))
     assert run.retrieval_action == "correct"
     again = calibrate(house, golden, plan=plan, target=0.8, keep=False)
     assert again.fitted == made.fitted
@@ -160,7 +155,7 @@ def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: 
         GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
     made = calibrate(house, golden, unanswerable=[other], plan=build_plan(house, k=2), target=0.8)
     assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
-    run = query_pipeline.search(house, "Which planets orbit?", build_plan(house, k=2), channel="cli")
+    run = query_pipeline.search(QueryRequest(house, "Which planets orbit?", build_plan(house, k=2), "cli"))
     assert run.retrieval_action == "incorrect"
 
 

@@ -16,7 +16,7 @@ from evaluation_app.measures.catalogue import (
     read_bands,
 )
 from ragd.errors import InvalidInput
-from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.presenters import choose_questions, reach_of, show_matrix
-from evaluation_app.analysis.comparison.side_by_side import compare_question
-from evaluation_app.analysis.comparison.stored_comparisons import Comparison, compare_runs
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
+from evaluation_app.runs.comparison.presenters import choose_questions, reach_of, show_matrix
+from evaluation_app.runs.comparison.side_by_side import compare_question
+from evaluation_app.runs.comparison.stored_comparisons import Comparison, compare_runs
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import SETTINGS, make_run
@@ -80,7 +80,7 @@ def runs(db: None) -> tuple[Any, Any]:
         for place in range(10)
     ]
     base = make_run(before, name="before")
-    other = make_run(after, name="after", plan=RetrievePlan(k=3), generation=2)
+    other = make_run(after, name="after", plan=RetrievePlan(k=3), index_version=2)
     return base, other
 
 
@@ -113,7 +113,7 @@ def test_the_other_way_round_the_differences_have_the_other_sign(runs: tuple[Any
 
 def test_the_header_tells_what_was_changed_and_nothing_else(runs: tuple[Any, Any]) -> None:
     rows = compare_runs(runs[0], [runs[1]]).headers
-    assert {row.name: row.values for row in rows} == {"plan.k": ("12", "3"), "generation": ("1", "2")}
+    assert {row.name: row.values for row in rows} == {"plan.k": ("12", "3"), "index_version": ("1", "2")}
     same = compare_runs(runs[0], [make_run([{}] * 10)])
     assert same.headers == ()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.components import ComponentJudge, HeldComponents
 from evaluation_app.judges.llm_components import LlmComponents
+from evaluation_app.judges.protocol import ComponentJudge, HeldComponents
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import key_answer
 from evaluation_app.scoring.correctness import Correctness, list_components, measure_correctness
@@ -57,8 +57,14 @@ def measure(answer: str, expected: str, question: str = "What?", **values: Any) 
         ("The largest document has 50 GB, unless RAGD_MAX_DOCUMENT_MB says otherwise.",
          "50 MB by default, set by RAGD_MAX_DOCUMENT_MB.", 0.0),
         ("The pump was repaired in Oslo by Henrik.", "The pump was repaired in Bergen by Henrik.", 0.0),
+        ("Smoking is forbidden in the hall.", "Smoking is not allowed in the hall.", 1.0),
         ("The valve does not open under pressure.", "The valve opens under pressure.", 0.0),
         ("The valve opens under pressure.", "The valve does not open under pressure.", 0.0),
+        # one thing exchanged: a word, two places, two pairs
+        ("Wash your hands and wear gloves.", "Wash your hands and wear a mask.", 0.0),
+        ("From the primary to the replica.", "From the replica to the primary.", 0.0),
+        ("Malt from Kent and hops from Hallertau.", "Malt from Hallertau and hops from Kent.", 0.0),
+        ("Hops from Kent and malt from Hallertau.", "Malt from Hallertau and hops from Kent.", 1.0),
         ("It weighs 1,000 kg and has two wheels.", "It weighs 1000 kg and has 2 wheels.", 1.0),
         ("Cheddar ripens for a year.", "The pump is locked with the red key.", 0.0),
     ],
@@ -92,7 +98,7 @@ def test_an_answer_without_text_holds_nothing_and_a_broken_embedder_is_an_error(
             raise EmbedderError("the model is away", kind="timeout", retryable=True)
 
     assert measure(" ", "It is red.").score == scored(0.0)
-    assert measure("It is red.", "It is red.", embedder=Broken()).score == failed("embedder")
+    assert measure("It is red today.", "It is red.", embedder=Broken()).score == failed("embedder")
     assert measure("It is red.", "It is red.", silent="nobody tried").score == unscorable("nobody tried")
 
 
@@ -179,3 +185,22 @@ def test_who_decides_follows_the_judge(openai_server: OpenAIServer, settings: An
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
     assert Scorer(RunSettings(), None).component_judge is None
     assert isinstance(Scorer(RunSettings(judge="llm"), None).component_judge, LlmComponents)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Pets have to be carried in the hold; only guide dogs are exempt.",
+        "A document has the rank of its best chunk, so the first ten documents may come from more than ten chunks.",
+        "Im Lesesaal sind Bleistifte erlaubt, Kugelschreiber und Füller nicht.",
+        "A rollback needs no file: it works from the text. A re-index after one does too, until the file is gone.",
+        "Nobody else ever sees that schema, no row of yours is read, and a run that is killed leaves nothing.",
+    ],
+)
+def test_an_answer_that_says_the_expected_one_word_by_word_is_right(text: str) -> None:
+    assert measure(f"{text} Ask the desk.", text).score.value == 1.0
+    assert measure("Something else holds.", text).score.value == 0.0
+
+
+def test_the_same_amount_in_another_currency_is_no_quotation() -> None:
+    assert measure("Up to €50,000.", "Up to $50,000.", "Up to which amount is it insured?").score.value == 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.golden.criteria import Criteria
+from evaluation_app.golden.sets import Criteria
 from evaluation_app.models import EvaluationRun
 
 

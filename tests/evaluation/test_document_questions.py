@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation_app.golden.suggestions.document_questions import Passage, plain, turn_sentences
-from evaluation_app.golden.suggestions.model_questions import QuestionCandidate, passed_critique, read_questions
+from evaluation_app.golden.generated_questions import (
+    Passage,
+    QuestionCandidate,
+    passed_critique,
+    plain,
+    read_questions,
+    turn_sentences,
+)
 
 CANDIDATE = QuestionCandidate("What is a run?", "The record of one search.", "factual", "a", 0, 0, 1)
 

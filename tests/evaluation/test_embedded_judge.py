@@ -14,12 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation_app.analysis.figures import question_bands
-from evaluation_app.judges.accuracy import FILE as ACCURACY_FILE
-from evaluation_app.judges.accuracy import Accuracy, Statistic, accuracy_of
 from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.estimates import Spread, fit_spread
+from evaluation_app.judges.estimates import FILE as ACCURACY_FILE
+from evaluation_app.judges.estimates import Accuracy, Spread, Statistic, accuracy_of, fit_spread
 from evaluation_app.judges.feature_model import (
     ADHERENCE_NAMES,
     ALTERED_FROM,
@@ -31,14 +29,16 @@ from evaluation_app.judges.feature_model import (
     SURE,
     Head,
     JudgeModel,
+    Logistic,
     case_row,
     doubt,
+    fit_logistic,
+    mark_context,
+    mark_likeliest,
     second_look,
     stored_model,
 )
 from evaluation_app.judges.features import CONTEXT_NAMES, measure_case
-from evaluation_app.judges.logistic import Logistic, fit_logistic
-from evaluation_app.judges.marks import mark_context, mark_likeliest
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, is_refusal, texts_of
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import (
@@ -51,7 +51,8 @@ from evaluation_app.measures.trace import (
     letters,
     trace_scores,
 )
-from evaluation_app.scoring.modes.detection import weak_of
+from evaluation_app.runs.figures import question_bands
+from evaluation_app.scoring.modes import weak_of
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from tests.builders import WordEmbedder
@@ -459,7 +460,7 @@ def test_another_embedder_and_an_unknown_unit_are_refused() -> None:
 TEXTS = st.text(alphabet=st.sampled_from("aB1 .\n-'\u00e9\u4f60\u200b\ud800"), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(TEXTS, st.lists(TEXTS, max_size=3), TEXTS)
 def test_no_text_breaks_it_and_no_score_leaves_0_to_1(question: str, documents: list[str], answer: str) -> None:
     model = model_of(relevant=-1.0, words=0.1, unknown_words=1.0)

@@ -10,20 +10,20 @@ from django.db import DataError, OperationalError
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
+from collections_app.jobs.leases import LeaseLostError
 from collections_app.models import AuditEvent, Collection, IngestJob
-from collections_app.work.leases import LeaseLostError
 from evaluation_app.golden import sets
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner
-from evaluation_app.runs.claims import claim_run, release_host
 from evaluation_app.runs.item_execution import query_run_id
 from evaluation_app.runs.requests import under_way
+from evaluation_app.runs.runner import claim_run, release_host
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline as retrieval_services
+from retrieval_app.search import query_pipeline as retrieval_services
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -44,9 +44,8 @@ class KilledError(BaseException):
 
 
 @pytest.fixture
-def golden_set():
-    collection = make_collection()
-    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+def golden_set(house):
+    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     for place, (question, expected, weight) in enumerate(QUESTIONS):
         GoldenQuestion.objects.create(
             golden_set=made, position=place, question=question, expected_doc_ids=expected, weight=weight
@@ -55,7 +54,9 @@ def golden_set():
 
 
 def start(golden_set, **values):
-    return lifecycle.start_run(golden_set, **{"plan": PLAN, "settings": SEARCH_ONLY, "send": False, **values})
+    return lifecycle.start_run(
+        golden_set, lifecycle.RunRequest(**{"plan": PLAN, "settings": SEARCH_ONLY, **values}), send=False
+    )
 
 
 def test_a_run_has_its_header_before_it_begins(golden_set):
@@ -63,7 +64,7 @@ def test_a_run_has_its_header_before_it_begins(golden_set):
     collection = Collection.objects.get(name="house")
     assert (run.state, run.total, run.done, run.name) == (State.QUEUED, 4, 0, "first try")
     assert (run.plan_hash, run.plan, run.plan_name) == (PLAN.hash, PLAN.as_dict(), "wide")
-    assert (run.generation, run.embed_model) == (collection.generation, collection.embed_model)
+    assert (run.index_version, run.embed_model) == (collection.index_version, collection.embed_model)
     assert (run.set_version, run.set_digest) == (1, keep_version(golden_set).digest)
     assert (run.judge, run.judge_version, run.answerer, run.prompt_hash) == ("none", "", "", "")
     assert "+" in run.code_version
@@ -104,7 +105,7 @@ def test_an_answered_run_is_judged_and_costs_are_known(golden_set):
     assert run.token_usage["total_tokens"] > 0
     item = run.items.get(position=0)
     assert item.annotation and item.context and item.answer_sentences
-    assert item.details["store_state"]["generation"] == run.generation
+    assert item.details["store_state"]["index_version"] == run.index_version
 
 
 def test_a_run_scores_the_rubrics_that_its_set_had_when_it_began(golden_set):
@@ -308,11 +309,11 @@ def test_a_running_run_is_cancelled_between_questions(golden_set):
     assert ended.summary["measures"]["hit@3"]["total"] == 2
 
 
-def test_another_generation_ends_the_run(golden_set):
+def test_another_index_version_ends_the_run(golden_set):
     run = start(golden_set)
-    EvaluationRun.objects.filter(pk=run.pk).update(generation=7)
+    EvaluationRun.objects.filter(pk=run.pk).update(index_version=7)
     ended = lifecycle.run_now(run)
-    assert (ended.state, ended.error_type, ended.done) == (State.FAILED, "generation_moved", 0)
+    assert (ended.state, ended.error_type, ended.done) == (State.FAILED, "index_version_moved", 0)
     with pytest.raises(ServiceError, match="cannot go on"):
         lifecycle.resume_run(ended, None)
 
@@ -338,9 +339,8 @@ def test_a_later_change_of_the_set_does_not_reach_a_run(golden_set):
     assert lifecycle.run_now(run).items.get(position=0).question_text == QUESTIONS[0][0]
 
 
-@pytest.mark.parametrize(
-    ("values", "error", "words"),
-    [
+def test_a_run_that_cannot_be_is_refused_before_it_begins(golden_set):
+    cases = [
         ({"plan": RetrievePlan(rerank="nobody")}, InvalidInput, "no reranker"),
         ({"thresholds": {"recall@10": 0.5}}, InvalidInput, "cut is 3"),
         ({"thresholds": {"adherence": 0.5}}, InvalidInput, "a judge"),
@@ -352,12 +352,11 @@ def test_a_later_change_of_the_set_does_not_reach_a_run(golden_set):
         ({"settings": RunSettings(judge="llm")}, ServiceError, "judge"),
         ({"settings": RunSettings(corrective=True)}, ServiceError, "not calibrated"),
         ({"settings": RunSettings(system_prompt="Be brief.")}, ServiceError, "chat model"),
-    ],
-)
-def test_a_run_that_cannot_be_is_refused_before_it_begins(golden_set, values, error, words):
-    with pytest.raises(error, match=words):
-        start(golden_set, **values)
-    assert not EvaluationRun.objects.exists()
+    ]
+    for values, error, words in cases:
+        with pytest.raises(error, match=words):
+            start(golden_set, **values)
+        assert not EvaluationRun.objects.exists()
 
 
 def test_a_run_needs_a_collection_a_question_and_a_lexical_index(golden_set):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.charts.scatter import find_optimal
+from evaluation_app.charts.score_charts import find_optimal
 from evaluation_app.experiments.plan_grid import PLANS_MAX, build_plans, check_measure, label_of, read_grid, varied
 from evaluation_app.experiments.ranking import draw_trade_off, other_experiments, rank_plans
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
@@ -56,7 +56,7 @@ def test_a_weight_that_the_grid_leaves_out_is_the_bases() -> None:
         ({}, "at least one field"),
         ({"k": [5]}, "one plan alone"),
         ({"rrf_k": [10, 60], "mode": ["vector"]}, "one plan alone"),
-        ({"chunk_policy": ["a", "b"]}, "another generation"),
+        ({"chunk_policy": ["a", "b"]}, "another index version"),
         ({"k": "5"}, "a list of values"),
         ({"k": [5, 0]}, "k must be a whole number"),
         ({"k": [5, "many"]}, "k must be a whole number"),
@@ -201,7 +201,7 @@ def test_a_plan_that_asked_fewer_questions_is_not_ranked(ranked: Any) -> None:
 
 def test_experiments_of_the_same_questions_stand_beside_each_other_with_their_index(ranked: Any) -> None:
     first, second = ranked([[0.2] * 8, [0.9] * 8], name="small chunks"), ranked([[0.5] * 8, [0.4] * 8])
-    EvaluationRun.objects.filter(experiment=first).update(generation=2)
+    EvaluationRun.objects.filter(experiment=first).update(index_version=2)
     ranked([[], []], name="nothing yet")
     Experiment.objects.create(
         kind="plans", set_name="fish", set_version=1, set_digest="f" * 64, collection_name="nature", measure="hit@10"

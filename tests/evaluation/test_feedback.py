@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.governance.api_keys import create_key
 from evaluation_app.models import Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import record_of
 from evaluation_app.reviews.feedback import feedback_of, give_feedback
@@ -21,7 +21,7 @@ from evaluation_app.scoring.run_scores import forget_scores
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask, search
+from retrieval_app.search.query_pipeline import QueryRequest, ask, search
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -29,13 +29,8 @@ QUESTION = "What must be done before the pump is cleaned?"
 
 
 @pytest.fixture
-def house() -> Collection:
-    return make_collection()
-
-
-@pytest.fixture
 def run(house: Collection) -> QueryRun:
-    return ask(house, QUESTION, RetrievePlan(k=3), channel="api")
+    return ask(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
 
 
 @pytest.fixture
@@ -61,7 +56,7 @@ def test_feedback_keeps_the_answer_as_it_was_read_and_replaces_what_the_same_per
 
 
 def test_people_and_keys_speak_for_themselves_and_for_their_users(run: QueryRun, ada: User) -> None:
-    key, _ = create_key("front end", actor=None)
+    key, _ = create_key(NewKey("front end"), actor=None)
     give_feedback(run, correct=True, actor=ada)
     for user in ("", "u1", "u2", "u2"):
         give_feedback(run, correct=False, user=user, actor=key)
@@ -102,27 +97,25 @@ def test_feedback_is_no_review_of_the_queue(client: Client, run: QueryRun, ada: 
 
 
 def test_whom_a_key_speaks_for_is_kept_in_one_form(run: QueryRun) -> None:
-    key, _ = create_key("front end", actor=None)
+    key, _ = create_key(NewKey("front end"), actor=None)
     names = {give_feedback(run, correct=True, user=user, actor=key).reviewer_name for user in ("u1", " u\x001\n")}
     assert names == {"key front end, u1"}
 
 
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [({}, "correct"), ({"comment": "  "}, "correct"), ({"comment": "x" * 4001}, "comment"),
-     ({"correction": "x" * 20_001}, "correction"), ({"correct": True, "user": "u" * 201}, "user")],
-)  # fmt: skip
-def test_feedback_that_says_nothing_or_too_much_is_refused(
-    run: QueryRun, ada: User, values: dict[str, Any], field: str
-) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        give_feedback(run, **values, actor=ada)
-    assert refusal.value.field == field
-    assert not ReviewTask.objects.exists()
+def test_feedback_that_says_nothing_or_too_much_is_refused(run: QueryRun, ada: User) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "correct"), ({"comment": "  "}, "correct"), ({"comment": "x" * 4001}, "comment"),
+        ({"correction": "x" * 20_001}, "correction"), ({"correct": True, "user": "u" * 201}, "user"),
+    ]  # fmt: skip
+    for values, field in cases:
+        with pytest.raises(InvalidInput) as refusal:
+            give_feedback(run, **values, actor=ada)
+        assert refusal.value.field == field
+        assert not ReviewTask.objects.exists()
 
 
 def test_a_search_has_no_answer_to_speak_of(house: Collection, ada: User) -> None:
-    run = search(house, QUESTION, RetrievePlan(k=3), channel="api")
+    run = search(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
     with pytest.raises(ServiceError) as refusal:
         give_feedback(run, correct=True, actor=ada)
     assert (refusal.value.type, refusal.value.status) == ("not_answered", 409)
@@ -140,7 +133,7 @@ def test_a_key_sees_and_gives_feedback_on_the_runs_of_its_collections_alone(
 ) -> None:
     give_feedback(run, correct=False, comment="secret remark", actor=ada)
     make_collection("shed")
-    keys = {name: create_key(name, collections=[name], actor=None)[1] for name in ("house", "shed")}
+    keys = {name: create_key(NewKey(name, collections=[name]), actor=None)[1] for name in ("house", "shed")}
     path = f"/v1/runs/{run.pk}/feedback"
 
     def send(name: str, method: str = "GET", body: Any = None) -> Any:

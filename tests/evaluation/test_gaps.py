@@ -11,17 +11,24 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.access_context import using_access
-from collections_app.domain.permissions import Role
+from collections_app.access.context import using_access
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.access.services import access_of_user
 from collections_app.models import AuditEvent, Collection, RoleGrant
-from collections_app.services.governance.access import access_of_user
-from collections_app.services.governance.document_access import set_access
-from evaluation_app.gaps.gaps import LOW_CONFIDENCE, NO_ANSWER, NO_RESULTS, WRONG, dismiss, find_gaps
-from evaluation_app.gaps.grouping import UNRELATED, group_questions
+from evaluation_app.failures.gaps import (
+    LOW_CONFIDENCE,
+    NO_ANSWER,
+    NO_RESULTS,
+    UNRELATED,
+    WRONG,
+    dismiss,
+    find_gaps,
+    group_questions,
+)
 from evaluation_app.reviews.feedback import give_feedback
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
-from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
 PARKING = ("Where may visitors park their cars?", "Where can visitors park a car?")
@@ -56,11 +63,6 @@ def ask(collection: Collection, text: str, status: str = "abstained", **values: 
         kind="ask", collection=collection, collection_name=collection.name, query=text, status=status, channel="page",
         answer="" if status == "abstained" else "It is open.", **values,
     )  # fmt: skip
-
-
-@pytest.fixture
-def house() -> Collection:
-    return make_collection()
 
 
 def test_gaps_are_grouped_counted_dismissed_and_come_back(house: Collection, client: Client) -> None:

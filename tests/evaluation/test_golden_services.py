@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
+from collections_app.collections.services import create_collection, get_collection
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
-from collections_app.services.collections.collections import create_collection, get_collection
-from collections_app.services.documents.documents import ingest_text
-from evaluation_app.golden import edits
+from evaluation_app.golden import edits, suggestions
+from evaluation_app.golden.formats import decode, guard, guess_format, propose_columns, read_rows, unguard, write_csv
+from evaluation_app.golden.generated_questions import QuestionCandidate
+from evaluation_app.golden.imports import carry_out, plan_import
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.sets import create_set, update_set
-from evaluation_app.golden.suggestions import suggestions
-from evaluation_app.golden.suggestions.model_questions import QuestionCandidate
-from evaluation_app.golden.suggestions.suggestions import suggest_questions
-from evaluation_app.golden.transfer.columns import propose_columns
-from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
-from evaluation_app.golden.transfer.imports import carry_out, plan_import
+from evaluation_app.golden.suggestions import suggest_questions
 from evaluation_app.golden.versions import asked_questions, compare_versions, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.sample.loading import SHIPPED, load_golden_set

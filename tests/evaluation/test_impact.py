@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
+from collections_app.chunks.edits import edit_chunk, set_chunk_enabled
+from collections_app.documents.edits import edit_document
+from collections_app.documents.services import change_state, delete_documents, ingest_text
 from collections_app.errors import ServiceError
+from collections_app.index.services import start_index_version
+from collections_app.index.stores import open_store
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
-from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled
-from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stores import open_store
-from evaluation_app.curation import impact, proposed_changes
+from evaluation_app.curation import expectations, impact
+from evaluation_app.curation.api import ImpactOut
+from evaluation_app.curation.expectations import ProposedChange
 from evaluation_app.curation.impact import Impact, impact_of, keys_of, questions_of
-from evaluation_app.curation.proposed_changes import ProposedChange
-from evaluation_app.curation.schemas import ImpactOut
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import EmptyContent, InvalidInput
 from ragd.insight.what_if import Supposed
 from ragd.search.retrieval import retrieve
-from retrieval_app.runs.plans import build_plan, save_plan
+from retrieval_app.plans.services import build_plan, save_plan
 from tests.collections.conftest import embeddings, notes, openai_server
 
 __all__ = ["embeddings", "notes", "openai_server"]
@@ -85,7 +85,7 @@ def told_and_made(collection: Collection, proposal: ProposedChange, make: Callab
 
 def test_deleted_documents_take_their_questions_along(asked: Collection) -> None:
     told = told_and_made(
-        asked, proposed_changes.documents_changed(asked, "delete", ["rivers", "absent"]),
+        asked, expectations.documents_changed(asked, "delete", ["rivers", "absent"]),
         lambda: delete_documents(asked, ["rivers"]),
     )  # fmt: skip
     (lost,) = [each for each in told.changed if each.effect == "lost"]
@@ -96,24 +96,24 @@ def test_deleted_documents_take_their_questions_along(asked: Collection) -> None
 
 
 def test_disabled_and_archived_documents_are_hidden_alike(asked: Collection) -> None:
-    assert proposed_changes.documents_changed(asked, "archive", ["lamps"]) == proposed_changes.documents_changed(
+    assert expectations.documents_changed(asked, "archive", ["lamps"]) == expectations.documents_changed(
         asked, "disable", ["lamps"]
     )
     told = told_and_made(
-        asked, proposed_changes.documents_changed(asked, "disable", ["lamps", "keys"]),
-        lambda: set_documents_enabled(asked, ["lamps", "keys"], enabled=False),
+        asked, expectations.documents_changed(asked, "disable", ["lamps", "keys"]),
+        lambda: change_state(asked, ["lamps", "keys"], "disabled"),
     )  # fmt: skip
     assert told.counts["lost"] == 2
     # what is disabled already changes nothing
-    assert proposed_changes.documents_changed(asked, "disable", ["lamps"]).supposed == Supposed()
+    assert expectations.documents_changed(asked, "disable", ["lamps"]).supposed == Supposed()
     with pytest.raises(InvalidInput, match="action must be one of"):
-        proposed_changes.documents_changed(asked, "enable", ["lamps"])
+        expectations.documents_changed(asked, "enable", ["lamps"])
 
 
 def test_an_edited_chunk(asked: Collection) -> None:
     content = "Bread costs a price that nobody knows; who makes the old gardens anew is not told."
     told_and_made(
-        asked, proposed_changes.chunk_edited(asked, "doors", 2, content), lambda: edit_chunk(asked, "doors", 2, content)
+        asked, expectations.chunk_edited(asked, "doors", 2, content), lambda: edit_chunk(asked, "doors", 2, content)
     )
     assert ChunkOverlay.objects.count() == 1
     # taken back, it is found as it was
@@ -121,22 +121,22 @@ def test_an_edited_chunk(asked: Collection) -> None:
     chunk = Chunk.objects.get(doc_id="doors", chunk_index=2)
     back = original[chunk.start_char : chunk.end_char]
     told_and_made(
-        asked, proposed_changes.chunk_edited(asked, "doors", 2, back), lambda: edit_chunk(asked, "doors", 2, back)
+        asked, expectations.chunk_edited(asked, "doors", 2, back), lambda: edit_chunk(asked, "doors", 2, back)
     )
     with pytest.raises(EmptyContent):
-        proposed_changes.chunk_edited(asked, "doors", 2, "  ")
+        expectations.chunk_edited(asked, "doors", 2, "  ")
     with pytest.raises(ServiceError, match="has the chunks"):
-        proposed_changes.chunk_edited(asked, "doors", 99, "words")
+        expectations.chunk_edited(asked, "doors", 99, "words")
 
 
 def test_a_chunk_that_is_disabled_and_enabled(asked: Collection) -> None:
     told = told_and_made(
-        asked, proposed_changes.chunk_switched(asked, "lamps", 1, enabled=False),
+        asked, expectations.chunk_switched(asked, "lamps", 1, enabled=False),
         lambda: set_chunk_enabled(asked, "lamps", 1, enabled=False),
     )  # fmt: skip
     assert any(each.effect in ("lost", "worse") and each.touched for each in told.changed)
     told_and_made(
-        asked, proposed_changes.chunk_switched(asked, "lamps", 1, enabled=True),
+        asked, expectations.chunk_switched(asked, "lamps", 1, enabled=True),
         lambda: set_chunk_enabled(asked, "lamps", 1, enabled=True),
     )  # fmt: skip
 
@@ -144,16 +144,16 @@ def test_a_chunk_that_is_disabled_and_enabled(asked: Collection) -> None:
 def test_another_policy_of_one_document_and_of_all(asked: Collection) -> None:
     policy = {"target_tokens": 90, "overlap_tokens": 10}
     told_and_made(
-        asked, proposed_changes.document_policy_changed(asked, "gardens", policy),
+        asked, expectations.document_policy_changed(asked, "gardens", policy),
         lambda: edit_document(asked, "gardens", {"chunk_policy": policy}),
     )  # fmt: skip
     Document.objects.update(chunk_policy_stated={})
-    whole = proposed_changes.policy_changed(asked, policy, budget_s=30)
+    whole = expectations.policy_changed(asked, policy, budget_s=30)
     assert whole.estimate == "" and whole.renumbers
 
     def build() -> None:
-        generation = start_generation(asked, {"chunk_policy": policy})
-        assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
+        index_version = start_index_version(asked, {"chunk_policy": policy})
+        assert run_job(index_version.jobs.newest()[0].pk) == "succeeded"
 
     told_and_made(asked, whole, build)
 
@@ -162,8 +162,8 @@ def test_a_policy_that_is_not_tried_on_every_document_says_so(
     asked: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Document.objects.update(chunk_policy_stated={})
-    monkeypatch.setattr(proposed_changes, "RECUT_CHUNKS_MAX", 1)
-    proposal = proposed_changes.policy_changed(asked, {"target_tokens": 90, "overlap_tokens": 10}, budget_s=30)
+    monkeypatch.setattr(expectations, "RECUT_CHUNKS_MAX", 1)
+    proposal = expectations.policy_changed(asked, {"target_tokens": 90, "overlap_tokens": 10}, budget_s=30)
     assert proposal.estimate.startswith("1 of 6 documents were cut by the other policy")
     assert proposal.supposed.documents == ("keys",)
 

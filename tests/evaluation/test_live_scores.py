@@ -10,10 +10,10 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
 from collections_app.errors import ServiceError
+from collections_app.jobs.leases import claim
 from collections_app.models import AuditEvent, Collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.work.leases import claim
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.runs.retention import apply_retention
 from evaluation_app.scoring import sampling
@@ -24,8 +24,7 @@ from evaluation_app.transfer_parts import SAMPLINGS
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask, search
-from tests.retrieval.corpus import make_collection
+from retrieval_app.search.query_pipeline import QueryRequest, ask, search
 
 pytestmark = pytest.mark.django_db
 
@@ -34,13 +33,8 @@ PLAN = RetrievePlan(k=3)
 
 
 @pytest.fixture
-def house() -> Collection:
-    return make_collection()
-
-
-@pytest.fixture
 def run(house: Collection) -> QueryRun:
-    return ask(house, QUESTION, PLAN, channel="api")
+    return ask(QueryRequest(house, QUESTION, PLAN, "api"))
 
 
 def copies(run: QueryRun, number: int, **values: Any) -> list[UUID]:
@@ -79,7 +73,7 @@ def test_what_holds_nothing_is_not_judged(house: Collection, run: QueryRun) -> N
         with pytest.raises(ServiceError) as refusal:
             judge_run(run, actor=None)
         assert (refusal.value.type, refusal.value.status) == ("nothing_to_judge", 409)
-    found = judge_run(search(house, QUESTION, PLAN, channel="api"), actor=None)
+    found = judge_run(search(QueryRequest(house, QUESTION, PLAN, "api")), actor=None)
     assert [name for name, score in found.scores.items() if score["state"] == "scored"] == ["context_relevance"]
 
 
@@ -208,14 +202,17 @@ def test_a_score_goes_with_its_run_and_a_setting_with_its_collection(
     assert not Sampling.objects.exists() and RunScore.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [("rate", {"rate": 0.0}), ("rate", {"rate": 1.1}), ("per_day", {"per_day": 0}), ("judge", {"judge": "none"})],
-)
-def test_a_sampling_that_makes_no_sense_is_refused(house: Collection, field: str, values: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        sample(house, **values)
-    assert refusal.value.field == field and not Sampling.objects.exists()
+def test_a_sampling_that_makes_no_sense_is_refused(house: Collection) -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("rate", {"rate": 0.0}),
+        ("rate", {"rate": 1.1}),
+        ("per_day", {"per_day": 0}),
+        ("judge", {"judge": "none"}),
+    ]
+    for field, values in cases:
+        with pytest.raises(InvalidInput) as refusal:
+            sample(house, **values)
+        assert refusal.value.field == field and not Sampling.objects.exists()
 
 
 def test_a_model_that_is_not_set_up_is_refused_when_it_is_chosen(house: Collection) -> None:

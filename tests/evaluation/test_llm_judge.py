@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from evaluation_app.judges import llm_judge
+from evaluation_app.judges.annotation import PROMPT_HASH, build_messages
 from evaluation_app.judges.llm_judge import LlmJudge
-from evaluation_app.judges.prompts import PROMPT_HASH, build_messages
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judge, judgement_key
 from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.catalogue import CHUNK, MEASURES, read_bands
+from evaluation_app.measures.catalogue import CHUNK, DIMENSIONS, MEASURES, read_bands
 from evaluation_app.measures.modes import Change, failures, stored_table
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
+from evaluation_app.measures.trace import key_answer
 from evaluation_app.models import EvaluationItem
-from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
-from evaluation_app.scoring.modes.detection import RULES, find_modes, weak_of
+from evaluation_app.runs.results import result_of
+from evaluation_app.scoring.correctness import measure_correctness
+from evaluation_app.scoring.modes import RULES, bands_for, find_modes, thresholds_for, weak_of
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
+from tests.builders import WordEmbedder
 
 CONTEXT = [
     {"key": "one#0", "sentences": [["0a", "Red."], ["0b", "Blue."]]},
@@ -104,6 +107,37 @@ def test_what_cannot_vary_or_is_told_badly_fails_no_question() -> None:
     assert find_modes(unstated, GOLDEN, answerer="extractive", judge="embedded") == []
     assert find_modes(low, GOLDEN, answerer="extractive", judge="llm") == []
     assert find_modes(low, GOLDEN, answerer="extractive", judge="embedded") == []
+
+
+WARRANTY = "The warranty lasts 24 months from the date of sale and does not cover damage from limescale."
+ACID = "Use citric acid at 3 percent; never use vinegar, because it attacks the seals of the pump."
+
+
+@pytest.mark.fault("UX-F1")
+@pytest.mark.parametrize(
+    ("expected", "answer", "more", "result", "tone"),
+    [
+        ("24 months from the date of sale.", WARRANTY, {}, "right", "good"),
+        ("Citric acid at 3 percent.", ACID, {}, "right", "good"),
+        ("Citric acid at 3 percent.", ACID, {"hit@10": 0.0}, "flawed", "watch"),
+        ("Citric acid at 3 percent. It is kept in the cellar.", ACID, {}, "partly", "watch"),
+        ("Every 90 days or 1,200 cups.", "Every 60 days or 1,200 cups.", {}, "wrong", "bad"),
+        ("0800 555 0199", "", {}, "silent", "bad"),
+        ("", "", {}, "declined", "good"),
+        ("", "The pager is 0800 555 0199.", {}, "unwarranted", "bad"),
+    ],
+)
+def test_a_right_answer_is_green_whatever_a_judge_says_of_its_context(
+    expected: str, answer: str, more: dict[str, float], result: str, tone: str
+) -> None:
+    golden = Golden("What?", expected_answer=expected)
+    sentences, outcome = [[item.key, item.text] for item in key_answer(answer)], "answered" if answer else "abstained"
+    correctness = measure_correctness(sentences, outcome, golden, WordEmbedder(256)).score
+    judged = dict.fromkeys(DIMENSIONS, scored(0.0)) | {"noise_irrelevant": scored(1.0), "correctness": correctness}
+    told = Answer(judged | {name: scored(value) for name, value in more.items()}, outcome=outcome)
+    modes = find_modes(told, golden, {}, answerer="extractive", judge="embedded 3-tokens")
+    found = result_of(outcome, correctness.value, modes, thresholds_for())
+    assert (found.key, found.tone) == (result, tone)
 
 
 DIAGNOSED = {"context_relevance": scored(0.1), "context_utilization": scored(0.1), "completeness": scored(0.1)}

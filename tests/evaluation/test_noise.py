@@ -9,7 +9,7 @@ import pytest
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.scoring.correctness import measure_correctness
-from evaluation_app.scoring.modes.noise import NOT_JUDGED, noise_scores
+from evaluation_app.scoring.modes import NOT_JUDGED, noise_scores
 from ragd.errors import EmbedderError
 from tests.builders import WordEmbedder
 

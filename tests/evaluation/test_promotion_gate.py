@@ -1,4 +1,4 @@
-"""A generation serves only if golden questions find what they expect there too, unless a person says otherwise."""
+"""An index version serves only if golden questions find what they expect there too, unless a person says otherwise."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.import_stage import import_collection
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, Collection, Generation
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.generations.generations import (
-    activate_generation,
-    cancel_generation,
-    drop_generation,
-    list_generations,
-    start_generation,
+from collections_app.index.services import (
+    activate_index_version,
+    cancel_index_version,
+    drop_index_version,
+    list_index_versions,
+    start_index_version,
 )
-from collections_app.services.transfer.import_stage import import_collection
-from collections_app.services.worker.dispatch import run_job
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import AuditEvent, Collection, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, remove_gate, set_gate
 from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
@@ -51,8 +51,8 @@ def golden(notes: Collection) -> GoldenSet:
     return made
 
 
-def run(generation: Generation) -> str | None:
-    return run_job(generation.jobs.newest()[0].pk)
+def run(index_version: IndexVersion) -> str | None:
+    return run_job(index_version.jobs.newest()[0].pk)
 
 
 def reload(row: Any) -> Any:
@@ -60,7 +60,7 @@ def reload(row: Any) -> Any:
 
 
 def states(collection: Collection) -> dict[int, str]:
-    return {each.number: each.state for each in list_generations(reload(collection))}
+    return {each.number: each.state for each in list_index_versions(reload(collection))}
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compared is without two of the documents: the index that comes has lost them."""
     whole = gates.open_version
 
-    def open_spoiled(collection: Collection, generation: Generation) -> Any:
-        store = whole(collection, generation)
+    def open_spoiled(collection: Collection, index_version: IndexVersion) -> Any:
+        store = whole(collection, index_version)
         names = {"gone": ["rivers", "nights"]}
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = ANY(%(gone)s)", names)
         return store
@@ -78,17 +78,17 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_gate_nothing_is_asked(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
-    generation = start_generation(notes, {})
-    assert run(generation) == "succeeded"
+    index_version = start_index_version(notes, {})
+    assert run(index_version) == "succeeded"
     assert states(notes) == {2: "serving", 1: "retired"}
-    assert (reload(generation).gate_state, reload(generation).gate_report) == ("", {})
+    assert (reload(index_version).gate_state, reload(index_version).gate_report) == ("", {})
 
 
-def test_a_generation_that_is_as_good_passes_and_keeps_its_report(notes: Collection, golden: GoldenSet) -> None:
+def test_an_index_version_that_is_as_good_passes_and_keeps_its_report(notes: Collection, golden: GoldenSet) -> None:
     set_gate(notes, "basics", k=2, margin=0.0)
-    generation = start_generation(notes, {"chunk_policy": {"target_tokens": 40, "overlap_tokens": 0}})
-    assert run(generation) == "succeeded"
-    told = reload(generation)
+    index_version = start_index_version(notes, {"chunk_policy": {"target_tokens": 40, "overlap_tokens": 0}})
+    assert run(index_version) == "succeeded"
+    told = reload(index_version)
     assert (told.state, told.gate_state) == ("serving", "passed")
     report = told.gate_report
     assert (report["measure"], report["questions"], report["before"], report["after"]) == ("recall@2", 4, 1.0, 1.0)
@@ -98,9 +98,9 @@ def test_a_generation_that_is_as_good_passes_and_keeps_its_report(notes: Collect
 
 def test_a_worse_one_is_held_and_the_other_goes_on_serving(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
     set_gate(notes, "basics", k=3, margin=0.4)
-    generation = start_generation(notes, {})
-    assert run(generation) == "succeeded"
-    told = reload(generation)
+    index_version = start_index_version(notes, {})
+    assert run(index_version) == "succeeded"
+    told = reload(index_version)
     assert states(notes) == {2: "ready", 1: "serving"}
     assert (told.gate_state, told.automatic) == ("held", False)
     report = told.gate_report
@@ -112,7 +112,7 @@ def test_a_worse_one_is_held_and_the_other_goes_on_serving(notes: Collection, go
     }
     assert "falls by 0.500, more than the allowed regression of 0.4" in report["reason"]
     # asked again by hand it is held again; the gate holds for that too
-    activate_generation(told)
+    activate_index_version(told)
     assert run(told) == "succeeded"
     assert reload(told).gate_state == "held" and states(notes)[1] == "serving"
 
@@ -121,59 +121,59 @@ def test_a_person_may_overrule_with_a_reason_that_is_kept(
     notes: Collection, golden: GoldenSet, spoiled: None, admin_user: Any
 ) -> None:
     set_gate(notes, "basics", k=3, margin=0.1)
-    generation = start_generation(notes, {})
-    with pytest.raises(ServiceError, match="no gate holds generation 2"):
-        activate_generation(generation, overrule="because")
-    run(generation)
-    held = reload(generation)
+    index_version = start_index_version(notes, {})
+    with pytest.raises(ServiceError, match="no gate holds index version 2"):
+        activate_index_version(index_version, overrule="because")
+    run(index_version)
+    held = reload(index_version)
     with pytest.raises(InvalidInput, match="reason"):
-        activate_generation(held, overrule="  ", actor=admin_user)
-    activate_generation(held, overrule="Two questions  are out of date.", actor=admin_user)
+        activate_index_version(held, overrule="  ", actor=admin_user)
+    activate_index_version(held, overrule="Two questions  are out of date.", actor=admin_user)
     assert run(held) == "succeeded"
     told = reload(held)
     assert (told.state, told.gate_state) == ("serving", "overruled")
     assert (told.gate_reason, told.gate_by) == ("Two questions are out of date.", admin_user.get_username())
     assert told.gate_at is not None and told.gate_report["after"] == 0.5
     entries = AuditEvent.objects.filter(collection_name="notes", actor_name=admin_user.get_username())
-    assert entries.filter(action="generation.overrule", message__contains="overruled the gate").exists()
+    assert entries.filter(action="index_version.overrule", message__contains="overruled the gate").exists()
 
 
 def test_the_way_back_is_asked_too_and_a_held_one_can_be_dropped(
     notes: Collection, golden: GoldenSet, monkeypatch: pytest.MonkeyPatch, spoiled: None
 ) -> None:
-    first = list_generations(notes)[0]
-    run(start_generation(notes, {}))
+    first = list_index_versions(notes)[0]
+    run(start_index_version(notes, {}))
     set_gate(notes, "basics", k=3, margin=0.1)
-    activate_generation(reload(first))
+    activate_index_version(reload(first))
     assert run(first) == "succeeded"
     assert states(notes) == {2: "serving", 1: "retired"}
     assert (reload(first).gate_state, reload(first).automatic) == ("held", False)
-    drop_generation(reload(first))
+    drop_index_version(reload(first))
     assert states(notes)[1] == "dropped"
 
 
 def test_a_gate_that_cannot_be_asked_holds(notes: Collection, golden: GoldenSet) -> None:
     set_gate(notes, "basics")
     golden.questions.update(expected_doc_ids=[])
-    generation = start_generation(notes, {})
-    run(generation)
-    assert "no question of 'basics' expects a document" in reload(generation).gate_report["reason"]
+    index_version = start_index_version(notes, {})
+    run(index_version)
+    assert "no question of 'basics' expects a document" in reload(index_version).gate_report["reason"]
     golden.delete()
-    activate_generation(reload(generation))
-    run(generation)
-    told = reload(generation)
+    activate_index_version(reload(index_version))
+    run(index_version)
+    told = reload(index_version)
     assert told.gate_state == "held" and "'basics' was deleted" in told.gate_report["reason"]
     assert remove_gate(notes) and not remove_gate(notes)
-    activate_generation(told)
+    activate_index_version(told)
     run(told)
     assert (reload(told).state, reload(told).gate_state, reload(told).gate_report) == ("serving", "", {})
 
 
 def test_the_margin_itself_is_allowed(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
     set_gate(notes, "basics", k=3, margin=0.5)
-    generation = start_generation(notes, {})
-    run(generation)
-    assert (reload(generation).state, reload(generation).gate_state) == ("serving", "passed")
+    index_version = start_index_version(notes, {})
+    run(index_version)
+    assert (reload(index_version).state, reload(index_version).gate_state) == ("serving", "passed")
 
 
 def test_what_a_gate_may_be(notes: Collection, golden: GoldenSet) -> None:
@@ -209,13 +209,13 @@ def test_a_job_that_is_cancelled_while_the_gate_is_asked_lets_nothing_serve(
     notes: Collection, golden: GoldenSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_gate(notes, "basics")
-    generation = start_generation(notes, {})
-    compared = gates.compare_generations
+    index_version = start_index_version(notes, {})
+    compared = gates.compare_index_versions
 
     def cancel_first(*args: Any, **values: Any) -> Any:
-        cancel_generation(reload(generation))
+        cancel_index_version(reload(index_version))
         return compared(*args, **values)
 
-    monkeypatch.setattr(gates, "compare_generations", cancel_first)
-    assert run(generation) == "cancelled"
-    assert states(notes) == {2: "cancelled", 1: "serving"} and reload(generation).gate_state == ""
+    monkeypatch.setattr(gates, "compare_index_versions", cancel_first)
+    assert run(index_version) == "cancelled"
+    assert states(notes) == {2: "cancelled", 1: "serving"} and reload(index_version).gate_state == ""

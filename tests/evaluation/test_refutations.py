@@ -12,7 +12,7 @@ from evaluation_app.judges.refutations import refute
 from evaluation_app.scoring.cases import sentences_of
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.judge_selection import judging_embedder
-from evaluation_app.scoring.support import stated_share
+from evaluation_app.scoring.scorer import stated_share
 
 KETTLE = "The kettle boils water at 100 degrees."
 WARRANTY = "The warranty lasts 24 months from the date of sale and does not cover damage from limescale."
@@ -41,6 +41,20 @@ def test_what_the_context_contradicts_is_supported_by_no_measure(answer: str) ->
     assert judged(answer, KETTLE, WARRANTY) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("source", "answer"),
+    [
+        ("The rate is 0.5 %.", "The rate is 5 %."), ("It has -5 degrees outside.", "It has 5 degrees outside."),
+        ("The fee is 1,200 euros per year.", "The fee is 1,200 euros per month."),
+        ("Drei Mitarbeiter arbeiten in Oslo.", "Drei Mitarbeiter arbeiten in Bergen."),
+        ("Rauchen ist in der Halle verboten.", "Rauchen ist in der Halle erlaubt."),
+        ("Der Umsatz stieg um 5 %.", "Der Umsatz sank um 5 %."),
+    ],
+)  # fmt: skip
+def test_the_word_in_which_a_short_sentence_differs_is_enough(source: str, answer: str) -> None:
+    assert (judged(answer, source)[:2], judged(source, source)[:2]) == ((0.0, 0.0), (1.0, 1.0))
+
+
 def test_what_the_context_says_stays_supported() -> None:
     for answer in ("Water boils at 100 degrees [1].", KETTLE, WARRANTY):
         assert judged(answer, KETTLE, WARRANTY) == (1.0, 1.0, 1.0), answer
@@ -61,15 +75,14 @@ def test_a_sentence_is_compared_with_what_it_cites() -> None:
 
 
 @pytest.mark.fault("UX-F1")
-@pytest.mark.parametrize(("part", "right_least", "wrong_most"), [("tuned", 0.98, 0.01), ("held_out", 0.99, 0.03)])
-def test_right_answers_are_told_from_wrong_ones(part: str, right_least: float, wrong_most: float) -> None:
-    """The figures of `bench_correctness --written`."""
+def test_right_answers_are_told_from_wrong_ones() -> None:
+    """The figures of `bench_correctness --written` over the answers that no constant was chosen by."""
     sides: dict[bool, list[bool]] = {True: [], False: []}
-    for item in read_answers(part):
+    for item in read_answers("held_out"):
         case = Case.of(item.question, [item.context], item.text)
         outcome = "abstained" if is_refusal(case) else "answered"
         golden = Golden(item.question, expected_answer=item.expected)
         score = measure_correctness(sentences_of(case.answer), outcome, golden, judging_embedder()).score
         sides[item.is_right].append((score.value or 0.0) >= 0.5)
-    assert sum(sides[True]) / len(sides[True]) >= right_least
-    assert sum(sides[False]) / len(sides[False]) <= wrong_most
+    assert sum(sides[True]) / len(sides[True]) >= 0.99
+    assert sum(sides[False]) / len(sides[False]) <= 0.03

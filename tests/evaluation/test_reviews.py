@@ -155,9 +155,9 @@ def test_nobody_judges_an_answer_twice(run: EvaluationRun, ada: User) -> None:
     assert caught.value.type == "already_reviewed"
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "unsupported", "field"),
-    [
+def test_wrong_verdicts_are_named(run: EvaluationRun, ada: User) -> None:
+    queue_run(run, "all", number=1)
+    cases: list[tuple[dict[str, Any], list[str], str]] = [
         ({}, [], "verdicts"),
         ({"adherence": 0.5}, [], "adherence"),
         ({"completeness": 0.3}, [], "completeness"),
@@ -165,16 +165,12 @@ def test_nobody_judges_an_answer_twice(run: EvaluationRun, ada: User) -> None:
         ({"smell": 1.0}, [], "smell"),
         ({}, ["z"], "unsupported"),
         ({"adherence": 1.0}, ["a"], "adherence"),
-    ],
-)
-def test_wrong_verdicts_are_named(
-    run: EvaluationRun, ada: User, verdicts: dict[str, Any], unsupported: list[str], field: str
-) -> None:
-    queue_run(run, "all", number=1)
-    with pytest.raises(InvalidInput) as caught:
-        review(ReviewTask.objects.get(), verdicts, unsupported=unsupported, actor=ada)
-    assert caught.value.field == field
-    assert not Review.objects.exists()
+    ]
+    for verdicts, unsupported, field in cases:
+        with pytest.raises(InvalidInput) as caught:
+            review(ReviewTask.objects.get(), verdicts, unsupported=unsupported, actor=ada)
+        assert caught.value.field == field
+        assert not Review.objects.exists()
 
 
 def test_faithfulness_follows_from_the_sentences() -> None:
@@ -309,13 +305,13 @@ def test_a_refused_review_keeps_what_was_chosen(visitor: Client, run: Evaluation
 def test_skipping_and_setting_aside(visitor: Client, run: EvaluationRun) -> None:
     queue_run(run, "failing")
     first, second = (task.pk for task in ReviewTask.objects.all())
-    visitor.post(f"/evaluation/review/{first}/skip/")
+    visitor.post(f"/evaluation/review/{first}/", {"do": "skip"})
     assert visitor.get("/evaluation/review/next/")["Location"] == f"/evaluation/review/{second}/"
-    visitor.post(f"/evaluation/review/{second}/aside/")
+    visitor.post(f"/evaluation/review/{second}/", {"do": "aside"})
     assert visitor.get("/evaluation/review/next/")["Location"] == f"/evaluation/review/{first}/"
     assert 'name="back"' in visitor.get("/evaluation/review/?state=skipped").content.decode()
     assert visitor.get("/evaluation/review/?state=nonsense").status_code == 404
-    visitor.post(f"/evaluation/review/{second}/aside/", {"back": "1"})
+    visitor.post(f"/evaluation/review/{second}/", {"do": "aside", "back": "1"})
     assert count_queue("ada").waiting == 2
 
 

@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 
+from evaluation_app.judges import rubrics as checks
+from evaluation_app.judges import rubrics as definitions
+from evaluation_app.judges.rubrics import (
+    NO_MODEL,
+    Grader,
+    Rubric,
+    check_code,
+    check_json,
+    check_regex,
+    clean_rubrics,
+    read_rubrics,
+    score_rubrics,
+)
 from evaluation_app.measures.catalogue import find, measure_of, read_bands
 from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.rubrics import checks, definitions
-from evaluation_app.rubrics.checks import check_code, check_json, check_regex
-from evaluation_app.rubrics.definitions import Rubric, clean_rubrics, read_rubrics
-from evaluation_app.rubrics.prompt_rubric import Grader
-from evaluation_app.rubrics.rubric_scores import NO_MODEL, score_rubrics
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
 from retrieval_app.llm.chat_endpoint import Endpoint

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from evaluation_app.analysis.figures import percentile_of, shares_of, stored_counts
 from evaluation_app.charts.score_charts import (
     BINS,
     DISTRIBUTION_HEIGHT,
@@ -18,6 +15,7 @@ from evaluation_app.charts.score_charts import (
     format_value,
 )
 from evaluation_app.measures.catalogue import find
+from evaluation_app.runs.figures import percentile_of, shares_of, stored_counts
 
 BANDS = {"context_relevance": (0.69, 0.5), "adherence": (1.0, 1.0)}
 RELEVANCE, ADHERENCE = find("context_relevance", BANDS), find("adherence", BANDS)
@@ -54,33 +52,6 @@ def test_scores_stand_in_the_bar_that_they_belong_to_and_in_its_band() -> None:
     assert picture.mean_at == 48.5 and picture.scored == 8
 
 
-def test_thresholds_that_nobody_set_are_not_drawn() -> None:
-    picture = draw_distribution(find("context_relevance"), [0.1, 0.9])
-    assert picture.bounds == () and {bar.band for bar in picture.bars} == {""}
-
-
-def test_only_the_last_bar_passes_where_only_1_does() -> None:
-    picture = draw_distribution(ADHERENCE, [1.0, 0.9])
-    assert {bar.band for bar in picture.bars[:-1]} == {"fail"} and picture.bars[-1].band == "pass"
-    assert [(bound.name, bound.at) for bound in picture.bounds] == [("pass", 100.0)]
-
-
-def test_without_scores_there_is_no_picture_and_no_outline() -> None:
-    picture = draw_distribution(RELEVANCE, [], reference=[1 / BINS] * BINS)
-    assert picture.is_empty and picture.reference == "" and not any(bar.height for bar in picture.bars)
-
-
-def test_the_outline_has_the_area_of_the_bars() -> None:
-    shares = [0.0] * BINS
-    shares[3], shares[10] = 0.25, 0.75
-    picture = draw_distribution(RELEVANCE, [0.52, 0.52, 0.17, 0.17], reference=shares)
-    levels = [float(y) for y in re.findall(r"L[\d.]+,([\d.]+)H", picture.reference)]
-    assert levels[10] == HEAD and levels[0] == DISTRIBUTION_HEIGHT
-    unit = (DISTRIBUTION_HEIGHT - HEAD) / 3  # the outline's 3 of 4 scores are the highest
-    assert picture.bars[10].height == pytest.approx(2 * unit, abs=0.01)
-    assert DISTRIBUTION_HEIGHT - levels[3] == pytest.approx(unit, abs=0.01)
-
-
 def test_a_trend_is_broken_by_gaps_and_by_other_questions() -> None:
     assert draw_trend(RELEVANCE, points(0.4, 0.5, 0.6)).path.count("M") == 1
     assert draw_trend(RELEVANCE, points(0.4, 0.5, None, 0.6, 0.6)).path.count("M") == 2
@@ -101,14 +72,6 @@ def test_a_trend_has_a_scale_that_holds_intervals_and_the_baseline() -> None:
     assert [row[0] for row in picture.rows] == ["two", "one"], "newest first"
 
 
-@pytest.mark.parametrize("values", [(0.0,), (1.0,), (0.5, 0.5001), (0.0, 1.0), (None,)])
-def test_a_scale_is_never_empty(values: tuple[float | None, ...]) -> None:
-    picture = draw_trend(RELEVANCE, points(*values))
-    ticks = [tick.at for tick in picture.ticks]
-    assert len(set(ticks)) == len(ticks) >= 2
-    assert picture.is_empty == (values == (None,))
-
-
 def test_percentiles_of_ragbench_grow_with_the_value_and_are_of_all_rows() -> None:
     assert sum(sum(counts) for counts in stored_counts()["adherence"].values()) == 1927
     for name in ("context_relevance", "context_utilization", "completeness", "adherence"):
@@ -124,6 +87,6 @@ def test_a_percentile_counts_half_of_those_that_score_the_same(monkeypatch: pyte
     counts = [0] * 101
     counts[10], counts[50] = 2, 2
     stored = {"m": {"one": counts, "two": [0] * 100 + [7]}}
-    monkeypatch.setattr("evaluation_app.analysis.figures.stored_counts", lambda: stored)
+    monkeypatch.setattr("evaluation_app.runs.figures.stored_counts", lambda: stored)
     assert percentile_of("m", 0.5) == pytest.approx((0.75 + 0.0) / 2)
     assert percentile_of("m", 1.0) == pytest.approx((1.0 + 0.5) / 2)

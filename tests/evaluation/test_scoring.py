@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_components import ROLE as COMPONENTS
 from evaluation_app.measures.downstream import DOWNSTREAM, NOTHING_EXPECTED
@@ -22,27 +22,19 @@ from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.cases import document_of, without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, judge_endpoint
-from evaluation_app.scoring.modes.detection import find_modes
+from evaluation_app.scoring.modes import find_modes
 from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.scorer import (
-    JUDGED,
-    NOT_ASKED,
-    TRACE,
-    TURNED_AWAY,
-    ScoredRun,
-    Scorer,
-)
+from evaluation_app.scoring.scorer import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, ScoredRun, Scorer
 from ragd import telemetry
 from ragd.conventions import validate_all
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask, search
+from retrieval_app.search.query_pipeline import QueryRequest, ask, search
 from tests.evaluation.judge_replies import good_reply, support
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer
-from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder, provider, recorder  # noqa: F401  (fixtures)
 from tests.telemetry.test_conventions import as_dict
 
@@ -56,11 +48,6 @@ PLAN = RetrievePlan(k=3)
 
 
 @pytest.fixture
-def house() -> Collection:
-    return make_collection()
-
-
-@pytest.fixture
 def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
     """A chat model that answers, and judges too."""
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
@@ -69,7 +56,7 @@ def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
 
 
 def asked(collection: Collection, query: str = QUESTION) -> QueryRun:
-    return ask(collection, query, PLAN, channel="worker")
+    return ask(QueryRequest(collection, query, PLAN, "worker"))
 
 
 def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> ScoredRun:
@@ -199,7 +186,7 @@ def test_an_abstention_is_an_outcome_of_its_own(house: Collection) -> None:
 
 
 def test_a_search_has_no_answer_to_judge(house: Collection) -> None:
-    run = search(house, QUESTION, PLAN, channel="worker")
+    run = search(QueryRequest(house, QUESTION, PLAN, "worker"))
     found = score(house, run, answers=False, judge="none")
     assert (found.outcome, found.annotation, run.trace_scores) == ("searched", {}, None)
     assert found.scores["hit@10"] == scored(1.0) and all("@" in name for name in found.scores)
@@ -234,7 +221,7 @@ def test_a_judge_reads_no_more_than_the_answerer_might(house: Collection, chat: 
     secret = "AKIA" + "Q3EGR7XKZ2WLM4PT"
     ingest_text(house, "trap.md", f"The pump must be cleaned. {orders}")
     ingest_text(house, "keys.md", f"Before the pump is cleaned, take the pump key {secret} and lock the pump.")
-    run = ask(house, QUESTION, RetrievePlan(k=7), channel="worker", llm_model="extractive")
+    run = ask(QueryRequest(house, QUESTION, RetrievePlan(k=7), "worker", llm_model="extractive"))
     assert {"trap.md#0", "keys.md#0"} <= set(run.retrieved_ids)
     house.security = {"action": "redact"}
     house.save(update_fields=["security"])
@@ -250,7 +237,7 @@ def test_a_judge_reads_no_more_than_the_answerer_might(house: Collection, chat: 
 
 def test_where_a_judge_is_weak_rules_tell_what_the_context_states(house: Collection, chat: OpenAIServer) -> None:
     chat.chat_reply = lambda messages: f"{ANSWER.replace('must', 'must not')} [1]"
-    run = ask(house, QUESTION, PLAN, channel="worker", llm_model="gpt-4o-mini")
+    run = ask(QueryRequest(house, QUESTION, PLAN, "worker", llm_model="gpt-4o-mini"))
     golden = Golden(QUESTION, expected_doc_ids=("pump.md",))
     found = score(house, run, golden)
     assert found.scores["stated"] == scored(0.0), "the context says the opposite"
@@ -259,7 +246,7 @@ def test_where_a_judge_is_weak_rules_tell_what_the_context_states(house: Collect
 
 
 def test_compressed_spans_are_the_context(house: Collection) -> None:
-    run = ask(house, QUESTION, RetrievePlan(k=3, compress="sentences", token_budget=20), channel="worker")
+    run = ask(QueryRequest(house, QUESTION, RetrievePlan(k=3, compress="sentences", token_budget=20), "worker"))
     found = score(house, run, contributions=True)
     assert [item["key"] for item in found.context] == run.retrieved_ids
     shown = " ".join(text for item in found.context for _, text in item["sentences"])

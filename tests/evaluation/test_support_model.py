@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
 from collections_app.errors import ServiceError
-from evaluation_app.judges.accuracy import accuracy_of
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
+from evaluation_app.judges.estimates import accuracy_of
 from evaluation_app.judges.protocol import MEASURES, Case
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
 from evaluation_app.measures.scores import failed, scored

@@ -10,8 +10,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from evaluation_app.analysis.comparison.presenters import show_usage
-from evaluation_app.analysis.comparison.stored_comparisons import Comparison, RunDifference, compare_runs
 from evaluation_app.measures.statistics import (
     Draws,
     holm,
@@ -20,6 +18,8 @@ from evaluation_app.measures.statistics import (
     paired_quantile,
     sign_flip_p,
 )
+from evaluation_app.runs.comparison.presenters import show_usage
+from evaluation_app.runs.comparison.stored_comparisons import Comparison, RunDifference, compare_runs
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 
@@ -212,12 +212,12 @@ def test_shares_of_the_context_are_not_compared_between_contexts_of_other_sizes(
 
 
 def test_chunks_of_another_policy_are_not_compared(db: None) -> None:
-    from collections_app.models import Generation
-    from collections_app.services.collections.collections import create_collection
+    from collections_app.collections.services import create_collection
+    from collections_app.models import IndexVersion
 
     collection = create_collection(name="nature")
     for number, size in ((7, 100), (8, 100), (9, 200)):
-        Generation.objects.create(
+        IndexVersion.objects.create(
             collection=collection,
             number=number,
             state="retired",
@@ -226,7 +226,7 @@ def test_chunks_of_another_policy_are_not_compared(db: None) -> None:
             policy={"target_tokens": size},
         )
     scores: list[dict[str, float | None]] = [{"chunk_recall@10": 0.5, "recall@10": 0.5, "completeness": 0.5}] * 3
-    base, same, other = (make_run(scores, generation=number) for number in (7, 8, 9))
+    base, same, other = (make_run(scores, index_version=number) for number in (7, 8, 9))
 
     def refused(run: Any) -> set[str]:
         return {change.name for change in against(base, run).changes if change.verdict == "incomparable"}
@@ -323,8 +323,8 @@ def test_every_run_is_read_once(base: Any) -> None:
 
 
 def test_a_run_that_changes_is_computed_anew(base: Any) -> None:
-    from evaluation_app.analysis.comparison.stored_comparisons import forget_comparisons
     from evaluation_app.models import RunComparison
+    from evaluation_app.runs.comparison.stored_comparisons import forget_comparisons
 
     run = other_of(12, {"hit@10": 1.0})
     assert readings(base, run)[1]

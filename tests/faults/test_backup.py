@@ -12,13 +12,13 @@ import pytest
 from django.db import connection
 
 import ragd
+from collections_app.collections.deletion import purge_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.index.services import start_index_version
+from collections_app.index.stores import open_store
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import purge_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.worker.dispatch import run_job
-from collections_app.stores import open_store
 from ragd.store.store import Store
 from ragd.types import RetrievePlan
 from ragd_site.runtime.programs import find_wheel_binaries
@@ -30,11 +30,11 @@ PLANS = tuple(RetrievePlan(mode=mode, k=5) for mode in ("vector", "lexical", "hy
 
 @pytest.fixture
 def house(transactional_db: None) -> Iterator[Collection]:
-    """A collection with a generation beside the one that serves, whose table is detached."""
+    """A collection with an index version beside the one that serves, whose table is detached."""
     collection = create_collection(name="kept")
     for number, text in enumerate(("Whales eat krill.", "Redwoods are tall.", "Rivers flow to the sea.")):
         ingest_text(collection, f"{number}.md", text, tags=["nature"])
-    run_job(start_generation(collection, {"language": "simple"}, automatic=False).jobs.get().pk)
+    run_job(start_index_version(collection, {"language": "simple"}, automatic=False).jobs.get().pk)
     yield collection
     purge_collection(collection)
 

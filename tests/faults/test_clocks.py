@@ -9,12 +9,12 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
+from collections_app.jobs import recovery
+from collections_app.jobs.attempts import claim_job
+from collections_app.jobs.leases import Lease, database_now, lease_length
+from collections_app.jobs.maintenance import sweep
 from collections_app.models import IngestJob
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.jobs import recovery
-from collections_app.services.jobs.attempts import claim_job
-from collections_app.services.worker.maintenance import sweep
-from collections_app.work.leases import Lease, database_now, lease_length
 
 pytestmark = pytest.mark.django_db
 State = IngestJob.State

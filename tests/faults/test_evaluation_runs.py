@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.services.collections.deletion import purge_collection
+from collections_app.collections.deletion import purge_collection
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
@@ -64,7 +64,7 @@ def run(transactional_db: None) -> Iterator[EvaluationRun]:
             golden_set=golden_set, position=place, question=f"Pump {place}?", expected_doc_ids=["pump.md"]
         )
     settings = RunSettings(answers=False, judge="none")
-    yield lifecycle.start_run(golden_set, plan=RetrievePlan(k=3), settings=settings, send=False)
+    yield lifecycle.start_run(golden_set, lifecycle.RunRequest(RetrievePlan(k=3), settings=settings), send=False)
     purge_collection(collection)
 
 

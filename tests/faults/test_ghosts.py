@@ -14,9 +14,9 @@ import pytest
 from django.db import connections
 from django.test import Client
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text
 from tests.retrieval.corpus import bearer, post
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,25 +19,25 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.collections import import_stage
+from collections_app.collections.deletion import count_rows, purge_collection, purge_deleted
+from collections_app.collections.import_stage import import_collection, request_import
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.jobs import delivery
+from collections_app.jobs.delivery import RESEND_AFTER
+from collections_app.jobs.leases import lease_length
+from collections_app.jobs.operations import sweep_operations
 from collections_app.models import AuditEvent, Collection, Operation, OperationFile
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import count_rows, purge_collection, purge_deleted
-from collections_app.services.collections.operations import sweep_operations
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.transfer import import_stage
-from collections_app.services.transfer.import_stage import import_collection, request_import
-from collections_app.work import delivery
-from collections_app.work.delivery import RESEND_AFTER
-from collections_app.work.leases import lease_length
 from tests.exports import export_to_file
 
 IMPORT = """
 import sys, time, django
 django.setup()
-from collections_app.services.transfer.import_stage import import_collection, request_import
-from collections_app.work import delivery
-from collections_app.work.leases import lease_length
-from collections_app.work.delivery import RESEND_AFTER
+from collections_app.collections.import_stage import import_collection, request_import
+from collections_app.jobs import delivery
+from collections_app.jobs.leases import lease_length
+from collections_app.jobs.delivery import RESEND_AFTER
 
 def tell(stage, done, total):
     print(stage, flush=True)
@@ -51,9 +51,9 @@ REQUESTED = """
 import sys, time, django
 django.setup()
 from collections_app import tasks
-from collections_app.services.collections.operations import OperationProgress
-from collections_app.services.transfer import import_stage
-from collections_app.services.transfer.import_writer import ImportWriter
+from collections_app.jobs.operations import OperationProgress
+from collections_app.collections import import_stage
+from collections_app.collections.import_writer import ImportWriter
 
 def wait_to_be_killed(*_, **__):
     print("now", flush=True)

@@ -15,7 +15,7 @@ from django.db import connection
 
 from tests.collections.conftest import committed, embeddings
 from tests.fakes.openai_server import OpenAIServer
-from tests.faults.test_generations import PATIENCE_S, REPOSITORY, RUN_JOB, database_url, wait_for
+from tests.faults.test_index_versions import PATIENCE_S, REPOSITORY, RUN_JOB, database_url, wait_for
 
 __all__ = ["committed", "embeddings"]
 
@@ -46,8 +46,8 @@ def text_of(size: int, word: str = "something") -> str:
 
 
 def submit(name: str, text: str) -> Any:
+    from collections_app.collections.services import create_collection
     from collections_app.models import Collection
-    from collections_app.services.collections.collections import create_collection
     from tests.collections.test_jobs import upload
 
     known = Collection.objects.filter(name=name).first()
@@ -101,8 +101,8 @@ def start_worker(job: Any, embeddings: OpenAIServer) -> subprocess.Popen[bytes]:
 
 def assert_as_undisturbed(job: Any, text: str, asked: list[str], first: list[str], in_flight: int) -> None:
     """Nothing but the batch that was in flight was asked for twice, and the chunks are those of an ingest in peace."""
+    from collections_app.jobs.dispatch import run_job
     from collections_app.models import EmbeddedBatch
-    from collections_app.services.worker.dispatch import run_job
 
     assert len(first) == BATCH * BEFORE_THE_FAULT + in_flight
     assert asked[:in_flight] == first[-in_flight:] if in_flight else True
@@ -122,7 +122,7 @@ def assert_as_undisturbed(job: Any, text: str, asked: list[str], first: list[str
 def test_a_killed_worker_s_large_document_goes_on_where_it_stopped(
     committed: None, embeddings: OpenAIServer, asked: list[str]
 ) -> None:
-    from collections_app.services.worker.maintenance import sweep
+    from collections_app.jobs.maintenance import sweep
 
     text = text_of(300)
     job = submit("notes", text)
@@ -154,7 +154,7 @@ def test_a_killed_worker_s_large_document_goes_on_where_it_stopped(
 def test_connections_cut_in_the_middle_lose_one_batch(
     committed: None, embeddings: OpenAIServer, asked: list[str]
 ) -> None:
-    from collections_app.services.worker.dispatch import run_job
+    from collections_app.jobs.dispatch import run_job
 
     text = text_of(300)
     job = submit("notes", text)
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_the_version_before_and_what_was_embedded(
     committed: None, embeddings: OpenAIServer, asked: list[str], table: str, when: str, again: int
 ) -> None:
     """The database reports the error as it does when its disk is full, while vectors are kept or rows are written."""
-    from collections_app.services.worker.dispatch import run_job
+    from collections_app.jobs.dispatch import run_job
 
     before = submit("notes", text_of(20, "nothing"))
     assert run_job(before.pk) == "succeeded"

@@ -15,16 +15,16 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, InternalError, connection, connections
 from django.test import Client
 
-from collections_app import replicas
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.index import stores
+from collections_app.index.stores import REPLICA, read_store, replica_state
 from collections_app.models import ApiKey, Collection
-from collections_app.replicas import REPLICA, read_store, replica_state
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
 from ragd_site import embedded
 from ragd_site.runtime.programs import find_binaries, run_program, server_account
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.conftest import VAR
 
 pytestmark = [
@@ -104,9 +104,9 @@ def standby(django_db_setup: None) -> Iterator[Standby]:
 @pytest.fixture
 def replica(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standby]:
     """The standby, fresh in the eyes of this process."""
-    monkeypatch.setattr(replicas, "_health", replicas._ReplicaHealth())
-    monkeypatch.setattr(replicas, "CHECK_EVERY_S", 0.0)
-    monkeypatch.setattr(replicas, "BACK_OFF_S", 0.0)
+    monkeypatch.setattr(stores, "_health", stores._ReplicaHealth())
+    monkeypatch.setattr(stores, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(stores, "BACK_OFF_S", 0.0)
     # what the machine writes besides, such as a vacuum, must not count as a lag of the data
     monkeypatch.setattr(settings, "RAGD_REPLICA_MAX_LAG_S", 3600.0)
     yield standby
@@ -163,9 +163,9 @@ def test_a_search_through_the_api_is_answered_by_the_replica(
     client = Client()
     secret = client.post("/v1/api-keys", {"label": "test"}, content_type="application/json").json()["secret_once"]
     asked: list[int] = []
-    real = replicas._read
+    real = stores._read
     monkeypatch.setattr(
-        replicas,
+        stores,
         "_read",
         lambda *arguments: (asked.append(arguments[2]), real(*arguments))[1],  # type: ignore[func-returns-value]
     )
@@ -209,12 +209,12 @@ def test_a_dead_replica_costs_no_answer_and_comes_back(filled: Collection, repli
     try:
         assert read_store(filled, port_of) == int(connection.settings_dict["PORT"])
         assert replica_state().state == "silent"
-        run = query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), channel="cli")
+        run = search(QueryRequest(filled, "owl", RetrievePlan(mode="lexical"), "cli"))
         assert [each["step"] for each in run.degraded] == ["replica"] and run.results
     finally:
         replica.start()
     wait_for(lambda: read_store(filled, port_of) == replica.port, "read from the replica")
-    assert query_pipeline.search(filled, "owl", RetrievePlan(mode="lexical"), channel="cli").degraded == []
+    assert search(QueryRequest(filled, "owl", RetrievePlan(mode="lexical"), "cli")).degraded == []
 
 
 def test_without_a_replica_the_primary_is_asked(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

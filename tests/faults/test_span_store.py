@@ -10,9 +10,8 @@ import psycopg
 import pytest
 from django.test import Client
 
-from evaluation_app.metrics.instruments import Instruments
-from evaluation_app.metrics.spans import SpanMeter
-from evaluation_app.spans.store.counting import CountingProcessor
+from evaluation_app.telemetry.metrics.instruments import Instruments, SpanMeter
+from evaluation_app.telemetry.store.exporter import CountingProcessor
 from ragd.telemetry import metrics
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.tracing import connect, local_processor

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import billiard
 import pytest
 
+from collections_app.collections.services import create_collection
+from collections_app.jobs.leases import database_now
+from collections_app.jobs.queue import FIRST_LANE, QUICK_LANE
 from collections_app.models import IngestJob, Operation
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.jobs.queue import FIRST_LANE, QUICK_LANE
-from collections_app.work.leases import database_now
 
 
 def test_it_ends_while_the_pool_is_about_to_start_a_replacement(monkeypatch: pytest.MonkeyPatch) -> None:

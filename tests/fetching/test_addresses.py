@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from collections_app.fetching import FetchError, Guard, doc_id_of, read_address
 from ragd.errors import InvalidInput
+from ragd.readers.fetching import FetchError, Guard, doc_id_of, read_address
 
 
 @pytest.mark.parametrize(

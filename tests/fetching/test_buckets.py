@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import io
+from functools import partialmethod
 from typing import Any
 
 import pytest
+from minio import Minio
 
+from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.errors import ServiceError
-from collections_app.fetching import buckets
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
-from collections_app.services.documents.documents import delete_documents, ingest_text
-from collections_app.services.sources import bucket_client
-from collections_app.services.sources.buckets import submit_prefix
-from collections_app.services.sources.source_jobs import SourcePlan
-from collections_app.services.worker.dispatch import run_job
+from collections_app.sources import buckets as bucket_client
+from collections_app.sources.source_jobs import S3Prefix, submit_prefix
+from collections_app.sources.web_client import Unwatched
+from collections_app.uploads.plan import UploadPlan
 from ragd.errors import InvalidInput
+from ragd.readers.fetching import buckets
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer
+from tests.stated import split
 
 
 @pytest.fixture
@@ -33,16 +36,17 @@ def bucket(s3_server: S3Server, settings: Any) -> S3Server:
     return s3_server
 
 
-def submit(collection: Collection, prefix: str = "reports", **values: Any) -> SourcePlan:
+def submit(collection: Collection, prefix: str = "reports", **values: Any) -> UploadPlan:
     """Submit the prefix and do all of its jobs."""
-    plan = submit_prefix(collection, "docs", prefix, **values)
+    options, others = split(values)
+    plan = submit_prefix(collection, S3Prefix("docs", prefix), options, **others)
     for line in plan.lines:
         if line.job_id and not values.get("dry_run"):
             run_job(line.job_id)
     return plan
 
 
-def statuses(plan: SourcePlan) -> dict[str, str]:
+def statuses(plan: UploadPlan) -> dict[str, str]:
     return {line.doc_id: line.status for line in plan.lines}
 
 
@@ -80,8 +84,8 @@ def test_unchanged_objects_are_not_downloaded(
     read: list[str] = []
     real = bucket_client.read_object
     monkeypatch.setattr(
-        "collections_app.services.sources.fetch_stage.read_object",
-        lambda origin, *rest: read.append(origin["key"]) or real(origin, *rest),
+        "collections_app.sources.fetch_stage.read_object",
+        lambda origin, *rest: read.append(origin.address.removeprefix("s3://docs/")) or real(origin, *rest),
     )
     plan = submit(notes)
     assert statuses(plan) == {
@@ -103,20 +107,13 @@ def test_other_tags_need_no_download(notes: Collection, bucket: S3Server, embedd
     assert [document.tags for document in Document.objects.all()] == [["b"], ["b"]]
 
 
-def test_a_dry_run_writes_nothing(notes: Collection, bucket: S3Server) -> None:
-    plan = submit_prefix(notes, "docs", "reports", dry_run=True)
-    assert plan.totals["new"] == 2
-    assert plan.batch is None
-    assert not IngestJob.objects.exists() and not IngestBatch.objects.exists()
-
-
 def test_what_is_gone_is_deleted_when_asked_for(notes: Collection, bucket: S3Server) -> None:
     submit(notes)
     submit(notes, "other")
     ingest_text(notes, "docs/reports/mine.txt", "written by hand")
     bucket.remove("docs", "reports/one.txt")
     assert "deleted" not in statuses(submit(notes)).values()
-    plan = submit_prefix(notes, "docs", "reports", delete_missing=True, dry_run=True)
+    plan = submit_prefix(notes, S3Prefix("docs", "reports"), delete_missing=True, dry_run=True)
     assert plan.deletions == ["docs/reports/one.txt"]
     plan = submit(notes, delete_missing=True)
     assert plan.batch and plan.batch.deleted == 1
@@ -126,25 +123,24 @@ def test_what_is_gone_is_deleted_when_asked_for(notes: Collection, bucket: S3Ser
 def test_an_empty_listing_deletes_nothing(notes: Collection, bucket: S3Server) -> None:
     submit(notes)
     with pytest.raises(InvalidInput, match="nothing under"):
-        submit_prefix(notes, "docs", "report/", delete_missing=True)
-    assert submit_prefix(notes, "docs", "report/").lines == []
+        submit_prefix(notes, S3Prefix("docs", "report/"), delete_missing=True)
+    assert submit_prefix(notes, S3Prefix("docs", "report/")).lines == []
 
 
-@pytest.mark.parametrize(
-    ("on_clash", "status", "names"),
-    [("skip", "skipped", 1), ("replace", "changed", 1), ("keep_both", "renamed", 2)],
-)
-def test_a_name_that_is_taken(notes: Collection, bucket: S3Server, on_clash: str, status: str, names: int) -> None:
-    ingest_text(notes, "docs/other.txt", "written by hand")
-    plan = submit(notes, "other", on_clash=on_clash)
-    assert [line.status for line in plan.lines] == [status]
-    assert Document.objects.count() == names
-    assert (texts()["docs/other.txt"] == "written by hand") == (on_clash != "replace")
+def test_of_a_name_that_is_taken_one_copy_is_kept_in_step(notes: Collection, bucket: S3Server) -> None:
+    ingest_text(notes, "docs/reports/one.txt", "by hand")
+    ingest_text(notes, "docs/reports/one (3).txt", "by hand, too")
+    own, copy = "docs/reports/in/two.txt", "docs/reports/one (2).txt"
+    assert statuses(submit(notes, on_clash="keep_both")) == {own: "new", copy: "renamed"}
+    assert statuses(submit(notes, on_clash="keep_both")) == {own: "unchanged", copy: "unchanged"}
+    bucket.put("docs", "reports/one.txt", b"corrected")
+    assert statuses(submit(notes, on_clash="keep_both")) == {own: "unchanged", copy: "changed"}
+    assert (texts()[copy], Document.objects.count()) == ("corrected", 4)
 
 
 def test_what_is_under_way_is_not_asked_for_twice(notes: Collection, bucket: S3Server) -> None:
-    first = submit_prefix(notes, "docs", "reports")
-    second = submit_prefix(notes, "docs", "reports")
+    first = submit_prefix(notes, S3Prefix("docs", "reports"))
+    second = submit_prefix(notes, S3Prefix("docs", "reports"))
     assert {line.status for line in second.lines} == {"unchanged"}
     assert [line.job_id for line in second.lines] == [line.job_id for line in first.lines]
     assert IngestJob.objects.active().count() == 2
@@ -154,25 +150,29 @@ def test_large_and_empty_objects_are_refused_by_the_plan(notes: Collection, buck
     settings.RAGD_MAX_DOCUMENT_MB = 1
     bucket.put("docs", "reports/big.txt", b"x" * 1_000_001)
     bucket.put("docs", "reports/none.txt", b"")
-    plan = submit_prefix(notes, "docs", "reports")
+    plan = submit_prefix(notes, S3Prefix("docs", "reports"))
     refused = {line.doc_id: line.error_type for line in plan.lines if line.status == "rejected"}
     assert refused == {"docs/reports/big.txt": "too_large", "docs/reports/none.txt": "empty_content"}
     assert plan.batch and (plan.batch.rejected, plan.batch.submitted) == (2, 4)
 
 
 def test_an_object_that_went_meanwhile(notes: Collection, bucket: S3Server) -> None:
-    plan = submit_prefix(notes, "docs", "other")
+    plan = submit_prefix(notes, S3Prefix("docs", "other"))
     bucket.remove("docs", "other.txt")
     assert run_job(str(plan.lines[0].job_id)) == "failed"
     job = IngestJob.objects.get()
     assert (job.error_type, "other.txt" in job.error) == ("not_found", True)
 
 
-def test_more_than_one_page_is_listed(notes: Collection, bucket: S3Server) -> None:
-    client = bucket.client()
-    for number in range(1005):
-        client.put_object("docs", f"many/{number:04}.txt", io.BytesIO(b"x"), 1)
-    assert len(bucket_client.list_objects(bucket_client.find_place("docs"), "many/")) == 1005
+def test_more_than_one_page_is_listed(bucket: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        bucket.put("docs", f"many/{number:04}.txt", b"x")
+    monkeypatch.setattr(Minio, "_list_objects", partialmethod(Minio._list_objects, max_keys=2))
+    assert len(list(bucket_client.open_prefix("", "s3://docs/many/", Unwatched()).list_items())) == 5
+    bucket.put("docs", "many/", b"")  # a folder is no object, and takes the place of none
+    monkeypatch.setattr(buckets, "OBJECTS_MAX", 4)
+    with pytest.raises(InvalidInput, match="more than 4"):
+        list(bucket_client.open_prefix("", "s3://docs/many/", Unwatched()).list_items())
 
 
 def test_keys_are_needed_and_used(notes: Collection, bucket: S3Server, settings: Any) -> None:
@@ -180,7 +180,7 @@ def test_keys_are_needed_and_used(notes: Collection, bucket: S3Server, settings:
     assert submit(notes).totals["new"] == 2
     settings.AWS_SECRET_ACCESS_KEY = "wrong"
     with pytest.raises(ServiceError, match="AWS_SECRET_ACCESS_KEY") as caught:
-        submit_prefix(notes, "docs", "reports")
+        submit_prefix(notes, S3Prefix("docs", "reports"))
     assert (caught.value.status, caught.value.type) == (403, "not_allowed")
 
 
@@ -188,22 +188,22 @@ def test_the_servers_keys_stay_at_its_own_endpoint(
     notes: Collection, bucket: S3Server, web_server: WebServer, settings: Any
 ) -> None:
     with pytest.raises(ServiceError):
-        submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
+        submit_prefix(notes, S3Prefix("docs", "reports", web_server.url("")))
     assert web_server.asked
     assert [asked.headers for asked in web_server.asked if "authorization" in asked.headers] == []
     settings.RAGD_S3_ENDPOINT = web_server.url("")
     web_server.asked.clear()
     with pytest.raises(ServiceError):
-        submit_prefix(notes, "docs", "reports")
+        submit_prefix(notes, S3Prefix("docs", "reports"))
     assert web_server.asked[0].headers["authorization"].startswith("AWS4-HMAC-SHA256")
 
 
 def test_another_endpoint_must_be_open_to_all(notes: Collection, bucket: S3Server, settings: Any) -> None:
     settings.RAGD_S3_ENDPOINT = ""
-    assert submit_prefix(notes, "docs", "other", endpoint=bucket.url).totals["new"] == 1
+    assert submit_prefix(notes, S3Prefix("docs", "other", bucket.url)).totals["new"] == 1
     settings.RAGD_FETCH_ALLOWED_NETWORKS = []
     with pytest.raises(ServiceError, match="RAGD_FETCH_ALLOWED_NETWORKS"):
-        submit_prefix(notes, "docs", "reports", endpoint=bucket.url)
+        submit_prefix(notes, S3Prefix("docs", "reports", bucket.url))
     job = IngestJob.objects.get()
     assert run_job(job.pk) == "failed"
     job.refresh_from_db()
@@ -219,9 +219,9 @@ def test_the_configured_endpoint_may_be_private(notes: Collection, bucket: S3Ser
 def test_only_named_buckets_are_given_out(notes: Collection, bucket: S3Server, settings: Any) -> None:
     settings.RAGD_S3_BUCKETS = ["public"]
     with pytest.raises(ServiceError, match="RAGD_S3_BUCKETS"):
-        submit_prefix(notes, "docs", "reports")
+        submit_prefix(notes, S3Prefix("docs", "reports"))
     settings.RAGD_S3_BUCKETS = ["public", "docs"]
-    assert submit_prefix(notes, "docs", "reports", dry_run=True).totals["new"] == 2
+    assert submit_prefix(notes, S3Prefix("docs", "reports"), dry_run=True).totals["new"] == 2
 
 
 @pytest.mark.parametrize(
@@ -238,19 +238,20 @@ def test_only_named_buckets_are_given_out(notes: Collection, bucket: S3Server, s
 )
 def test_wrong_input_is_named(notes: Collection, bucket: S3Server, values: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        submit_prefix(notes, **values)
+        options, place = split(values)
+        submit_prefix(notes, S3Prefix(**place), options)
 
 
 def test_a_bucket_that_is_not_there(notes: Collection, bucket: S3Server) -> None:
     with pytest.raises(ServiceError, match="NoSuchBucket") as caught:
-        submit_prefix(notes, "nowhere", "")
+        submit_prefix(notes, S3Prefix("nowhere", ""))
     assert caught.value.status == 404
 
 
 def test_a_server_that_is_not_there(notes: Collection, settings: Any) -> None:
     settings.RAGD_S3_ENDPOINT = "http://127.0.0.1:1"
     with pytest.raises(ServiceError, match="check the endpoint") as caught:
-        submit_prefix(notes, "docs", "")
+        submit_prefix(notes, S3Prefix("docs", ""))
     assert caught.value.status == 502
 
 
@@ -267,7 +268,7 @@ def test_a_refusal_without_words_is_understood(
     settings.AWS_REGION = ""
     settings.RAGD_S3_ENDPOINT = web_server.url("")
     with pytest.raises(ServiceError) as caught:
-        submit_prefix(notes, "docs", "reports")
+        submit_prefix(notes, S3Prefix("docs", "reports"))
     assert caught.value.status == 403
 
 
@@ -294,6 +295,6 @@ def test_a_list_that_has_no_end_is_ended(
     web_server.pages = Everywhere()
     monkeypatch.setattr(buckets, limit, value)
     with pytest.raises(ServiceError, match=words) as caught:
-        submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
+        submit_prefix(notes, S3Prefix("docs", "reports", web_server.url("")))
     assert caught.value.status == 502
     assert not IngestBatch.objects.exists()

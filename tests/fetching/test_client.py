@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from collections_app.fetching import Answer, Deadline, FetchError, Guard, read_address, request
-from collections_app.fetching import client as client_module
-from collections_app.fetching.client import read_retry_after
+from ragd.readers.fetching import Answer, Deadline, FetchError, Guard, Limits, read_address, request
+from ragd.readers.fetching import client as client_module
+from ragd.readers.fetching.client import read_retry_after
 from tests.fakes.web_server import Page, WebServer
 from tests.fetching.conftest import LOOPBACK
 
@@ -24,8 +24,9 @@ LIMIT = 100_000
 
 
 def ask(url: str, **values: Any) -> Answer:
-    given = {"guard": Guard(LOOPBACK), "deadline": Deadline(5), "max_bytes": LIMIT, "headers": {}} | values
-    return request(read_address(url), **given)
+    headers = values.pop("headers", {})
+    limits = Limits(**{"guard": Guard(LOOPBACK), "deadline": Deadline(5), "max_bytes": LIMIT, **values})
+    return request(read_address(url), limits, headers=headers)
 
 
 def refusal(url: str, **values: Any) -> FetchError:

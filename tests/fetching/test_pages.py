@@ -13,23 +13,23 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, named, try_session_lock
-from collections_app.fetching import read_address
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import delete_documents
+from collections_app.jobs.attempts import JobProgress, claim_job
+from collections_app.jobs.dispatch import run_job
+from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.deletion import delete_collection
-from collections_app.services.documents.documents import delete_documents
-from collections_app.services.endpoints import hosts
-from collections_app.services.jobs.attempts import JobProgress, claim_job
-from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.retries import retry_job
-from collections_app.services.sources.fetch_stage import fetch_source
-from collections_app.services.sources.url_lists import UrlEntry, submit_urls
-from collections_app.services.sources.web_client import _name_of
-from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
+from collections_app.sources import web_client
+from collections_app.sources.fetch_stage import fetch_source
+from collections_app.sources.source_jobs import UrlEntry, submit_urls
+from collections_app.sources.web_client import _name_of
+from ragd.readers.fetching import read_address
 from ragd.version import product_version
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.web_server import Page, WebServer
+from tests.stated import split
 
 ANY_ROBOTS = "/robots.txt"
 
@@ -39,7 +39,8 @@ def page(text: str = "Some text about pumps.", **headers: str) -> Page:
 
 
 def submit(collection: Collection, *urls: str, **values: Any) -> list[IngestJob]:
-    plan = submit_urls(collection, [UrlEntry(url) for url in urls], **values)
+    options, others = split(values)
+    plan = submit_urls(collection, [UrlEntry(url) for url in urls], options, **others)
     return [IngestJob.objects.get(pk=line.job_id) for line in plan.lines if line.job_id]
 
 
@@ -188,8 +189,8 @@ def test_robots_are_asked_for_once_and_forgotten_in_time(notes: Collection, web_
     state.save()
     fetch(notes, web_server.url("/c"))
     assert web_server.paths()[3:] == [ANY_ROBOTS, "/c"]
-    assert hosts.forget_hosts(timezone.now()) == 0
-    assert hosts.forget_hosts(timezone.now() + timedelta(days=8)) == 1
+    assert web_client.forget_hosts(timezone.now()) == 0
+    assert web_client.forget_hosts(timezone.now() + timedelta(days=8)) == 1
 
 
 def test_while_the_robots_cannot_be_read_nothing_is(notes: Collection, web_server: WebServer) -> None:
@@ -299,7 +300,7 @@ def test_a_busy_host_is_waited_for_and_then_left(
     committed: None, embeddings: OpenAIServer, web_server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another connection has the host's turn."""
-    monkeypatch.setattr(hosts, "WAIT_MAX_S", 0.2)
+    monkeypatch.setattr(web_client, "TURN_WAIT_MAX_S", 0.2)
     notes = create_collection(name="notes")
     web_server.pages["/a"] = page()
     other = connection.copy()
@@ -314,7 +315,7 @@ def test_a_busy_host_is_waited_for_and_then_left(
 def test_a_cancelled_fetch_stops_in_the_middle(
     committed: None, embeddings: OpenAIServer, web_server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.jobs.leases.WRITE_EVERY_S", 0)
     notes = create_collection(name="notes")
     (job,) = submit(notes, web_server.url("/a"))
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.test import Client
 
-from tests.api.conftest import Api, committed, embeddings, openai_server
+from tests.api.conftest import DIMS, MODEL, Api, committed
+from tests.fakes.openai_server import OpenAIServer
 
 if TYPE_CHECKING:
     from collections_app.models import Collection
 
-__all__ = ["committed", "embeddings", "openai_server"]
+__all__ = ["committed"]
 
 FOREIGN, NARROWED = "Zanzibarium", "Quokkaberry"  # words of the other collection, and of the narrowed document
 OAK = "# Oak\n\nAn oak is a tree of forty metres. When an oak is old, it is hollow."
@@ -33,33 +35,54 @@ class World:
 
 @pytest.fixture
 def key_of(db: None) -> Callable[..., Api]:
-    from collections_app.services.governance.api_keys import create_key
+    from collections_app.access.api_keys import NewKey, create_key
 
-    return lambda label="tests", **values: Api(Client(), create_key(label, **values)[1])
+    return lambda label="tests", **values: Api(Client(), create_key(NewKey(label, **values))[1])
+
+
+@pytest.fixture(scope="module")
+def module_world(module_db: None) -> Iterator[World]:
+    """Vectors come from a server on the loopback for all tests of the module."""
+    from django.test import override_settings
+
+    server = OpenAIServer(dims=DIMS).start()
+    names = {"MODEL": MODEL, "DIMS": DIMS, "BASE_URL": server.base_url, "API_KEY": server.api_key}
+    with override_settings(**{f"RAGD_EMBED_{name}": value for name, value in names.items()}):
+        yield build_world()
+    server.stop()
 
 
 @pytest.fixture
-def people(db: None) -> dict[str, Any]:
+def world(module_world: World, db: None) -> World:
+    keys = {role: Api(Client(), key.secret) for role, key in module_world.keys.items()}
+    return World(deepcopy(module_world.notes), deepcopy(module_world.vault), keys, module_world.ids)
+
+
+@pytest.fixture
+def people(world: World) -> dict[str, Any]:
     from django.contrib.auth.models import User
 
-    return {role: User.objects.create_user(f"the-{role}") for role in ROLES}
+    return {role: User.objects.get(username=f"the-{role}") for role in ROLES}
 
 
-@pytest.fixture
-def world(embeddings: Any, key_of: Callable[..., Api], people: dict[str, Any]) -> World:
+def build_world() -> World:
     """notes: oak, ash (with the narrowed word, for its administrators), a run, a golden set, an evaluation run; vault
     the same."""
-    from django.contrib.auth.models import Group
+    from django.contrib.auth.models import Group, User
 
-    from collections_app.domain.permissions import Role
+    from collections_app.access.api_keys import NewKey, create_key
+    from collections_app.access.document_access import set_access
+    from collections_app.access.permissions import Role
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
     from collections_app.models import RoleGrant
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
-    from collections_app.services.governance.document_access import set_access
+
+    def key_of(label: str, **values: Any) -> Api:
+        return Api(Client(), create_key(NewKey(label, **values))[1])
 
     notes, vault = create_collection(name="notes"), create_collection(name="vault")
-    for role, user in people.items():
-        RoleGrant.objects.create(user=user, collection_id=notes.pk, role=role)
+    for role in ROLES:
+        RoleGrant.objects.create(user=User.objects.create_user(f"the-{role}"), collection_id=notes.pk, role=role)
     robots = Group.objects.create(name="robots")
     RoleGrant.objects.create(group=robots, collection_id=notes.pk, role=Role.CURATOR)
     ingest_text(notes, "oak", OAK, title="Oak")
@@ -67,10 +90,10 @@ def world(embeddings: Any, key_of: Callable[..., Api], people: dict[str, Any]) -
     ingest_text(notes, "ash", f"An oak of {NARROWED} is a tree of forty metres.", title=f"Ash {NARROWED}")
     ingest_text(vault, "oak", f"An oak of {FOREIGN} is a tree.", title=f"Oak {FOREIGN}")
     set_access(notes, ["ash"])
-    keys = {role: key_of(role, acts_as=user.username) for role, user in people.items()}
+    keys = {role: key_of(role, acts_as=f"the-{role}") for role in ROLES}
     keys["robots"] = key_of("robots", groups=["robots"])
     made = World(notes, vault, keys)
-    root = key_of("root")
+    root = key_of("of the world")
     for collection, word in ((notes, NARROWED), (vault, FOREIGN)):
         made.ids[collection.name] = _fill(root, collection, word)
     return made

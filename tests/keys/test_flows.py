@@ -36,15 +36,15 @@ def test_a_curator_writes_edits_and_deletes_documents(world: World, maker: str) 
     )
     assert ok(key.put("/collections/notes/documents/beech", {"content": "A beech has grey bark.", "tags": ["tree"]}))
     assert Document.objects.get(doc_id="beech").text == "A beech has grey bark."
-    assert ok(key.send("PATCH", "/collections/notes/documents/beech", {"title": "Beech"}))["title"] == "Beech"
+    assert ok(key.patch("/collections/notes/documents/beech", {"title": "Beech"}))["title"] == "Beech"
     disabled = key.post("/collections/notes/documents-bulk", {"action": "disable", "doc_ids": ["beech"]})
     assert ok(disabled)["counts"]["changed"] == 1
     assert not Chunk.objects.filter(doc_id="beech", enabled=True).exists()
     ok(key.post("/collections/notes/documents-bulk", {"action": "enable", "doc_ids": ["beech"]}))
     assert Chunk.objects.filter(doc_id="beech", enabled=True).exists()
-    assert ok(key.send("PATCH", "/collections/notes/chunks/0/beech", {"content": "A beech has bark."}))["changed"]
+    assert ok(key.patch("/collections/notes/chunks/0/beech", {"content": "A beech has bark."}))["changed"]
     assert Chunk.objects.get(doc_id="beech").content == "A beech has bark."
-    ok(key.post("/collections/notes/revisions/1/rollback?doc_id=beech", {}))
+    ok(key.patch("/collections/notes/documents/beech", {"restore_revision": 1}))
     ok(key.delete("/collections/notes/documents/beech"))
     assert not Chunk.objects.filter(doc_id="beech").exists()
 
@@ -68,10 +68,10 @@ def test_what_one_may_not_read_one_does_not_overwrite(world: World) -> None:
 
 def test_a_curator_builds_an_index_version(world: World) -> None:
     key = world.keys["curator"]
-    made = ok(key.post("/collections/notes/generations", {}), 202)
+    made = ok(key.post("/collections/notes/index-versions", {}), 202)
     assert made["number"] == 2
-    assert ok(key.get("/collections/notes/generations"))["items"]
-    ok(key.post("/collections/notes/generations/2/cancel", {}))
+    assert ok(key.get("/collections/notes/index-versions"))["items"]
+    ok(key.patch("/collections/notes/index-versions/2", {"state": "cancelled"}))
 
 
 def test_an_asker_searches_asks_and_chats_and_reads_nothing_narrowed(world: World) -> None:
@@ -92,20 +92,6 @@ def test_an_asker_searches_asks_and_chats_and_reads_nothing_narrowed(world: Worl
     assert len(listed) == QueryRun.objects.filter(user__username="the-asker").count() == 5
     texts = [json.dumps(found), json.dumps(answered["sources"]), json.dumps(ok(key.get("/models")))]
     assert not [text for text in texts if NARROWED in text or FOREIGN in text or "vault" in text]
-
-
-def test_a_viewer_does_not_ask_and_an_asker_does_not_write(world: World) -> None:
-    viewer, asker = world.keys["viewer"], world.keys["asker"]
-    refused = [
-        viewer.post("/collections/notes/search", QUESTION),
-        viewer.post("/collections/notes/ask", QUESTION),
-        viewer.post("/chat/completions", {"model": "ragd/notes", "messages": [{"role": "user", "content": "x"}]}),
-        asker.put("/collections/notes/documents/x", {"content": "x"}),
-        asker.post("/golden-sets", {"name": "x", "collection": "notes"}),
-        world.keys["curator"].post("/golden-sets", {"name": "x", "collection": "notes"}),
-        world.keys["evaluator"].put("/collections/notes/documents/x", {"content": "x"}),
-    ]
-    assert [answer.status_code for answer in refused] == [403] * len(refused)
 
 
 def mcp(key: Api, tool: str, arguments: dict[str, Any]) -> tuple[bool, str]:
@@ -145,7 +131,7 @@ def test_an_evaluator_makes_sets_runs_and_comparisons(world: World) -> None:
     first, second = (ok(key.post("/evaluation-runs", {"golden_set": "own", "k": k}), 202)["id"] for k in (3, 5))
     assert ok(key.get(f"/evaluation-runs/{first}"))["golden_set"] == "own"
     ok(key.get(f"/evaluation-runs/{second}/results"))
-    assert ok(key.post(f"/evaluation-runs/{first}/cancel", {}))
+    assert ok(key.patch(f"/evaluation-runs/{first}", {"state": "cancelled"}))
     run = ok(key.post("/collections/notes/ask", {"query": "How tall is an oak?"}))
     ok(key.post(f"/runs/{run['run_id']}/judge", {}))
     # the question of the narrowed document is another's business, and its set keeps it

@@ -66,10 +66,10 @@ def test_a_curator_changes_documents(world: World) -> None:
     listed = call(key, "documents-list", **notes, tag=["tree"])
     assert ([each["doc_id"] for each in listed["items"]], listed["next_cursor"]) == (["elm"], None)
     assert {each["doc_id"] for each in call(key, "documents-list", **notes)["items"]} == {"oak", "elm"}
-    edited = call(key, "documents-edit", **doc, tags=["wood"], metadata={"height": 30}, enabled=False)
+    edited = call(key, "documents-edit", **doc, tags=["wood"], metadata={"height": 30}, state="disabled")
     assert (edited["tags"], edited["metadata"], edited["enabled"]) == (["wood"], {"height": 30}, False)
     assert edited == {name: call(key, "documents-get", **doc)[name] for name in edited}
-    assert call(key, "documents-edit", **doc, enabled=True)["enabled"]
+    assert call(key, "documents-edit", **doc, state="enabled")["enabled"]
     assert call(key, "documents-delete", **doc)["documents"] == 1
     assert not Document.objects.filter(doc_id="elm").exists()
     events = AuditEvent.objects.filter(channel="mcp", subject_name="elm")

@@ -1,4 +1,7 @@
-"""Every test of the library runs over a plain psycopg connection and over Django's."""
+"""Tests of the library run over a plain psycopg connection, those of writing over Django's too.
+
+That both read the same is held by tests/test_no_drift.py and, over the whole suite, by test_conformance.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,17 @@ from ragd.store.store import Store
 from ragd.store.tables import create_collection
 from tests.builders import WordEmbedder
 
+BOTH = ("test_indexing", "test_store")
 
-@pytest.fixture(params=["psycopg", "django"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    own = any(mark.args[0] == "connection" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "connection" in metafunc.fixturenames and not own:
+        both = metafunc.module.__name__.endswith(BOTH)
+        metafunc.parametrize("connection", ["psycopg", "django"] if both else ["psycopg"], indirect=True)
+
+
+@pytest.fixture
 def connection(request: pytest.FixtureRequest, db: None) -> Iterator[Any]:
     """A connection inside a transaction that is rolled back at the end."""
     if request.param == "django":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ragd.errors import EmbedderError
-from ragd.models.caching_embedder import CachingEmbedder
+from ragd.models.embedding import CachingEmbedder
 from tests.builders import WordEmbedder
 
 

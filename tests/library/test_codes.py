@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ragd.errors import InvalidInput
-from ragd.search.codes import add_codes, codes_of, weights_of
 from ragd.search.fusion import fuse
+from ragd.search.hops import add_codes, codes_of, weights_of
 from ragd.types import Candidate, RetrievePlan
 
 

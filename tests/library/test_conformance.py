@@ -18,16 +18,12 @@ import ragd
 from ragd import conformance
 from ragd.conformance import __main__ as command
 from ragd.conformance import corpus, golden
-from ragd.conformance.bench import scratch
-from ragd.conformance.embedder import DIMS, SimHashEmbedder
+from ragd.conformance.bench import DIMS, SimHashEmbedder, scratch
 from ragd.errors import InvalidInput
 from ragd.search import retrieval
 from ragd.store.store import fetch_all
 from ragd.text.tokens import remove_accents
 from ragd.types import Candidate, Filters, RetrievePlan
-
-# damage to the library shows the same over either connection
-once = pytest.mark.parametrize("connection", ["psycopg"], indirect=True)
 
 LEFT_BEHIND = """
 SELECT nspname FROM pg_namespace WHERE nspname LIKE 'ragd%%'
@@ -43,6 +39,7 @@ def failures(connection: Any, *only: str, **options: Any) -> dict[str, list[conf
     return {f"{item.section} {item.title}": list(item.failures) for item in report.results if not item.passed}
 
 
+@pytest.mark.parametrize("connection", ["psycopg", pytest.param("django", marks=pytest.mark.slow)], indirect=True)
 def test_every_rule_passes_and_nothing_stays_behind(connection: Any) -> None:
     before = fetch_all(connection, LEFT_BEHIND)
     steps: list[tuple[int, int]] = []
@@ -57,7 +54,6 @@ def test_every_rule_passes_and_nothing_stays_behind(connection: Any) -> None:
     assert fetch_all(connection, LEFT_BEHIND) == before
 
 
-@once
 def test_a_broken_fuse_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = ragd.fuse
 
@@ -74,7 +70,6 @@ def test_a_broken_fuse_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch
     assert not any("golden vector" in name or "golden lexical" in name for name in found)
 
 
-@once
 def test_a_broken_tie_order_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def by_text(score: float, doc_id: str, chunk_index: int) -> tuple[float, str, str]:
         return (-score, doc_id.lower(), str(chunk_index))
@@ -88,7 +83,6 @@ def test_a_broken_tie_order_is_found(connection: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@once
 def test_a_list_that_leaves_ties_to_chance_is_found(
     connection: Any, monkeypatch: pytest.MonkeyPatch, sign: int
 ) -> None:
@@ -107,7 +101,6 @@ def test_a_list_that_leaves_ties_to_chance_is_found(
     assert "2.3 the order in which documents came changes no result" in found
 
 
-@once
 def test_a_shifted_chunk_boundary_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = ragd.chunk
 
@@ -124,7 +117,6 @@ def test_a_shifted_chunk_boundary_is_found(connection: Any, monkeypatch: pytest.
     assert found["5.2 every text of the corpus is cut at the pinned places"][0].expected.startswith("[[0, ")
 
 
-@once
 def test_a_filter_that_is_ignored_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = retrieval.lexical_candidates
 
@@ -138,7 +130,6 @@ def test_a_filter_that_is_ignored_is_found(connection: Any, monkeypatch: pytest.
     assert "4.4 metadata: equality on top-level keys, type and depth included" in found
 
 
-@once
 def test_a_rule_whose_check_breaks_has_failed(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("no")
@@ -169,7 +160,6 @@ def own_golden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied / ragd.SPEC_VERSION
 
 
-@once
 def test_an_edited_golden_list_is_found(connection: Any, own_golden: Path) -> None:
     path = own_golden / "vector.json"
     content = json.loads(path.read_text())
@@ -184,7 +174,6 @@ def test_an_edited_golden_list_is_found(connection: Any, own_golden: Path) -> No
     assert "5.3 golden results are pinned per version: none has changed without a new version" in found
 
 
-@once
 def test_golden_files_that_agree_but_changed_are_found(connection: Any, own_golden: Path) -> None:
     path = own_golden / "vector.json"
     path.write_text(path.read_text() + "\n")
@@ -193,12 +182,11 @@ def test_golden_files_that_agree_but_changed_are_found(connection: Any, own_gold
     ]
 
 
-@once
 def test_a_new_version_needs_its_own_golden_results(
     connection: Any, own_golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(golden, "SPEC_VERSION", "0.3.0")
-    monkeypatch.setattr("ragd.conformance.golden_rules.SPEC_VERSION", "0.3.0")
+    monkeypatch.setattr("ragd.conformance.golden.SPEC_VERSION", "0.3.0")
     found = failures(connection, "5.3")
     (failure,) = found["5.3 golden results are pinned per version: none has changed without a new version"]
     assert failure.case == "0.3.0 is pinned"
@@ -212,13 +200,11 @@ def test_a_new_version_needs_its_own_golden_results(
     assert failures(connection, "5.3") == {}
 
 
-@once
 def test_golden_results_of_a_version_cannot_be_written_again(connection: Any) -> None:
     with scratch(connection) as bench, pytest.raises(InvalidInput, match="needs a new SPEC_VERSION"):
         golden.write(bench)
 
 
-@once
 def test_no_golden_list_hangs_on_the_last_digit_of_a_sum(connection: Any) -> None:
     """Neighbours in a lexical list differ clearly, or are equal by construction: one common word, or the same ones.
 
@@ -274,7 +260,6 @@ def test_vectors_have_length_one_without_rounding() -> None:
 
 
 @pytest.mark.fault("F4")
-@once
 def test_results_without_their_text_are_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = retrieval.fill
 
@@ -288,7 +273,6 @@ def test_results_without_their_text_are_found(connection: Any, monkeypatch: pyte
 
 
 @pytest.mark.fault("F1", "F4")
-@once
 def test_results_whose_rows_are_gone_are_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As search was once: what fill() did not find stood behind what it found."""
     real = retrieval.fill
@@ -309,7 +293,6 @@ MOVES_UP = "6 a chunk that goes while a search runs is no result, and the next m
 Door = Callable[[str, RetrievePlan], list[dict[str, Any]]]
 
 
-@once
 def test_a_door_that_drifts_is_found(connection: Any) -> None:
     with scratch(connection) as bench:
         store = bench.load_golden()

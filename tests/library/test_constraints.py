@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from ragd.errors import DimensionMismatch
-from ragd.store.generations import GenerationSpec, create_generation, open_generation, sqlstate, swap_generation
+from ragd.store.index_versions import (
+    IndexVersionSpec,
+    create_index_version,
+    open_index_version,
+    sqlstate,
+    swap_index_version,
+)
 from ragd.store.indexing import index
 from ragd.store.store import Store, execute, fetch_all
 from ragd.store.tables import drop_collection
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
 
-FIRST = GenerationSpec("words", 3, True, "english", ChunkPolicy())
-SECOND = GenerationSpec("other", 5, True, "english", ChunkPolicy())
+FIRST = IndexVersionSpec("words", 3, True, "english", ChunkPolicy())
+SECOND = IndexVersionSpec("other", 5, True, "english", ChunkPolicy())
 CHECK, FOREIGN_KEY = "23514", "23503"
 INSERT = """
 INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
@@ -37,19 +43,19 @@ def refused(connection: Any, code: str) -> Iterator[None]:
 
 
 class Tables:
-    """A collection of 3 dimensions with a second generation of 5, and rows put into them by SQL."""
+    """A collection of 3 dimensions with a second index version of 5, and rows put into them by SQL."""
 
     def __init__(self, make_store: MakeStore) -> None:
         store = make_store(dims=3)
         self.connection, self.id = store.connection, store.collection.id
         index(make_chunks("a", "the red house"), store)
         self.number = 100
-        create_generation(self.connection, self.id, SECOND.embed_dims)
-        self.second = open_generation(self.connection, self.id, 2, SECOND, WordEmbedder(5, "other"))
+        create_index_version(self.connection, self.id, SECOND.embed_dims)
+        self.second = open_index_version(self.connection, self.id, 2, SECOND, WordEmbedder(5, "other"))
         index(make_chunks("a", "the red house"), self.second)
 
-    def table(self, generation: int) -> str:
-        return f"chunks_c{self.id}_g{generation}"
+    def table(self, index_version: int) -> str:
+        return f"chunks_c{self.id}_g{index_version}"
 
     def insert(self, table: str, dims: int, doc_id: str = "a") -> None:
         self.number += 1
@@ -94,15 +100,15 @@ def test_a_vector_of_other_dimensions_and_a_chunk_without_document_are_refused_e
 def test_it_holds_after_the_swap_and_after_the_way_back(make_store: MakeStore) -> None:
     tables = Tables(make_store)
     for number, spec, dims in ((2, SECOND, 5), (1, FIRST, 3), (2, SECOND, 5)):
-        swap_generation(tables.connection, tables.id, number, spec)
+        swap_index_version(tables.connection, tables.id, number, spec)
         for table, expected in (("chunks", dims), (tables.table(1), 3), (tables.table(2), 5)):
             tables.hold(table, expected)
 
 
-def test_a_generation_serves_only_with_its_own_dimensions(make_store: MakeStore) -> None:
+def test_an_index_version_serves_only_with_its_own_dimensions(make_store: MakeStore) -> None:
     tables = Tables(make_store)
     with pytest.raises(DimensionMismatch):
-        swap_generation(tables.connection, tables.id, 2, FIRST)
+        swap_index_version(tables.connection, tables.id, 2, FIRST)
     with refused(tables.connection, CHECK):
         execute(tables.connection, f"UPDATE collections SET embed_dims = 5 WHERE id = {tables.id}")
 

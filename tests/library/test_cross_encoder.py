@@ -14,8 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from ragd.errors import InvalidInput, RerankerError
-from ragd.models.cross_encoder import CrossEncoder
-from ragd.models.reranking import rerank
+from ragd.models.reranking import CrossEncoder, rerank
 from ragd.types import Candidate
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "sea", "red", "house", "oak", "wave"]

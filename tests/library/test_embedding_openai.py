@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import fields
 from email.utils import formatdate
 from itertools import pairwise
 from typing import Any
@@ -14,8 +15,8 @@ import numpy as np
 import pytest
 
 from ragd.errors import DimensionMismatch, EmbedderError, EmptyContent, InvalidInput
-from ragd.models.embedding import OpenAIEmbedder
-from ragd.models.openai_client import read_retry_after
+from ragd.models.embedding import OpenAIEmbedder, Sizes
+from ragd.models.openai_client import OPENAI_URL, RetryPolicy, Server, read_retry_after
 from ragd.text.windows import average_windows
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer, hashed_vector
@@ -25,8 +26,17 @@ TEXTS = [f"text number {number}" for number in range(7)]
 
 
 def embedder_of(server: OpenAIServer, **options: Any) -> OpenAIEmbedder:
-    values = {"dims": server.dims, "api_key": server.api_key, "backoff_s": 0.01, "timeout_s": 5.0} | options
-    return OpenAIEmbedder("text-embedding-x", base_url=server.base_url, **values)
+    values = {"api_key": server.api_key, "backoff_s": 0.01, "timeout_s": 5.0} | options
+    return open_embedder("text-embedding-x", values.pop("dims", server.dims), server.base_url, **values)
+
+
+def open_embedder(
+    model: str, dims: int, base_url: str = OPENAI_URL, api_key: str | None = None, **options: Any
+) -> OpenAIEmbedder:
+    """options: fields of the policy and the sizes."""
+    patience = {each.name: options[each.name] for each in fields(RetryPolicy) if each.name in options}
+    sizes = {each.name: options[each.name] for each in fields(Sizes) if each.name in options}
+    return OpenAIEmbedder(model, dims, Server(base_url, api_key), policy=RetryPolicy(**patience), sizes=Sizes(**sizes))
 
 
 def failure_of(embedder: OpenAIEmbedder, texts: list[str] | None = None) -> EmbedderError:
@@ -122,7 +132,7 @@ def test_dimensions_are_sent_only_when_asked_for(
     openai_server: OpenAIServer, model: str, dims: int, send: bool | None, sent: int | None
 ) -> None:
     openai_server.dims = dims
-    embedder = OpenAIEmbedder(model, dims, openai_server.base_url, openai_server.api_key, send_dimensions=send)
+    embedder = OpenAIEmbedder(model, dims, Server(openai_server.base_url, openai_server.api_key), send_dimensions=send)
     assert len(embedder.embed_query("x")) == dims
     assert openai_server.bodies(PATH)[0].get("dimensions") == sent
 
@@ -300,7 +310,7 @@ def test_a_closed_port_is_a_lost_connection() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-    error = failure_of(OpenAIEmbedder("m", 3, url, backoff_s=0.01, max_retries=1))
+    error = failure_of(open_embedder("m", 3, url, backoff_s=0.01, max_retries=1))
     assert (error.kind, error.retryable) == ("connection", True)
     assert "ConnectError" in error.message
 
@@ -314,7 +324,7 @@ def test_a_wrong_key_is_named_and_not_shown(openai_server: OpenAIServer) -> None
 def test_credentials_in_the_address_are_not_shown(openai_server: OpenAIServer) -> None:
     openai_server.script(faults.failing(400))
     url = openai_server.base_url.replace("http://", "http://user:hidden@")
-    error = failure_of(OpenAIEmbedder("m", 384, url, "key"))
+    error = failure_of(open_embedder("m", 384, url, "key"))
     assert "hidden" not in error.message
 
 
@@ -341,13 +351,13 @@ def test_no_key_is_needed_where_none_is_asked(openai_server: OpenAIServer, monke
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        OpenAIEmbedder(**({"model": "m", "dims": 3, "base_url": "http://127.0.0.1/v1"} | options))
+        open_embedder(**({"model": "m", "dims": 3, "base_url": "http://127.0.0.1/v1"} | options))
     assert caught.value.field == field
 
 
 def test_address_and_port_are_known_to_telemetry() -> None:
     there = OpenAIEmbedder("m", 3)
-    local = OpenAIEmbedder("m", 3, "http://127.0.0.1:8080/v1")
+    local = open_embedder("m", 3, "http://127.0.0.1:8080/v1")
     assert (there.server_address, there.server_port, there.system) == ("api.openai.com", 443, "openai")
     assert (local.server_address, local.server_port, local.system) == ("127.0.0.1", 8080, "openai_compatible")
 

@@ -15,7 +15,7 @@ import pytest
 
 from ragd.errors import DimensionMismatch, EmbedderError, EmptyContent, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder
-from ragd.models.sentence_modules import ACTIVATIONS, POOLINGS, Dense, pool, read_tensors
+from ragd.models.sentence_folder import ACTIVATIONS, POOLINGS, Dense, pool, read_tensors
 from tests.model_folders import (
     WIDTH,
     WINDOW,

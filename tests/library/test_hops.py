@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragd.search.codes import HOP_WEIGHT, list_weights
-from ragd.search.hops import Bridge, Mention, find_mentions, holds, names_in, usage_in, weigh
+from ragd.search.hops import HOP_WEIGHT, Bridge, Mention, find_mentions, holds, list_weights, names_in, usage_in, weigh
 from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store.indexing import index
 from ragd.store.store import Store

@@ -17,14 +17,20 @@ from ragd.insight.what_if import Supposed, WhatIf
 from ragd.search.lexical_search import inverse_document_frequency, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import own_language_of
-from ragd.store.generations import GenerationSpec
+from ragd.store.index_versions import IndexVersionSpec
 from ragd.store.postings import build_postings
 from ragd.store.store import Store, execute, fetch_all
 from ragd.store.tables import create_collection
-from ragd.text.languages import ALL_CONFIGURATIONS, configuration_of, detect_language
-from ragd.text.scripts import indexed_pairs, pairs_of, split_runs
+from ragd.text.languages import (
+    ALL_CONFIGURATIONS,
+    configuration_of,
+    detect_language,
+    indexed_pairs,
+    pairs_of,
+    split_runs,
+)
 from ragd.text.tokens import word_terms
-from ragd.text.words import Words, count_words
+from ragd.text.windows import Words, count_words
 from ragd.types import Chunk, ChunkPolicy, RetrievePlan
 
 TEXTS = {
@@ -154,7 +160,7 @@ def test_a_word_is_as_rare_as_in_the_chunks_of_its_configuration(connection: Any
     assert explained == {"haus": german, "häuser": english}
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     own=st.lists(st.lists(st.sampled_from(SHARED_WORDS), min_size=3, max_size=3), min_size=1, max_size=6),
     others=st.lists(st.lists(st.sampled_from(SHARED_WORDS), min_size=3, max_size=3), min_size=1, max_size=6),
@@ -205,7 +211,7 @@ def test_the_language_of_a_collection_is_that_of_most_of_its_open_chunks(connect
     store = make_store(connection, "own")
 
     def own() -> str:
-        return own_language_of(connection, store.collection.id, store.collection.generation)
+        return own_language_of(connection, store.collection.id, store.collection.index_version)
 
     assert own() == ""
     ragd.index([replace(make_chunk("de"), doc_id=f"de{number}") for number in range(5)], store)
@@ -220,8 +226,8 @@ def test_the_language_of_a_collection_is_that_of_most_of_its_open_chunks(connect
     assert own() == "de"
 
 
-def test_the_analysis_is_part_of_what_a_generation_is() -> None:
-    named = GenerationSpec("given", 3, True, "english", ChunkPolicy())
+def test_the_analysis_is_part_of_what_a_index_version_is() -> None:
+    named = IndexVersionSpec("given", 3, True, "english", ChunkPolicy())
     assert named.as_dict()["analysis"] == 2
     assert "analysis" not in replace(named, hybrid_enabled=False).as_dict()
     assert replace(named, language="auto").hash != named.hash
@@ -253,7 +259,7 @@ def test_the_language_of_a_text(text: str, language: str) -> None:
     assert configuration_of(language) in ALL_CONFIGURATIONS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SPACED)
 def test_words_of_a_text_with_spaces_are_those_between_them(text: str) -> None:
     stripped = text.strip()

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from ragd.models.late_interaction import LateInteraction
 from ragd.models.reranking import SelectiveReranker, rerank
-from ragd.text.legibility import find_readable
+from ragd.text.languages import find_readable
 from ragd.types import Candidate
 
 pytestmark = pytest.mark.fault("A3")

@@ -107,7 +107,7 @@ def scanned(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
         return retrieve(query, plan, store)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(documents, min_size=1, max_size=10), query=queries)
 def test_statistics_and_rankings_stay_right_whatever_is_written(
     make_store: Any, operations: list[Any], query: str
@@ -120,7 +120,7 @@ def test_statistics_and_rankings_stay_right_whatever_is_written(
     PlainBm25(chunks).check(retrieve(query, LEXICAL, store), query, 5)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(documents, min_size=6, max_size=24), query=queries)
 def test_postings_rank_as_scoring_everything_does(
     make_store: Any, small_segments: None, operations: list[Any], query: str

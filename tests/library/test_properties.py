@@ -62,7 +62,7 @@ def passes(tags: tuple[str, ...], metadata: Mapping[str, Any], filters: Filters)
 
 
 @pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     documents=st.lists(st.tuples(st.lists(TAGS, max_size=3).map(tuple), METADATA), min_size=1, max_size=8),
     wanted=st.lists(FILTERS, min_size=1, max_size=4),

@@ -13,27 +13,9 @@ from ragd.store.store import Store, execute
 from tests.builders import make_chunks
 
 WORDS = [
-    "amber",
-    "brook",
-    "cedar",
-    "dune",
-    "ember",
-    "fern",
-    "grove",
-    "heath",
-    "iris",
-    "jade",
-    "kelp",
-    "lark",
-    "moss",
-    "north",
-    "oak",
-    "pine",
-    "quay",
-    "reed",
-    "sage",
-    "tern",
-]
+    "amber", "brook", "cedar", "dune", "ember", "fern", "grove", "heath", "iris", "jade", "kelp", "lark", "moss",
+    "north", "oak", "pine", "quay", "reed", "sage", "tern",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import time
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from ragd.errors import InvalidInput, RerankerError
-from ragd.models.rerank_endpoint import EndpointReranker
+from ragd.models.openai_client import RetryPolicy, Server
+from ragd.models.rerank_endpoint import POLICY, EndpointReranker
 from ragd.models.reranking import rerank
 from ragd.types import Candidate
 from tests.fakes import faults
@@ -22,8 +24,14 @@ SCORES = [word_share(QUERY, text) for text in TEXTS]
 
 
 def reranker_of(server: RerankServer, **options: Any) -> EndpointReranker:
-    values = {"model": "rerank-x", "api_key": server.api_key, "backoff_s": 0.01, "timeout_s": 5.0} | options
-    return EndpointReranker(server.base_url, **values)
+    values = {"backoff_s": 0.01, "timeout_s": 5.0} | options
+    return open_reranker(server.base_url, "rerank-x", server.api_key, **values)
+
+
+def open_reranker(base_url: str, model: str = "", api_key: str | None = None, **options: Any) -> EndpointReranker:
+    """options: fields of the policy, and the others."""
+    patience = {each.name: options.pop(each.name) for each in fields(RetryPolicy) if each.name in options}
+    return EndpointReranker(Server(base_url, api_key), model, policy=replace(POLICY, **patience), **options)
 
 
 def failure_of(reranker: EndpointReranker, texts: list[str] = TEXTS) -> str:
@@ -40,7 +48,7 @@ def test_scores_come_in_the_order_of_the_texts(rerank_server: RerankServer) -> N
 
 
 def test_tei_is_found_out_once_and_gets_its_own_shape(tei_server: RerankServer) -> None:  # noqa: F811
-    reranker = EndpointReranker(tei_server.url)
+    reranker = open_reranker(tei_server.url)
     assert reranker.score(QUERY, TEXTS) == SCORES
     assert reranker.score(QUERY, TEXTS[:2]) == SCORES[:2]
     first, *later = tei_server.bodies("/rerank")
@@ -52,7 +60,7 @@ def test_tei_is_found_out_once_and_gets_its_own_shape(tei_server: RerankServer) 
 
 def test_tei_gets_batches_that_it_accepts(tei_server: RerankServer) -> None:  # noqa: F811
     texts = [f"house {number}" for number in range(70)]
-    assert EndpointReranker(tei_server.url).score("house 7", texts) == [word_share("house 7", text) for text in texts]
+    assert open_reranker(tei_server.url).score("house 7", texts) == [word_share("house 7", text) for text in texts]
     assert [len(body["texts"]) for body in tei_server.bodies("/rerank") if "texts" in body] == [32, 32, 6]
 
 
@@ -74,7 +82,7 @@ def test_no_texts_ask_nothing(rerank_server: RerankServer) -> None:  # noqa: F81
 
 
 def test_the_path_may_be_given(rerank_server: RerankServer) -> None:  # noqa: F811
-    reranker = EndpointReranker(f"{rerank_server.url}/rerank/", "m", rerank_server.api_key)
+    reranker = open_reranker(f"{rerank_server.url}/rerank/", "m", rerank_server.api_key)
     assert reranker.score(QUERY, TEXTS) == SCORES
     assert [request.path for request in rerank_server.requests] == ["/rerank"]
 
@@ -167,7 +175,7 @@ def test_another_shape_is_quoted(rerank_server: RerankServer, answer: Any) -> No
 
 def test_messages_name_the_endpoint_and_never_a_secret(rerank_server: RerankServer) -> None:  # noqa: F811
     address = rerank_server.base_url.replace("http://", "http://me:hidden@")
-    message = failure_of(EndpointReranker(address, "rerank-x", "wrong-key", backoff_s=0.01))
+    message = failure_of(open_reranker(address, "rerank-x", "wrong-key", backoff_s=0.01))
     assert f"{rerank_server.base_url}/rerank (model 'rerank-x')" in message
     assert "hidden" not in message and "wrong-key" not in message
 
@@ -175,7 +183,7 @@ def test_messages_name_the_endpoint_and_never_a_secret(rerank_server: RerankServ
 def test_nobody_there() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        reranker = EndpointReranker(f"http://127.0.0.1:{bound.getsockname()[1]}", max_retries=1, backoff_s=0.01)
+        reranker = open_reranker(f"http://127.0.0.1:{bound.getsockname()[1]}", max_retries=1, backoff_s=0.01)
         assert "cannot be reached" in failure_of(reranker)
 
 
@@ -201,5 +209,5 @@ def test_a_forked_child_opens_its_own_connection(rerank_server: RerankServer) ->
 )
 def test_wrong_options_are_refused_by_name(field: str, values: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as refused:
-        EndpointReranker(**({"base_url": "http://host"} | values))
+        open_reranker(**({"base_url": "http://host"} | values))
     assert refused.value.field == field

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -251,19 +252,18 @@ def test_the_index_gives_what_the_scan_gives_under_filters(make_store: Any, tag:
     assert [sort_key(item) for item in indexed.candidates] == sorted(sort_key(item) for item in indexed.candidates)
 
 
-@pytest.mark.parametrize("exact", ["always", "never"])
-@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
-@pytest.mark.parametrize("k", [1, 5, 60])
-def test_the_rows_that_are_read_later_belong_to_the_ranks(make_store: Any, mode: str, exact: str, k: int) -> None:
-    store, query, plan = filtered_store(make_store), "word3 word4", RetrievePlan(mode=mode, k=k, exact=exact)
-    found = retrieve_detailed(query, plan, store)
-    whole = with_rows(found, store)
-    assert retrieve(query, plan, store) == found.candidates == whole.candidates == whole.reranked[:k]
-    assert [places(each) for each in found.lists.values()] == [places(each) for each in whole.lists.values()]
-    assert places(found.fused) == places(whole.fused)
+def test_the_rows_that_are_read_later_belong_to_the_ranks(make_store: Any) -> None:
+    store, query = filtered_store(make_store), "word3 word4"
     texts = {number: f"word{number} word{number % 7} word{number % 11}" for number in range(600)}
-    for column in (found.candidates, whole.fused, *whole.lists.values()):
-        assert all(each.content == texts[int(each.doc_id[1:])] for each in column)
+    for exact, mode, k in product(("always", "never"), ("vector", "lexical", "hybrid"), (1, 5, 60)):
+        plan = RetrievePlan(mode=mode, k=k, exact=exact)
+        found = retrieve_detailed(query, plan, store)
+        whole = with_rows(found, store)
+        assert retrieve(query, plan, store) == found.candidates == whole.candidates == whole.reranked[:k]
+        assert [places(each) for each in found.lists.values()] == [places(each) for each in whole.lists.values()]
+        assert places(found.fused) == places(whole.fused)
+        for column in (found.candidates, whole.fused, *whole.lists.values()):
+            assert all(each.content == texts[int(each.doc_id[1:])] for each in column)
 
 
 def test_keys_of_rows_are_candidates_without_content() -> None:

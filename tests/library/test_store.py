@@ -6,9 +6,8 @@ import pytest
 
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection, UnsupportedDatabase
 from ragd.store.indexing import index
-from ragd.store.schema import apply_schema, check_database
 from ragd.store.store import Store, bake_length, fetch_all, vector_index_progress
-from ragd.store.tables import create_collection, drop_collection
+from ragd.store.tables import apply_schema, check_database, create_collection, drop_collection
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
 

@@ -17,8 +17,8 @@ from ragd.text.tables import (
     spell_numbers,
 )
 from ragd.types import Candidate, Chunk, ChunkPolicy, Segment
-from retrieval_app.answerers.extractive_answerer import read_sentences
-from retrieval_app.citations.places import place_of
+from retrieval_app.answers.citations import place_of
+from retrieval_app.answers.extractive_answerer import read_sentences
 
 HEADER = "| article | price |"
 ROWS = [f"| A-{n} | {n}.5 |" for n in range(2, 60)]

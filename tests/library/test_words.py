@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.normalization import normalize
-from ragd.text import words
-from ragd.text.words import Words
+from ragd.text import windows
+from ragd.text.windows import Words
 
 TEXT = st.text(st.sampled_from("ab .\n\t\xa0\u2003\u3000é汉😀"), min_size=1, max_size=60).map(normalize)
 
 
 def test_white_space_is_what_split_takes_for_it() -> None:
     others = [char for char in map(chr, range(0x80, sys.maxunicode + 1)) if char.isspace()]
-    assert all(words._OTHER_SPACE.fullmatch(char) for char in others)
+    assert all(windows._OTHER_SPACE.fullmatch(char) for char in others)
     assert not [
-        char for char in "".join(map(chr, range(0x80, 0x3100))) if words._OTHER_SPACE.match(char) and char.split()
+        char for char in "".join(map(chr, range(0x80, 0x3100))) if windows._OTHER_SPACE.match(char) and char.split()
     ]
 
 
@@ -40,7 +40,7 @@ def test_questions_far_from_the_beginning() -> None:
 @given(text=TEXT, data=st.data())
 def test_spans_from_left_to_right(stretch: int, text: str, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words, "STRETCH_CHARS", stretch)
+        patch.setattr(windows, "STRETCH_CHARS", stretch)
         found = Words(text)
         for start in sorted(data.draw(st.lists(st.integers(0, len(text) - 1), max_size=6))):
             if text[start].isspace():

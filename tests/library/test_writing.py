@@ -88,7 +88,7 @@ def test_rows_carry_the_revision_and_state_of_their_document(make_store: Any) ->
     index(make_chunks("a", "one"), store)
     fetch_all(
         store.connection,
-        "UPDATE documents SET revision = 7, enabled = false WHERE collection_id = %(id)s RETURNING 1",
+        "UPDATE documents SET revision = 7, state = 'disabled' WHERE collection_id = %(id)s RETURNING 1",
         {"id": store.collection.id},
     )
     index(make_chunks("a", "one", "two"), store)

@@ -14,16 +14,8 @@ import zipfile
 
 import pytest
 
-from collections_app.parsing import (
-    ParseError,
-    ParseLimits,
-    archive_type,
-    is_readable,
-    iter_members,
-    list_members,
-    parse,
-)
-from collections_app.parsing.process import process
+from ragd.readers import ParseError, ParseLimits, archive_type, is_readable, iter_members, list_members, parse
+from ragd.readers.process import process
 from tests.parsing import builders
 from tests.parsing.test_process import children_of, wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from email.message import EmailMessage
 
-from collections_app.parsing import Attachment, ParseLimits, parse
+from ragd.readers import Attachment, ParseLimits, parse
 from tests.parsing import builders
 
 KEEP = ParseLimits(keep_attachments=True)

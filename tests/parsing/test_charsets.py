@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.text.charsets import decode, known_charset
-from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.text.charsets import decode, known_charset
+from ragd.readers.types import ParsedDocument, ParseLimits, Source
 
 TEXTS = {
     "big5": "中文字訊息，這是一封測試郵件",

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.office.embedded import chart_texts
-from collections_app.parsing.types import ParsedDocument, ParseError, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.office.embedded import chart_texts
+from ragd.readers.types import ParsedDocument, ParseError, ParseLimits, Source
 from tests.parsing import builders
 
 KEEP = ParseLimits(keep_attachments=True)

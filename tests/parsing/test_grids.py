@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.types import ParsedDocument, ParseLimits, Source
 from tests.parsing.builders import make_odt, make_zip
 
 

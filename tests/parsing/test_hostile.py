@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collections_app.parsing import ERROR_KINDS, ParseError, ParseLimits, archive_type, iter_members, parse
 from ragd.normalization import normalize
+from ragd.readers import ERROR_KINDS, ParseError, ParseLimits, archive_type, iter_members, parse
 from tests.parsing import builders
 
 LIMITS = ParseLimits(timeout_s=15, memory_mb=800)
@@ -101,7 +101,7 @@ def check(data: bytes, name: str) -> None:
 
 
 @given(st.binary(max_size=2000), st.sampled_from(["", *BUILDERS]))
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
 def test_any_bytes(data: bytes, name: str) -> None:
     check(data, name)
 
@@ -110,7 +110,7 @@ def test_any_bytes(data: bytes, name: str) -> None:
     st.text(max_size=500),
     st.sampled_from(["a.txt", "a.md", "a.csv", "a.json", "a.html", "a.xml", "a.rst", "a.vtt", "a.eml"]),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
 def test_any_text(text: str, suffix: str) -> None:
     check(text.encode("utf-8", "surrogatepass"), f"a.{suffix}")
 
@@ -146,7 +146,7 @@ def test_a_document_with_a_damaged_part(name: str) -> None:
 
 
 @given(st.binary(max_size=400), st.integers(0, 3))
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET)
 def test_a_damaged_archive(noise: bytes, depth: int) -> None:
     data = noise
     for _ in range(depth):

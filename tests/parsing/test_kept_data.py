@@ -6,9 +6,9 @@ import zipfile
 
 import pytest
 
-from collections_app.parsing.archives import member_name
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.types import ParseLimits, Source
+from ragd.readers.archives import member_name
+from ragd.readers.assembly import read_document
+from ragd.readers.types import ParseLimits, Source
 
 
 def text_of(data: bytes, name: str) -> str:

@@ -7,9 +7,9 @@ import unicodedata
 
 import pytest
 
-from collections_app.parsing import PageLayout, ParseLimits, Word
-from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.layout import PackedWords, pack_words
+from ragd.readers import PageLayout, ParseLimits, Word
+from ragd.readers.assembly import Assembly
+from ragd.readers.layout import PackedWords, pack_words
 
 SIZE = (595.0, 842.0)
 

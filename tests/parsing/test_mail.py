@@ -7,9 +7,9 @@ import quopri
 
 import pytest
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.mail import decode_words
-from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.mail import decode_words
+from ragd.readers.types import ParsedDocument, ParseLimits, Source
 
 RUSSIAN = "Однажды в студёную зимнюю пору я из лесу вышел"
 KEEP = ParseLimits(keep_attachments=True)

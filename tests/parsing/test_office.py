@@ -11,10 +11,10 @@ import pytest
 import xlsxwriter
 from pptx.enum.shapes import PP_PLACEHOLDER
 
-from collections_app.parsing import ParsedDocument, ParseError, parse
-from collections_app.parsing.office.charts import chart_blocks
-from collections_app.parsing.office.slides import Slide
-from collections_app.parsing.text.xmlstream import stream_xml
+from ragd.readers import ParsedDocument, ParseError, parse
+from ragd.readers.office.ooxml import chart_blocks
+from ragd.readers.office.slides import Slide
+from ragd.readers.text.xmlstream import stream_xml
 from tests.parsing import builders
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -120,15 +120,9 @@ def test_docx_counts_lists_as_word_does() -> None:
     )
     document = parse_word(body, **{"word/numbering.xml": numbering, "word/_rels/document.xml.rels": relations})
     assert [line.strip() for line in document.text.split("\n") if line] == [
-        "0th starts at nothing",
-        "1st next",
-        "1.1.1 skips a level",
-        "1st.ii which counts as used",
-        "A) by a style",
-        "E) starts at five",
-        "F) once",
-        "(7) counts on in a form of its own",
-    ]
+        "0th starts at nothing", "1st next", "1.1.1 skips a level", "1st.ii which counts as used", "A) by a style",
+        "E) starts at five", "F) once", "(7) counts on in a form of its own",
+    ]  # fmt: skip
 
 
 def test_docx_without_its_main_part_is_broken() -> None:

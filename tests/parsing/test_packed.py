@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from collections_app.parsing import ParseError
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.text.packed import drop_packed
-from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
+from ragd.readers import ParseError
+from ragd.readers.assembly import read_document
+from ragd.readers.text.markup import drop_packed
+from ragd.readers.types import ParsedDocument, ParseLimits, Source
 
 PICTURE = base64.b64encode(random.Random(5).randbytes(900)).decode()
 WRAPPED = base64.encodebytes(random.Random(6).randbytes(900)).decode()

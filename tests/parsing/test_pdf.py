@@ -6,11 +6,11 @@ import zlib
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse
-from collections_app.parsing.arrangement.shapes import PlacedWord
-from collections_app.parsing.pdf import pieces
-from collections_app.parsing.pdf.glyphs import PageWords
-from collections_app.parsing.pdf.layout import _render
+from ragd.readers import ParseError, ParseLimits, parse
+from ragd.readers.arrangement.shapes import PlacedWord
+from ragd.readers.pdf import pieces
+from ragd.readers.pdf.glyphs import PageWords
+from ragd.readers.pdf.layout import _render
 from tests.parsing.builders import deflated_zeros, make_pdf, sample
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.types import ParsedDocument, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.types import ParsedDocument, ParseLimits, Source
 from tests.parsing.builders import _Pdf
 
 BOX = b"/Type /Annot /Subtype /Widget /F 4 /Rect [%d 600 %d 620]"

@@ -7,8 +7,8 @@ import zlib
 
 import pytest
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.types import ParsedDocument, ParseError, ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.types import ParsedDocument, ParseError, ParseLimits, Source
 from tests.parsing.builders import _Pdf
 
 SHOWN = b"BT /F 12 Tf 0 g 50 720 Td (plainly shown) Tj ET "

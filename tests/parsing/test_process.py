@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse, stop_server
-from collections_app.parsing.process import process
+from ragd.readers import ParseError, ParseLimits, parse, stop_server
+from ragd.readers.process import process
 from tests.parsing import builders
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -197,8 +197,8 @@ def test_a_fork_starts_a_server_of_its_own() -> None:
 
 def test_the_server_ends_with_its_process() -> None:
     script = (
-        "import os, signal; from collections_app.parsing import parse; "
-        "from collections_app.parsing.process import process; parse(b'x', 'a.txt');"
+        "import os, signal; from ragd.readers import parse; "
+        "from ragd.readers.process import process; parse(b'x', 'a.txt');"
         "print(process._server.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
@@ -212,7 +212,7 @@ def test_the_server_gets_no_secrets_and_imports_no_django(monkeypatch: pytest.Mo
     pid = server_pid()
     environment = Path(f"/proc/{pid}/environ").read_bytes()
     assert b"secret" not in environment
-    script = "import sys; from collections_app.parsing import assembly; assembly.import_readers();"
+    script = "import sys; from ragd.readers import assembly; assembly.import_readers();"
     script += "print('django' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert ended.stdout.strip() == "False"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from collections_app.parsing import ParseLimits, parse
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.types import Source
+from ragd.readers import ParseLimits, parse
+from ragd.readers.assembly import read_document
+from ragd.readers.types import Source
 
 
 def render(text: str) -> str:
@@ -31,6 +31,7 @@ def test_headings_take_their_level_from_the_order_of_their_adornments() -> None:
         ("`Python <https://python.org>`_ and `plain`_ and `title`", "Python and plain and title"),
         ("``a *b* |c|`` and ``*kept*``", "`a *b* |c|` and `*kept*`"),
         ("A note [1]_ and [#first]_, back\\ slash \\*", "A note [1] and [first], backslash *"),
+        ("10\\ :sup:`3` l, 2025\\ :sup:`12`, H\\ :sub:`2`\\ O", "10³ l, 2025 12, H2O"),
         (".. |x| replace:: Some *words*\n\nUse |x| and |unknown|.", "Use Some *words* and |unknown|."),
         ("*emphasis* and **strong** stay", "*emphasis* and **strong** stay"),
     ],
@@ -85,8 +86,8 @@ def test_tables_of_all_four_kinds_are_tables(written: str) -> None:
 
 
 def test_a_table_with_spans_keeps_its_columns() -> None:
-    drawn = "+---+---+\n| a     |\n+---+---+\n| b | c |\n+---+---+"
-    assert render(drawn) == "| a |  |\n| --- | --- |\n| b | c |"
+    drawn = "+---+---+\n| a     |\n+---+---+\n| b | c |\n|   +---+\n|   | d |\n+---+---+"
+    assert render(f"+---+---+\n| x | y |\n{drawn}") == "| x | y |\n| --- | --- |\n| a | a |\n| b | c |\n| b | d |"
 
 
 def test_a_table_that_does_not_close_is_kept_as_drawn() -> None:

@@ -8,8 +8,8 @@ import tarfile
 
 import pytest
 
-from collections_app.parsing import ParseError, parse, sniff
-from collections_app.parsing import signatures as types
+from ragd.readers import ParseError, parse, sniff
+from ragd.readers import signatures as types
 from tests.parsing import builders
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from collections_app.parsing.assembly import read_document
-from collections_app.parsing.office.shapes import Box, reading_order
-from collections_app.parsing.office.wordbody import Body
-from collections_app.parsing.office.wordstyles import Numbering, Styles
-from collections_app.parsing.text.html import render_page
-from collections_app.parsing.text.spans import SpanningCell, TableRow, spanned_blocks
-from collections_app.parsing.text.xmlstream import stream_xml
-from collections_app.parsing.types import ParseLimits, Source
+from ragd.readers.assembly import read_document
+from ragd.readers.office.slides import Box, reading_order
+from ragd.readers.office.wordbody import Body
+from ragd.readers.office.wordstyles import Numbering, Styles
+from ragd.readers.text.html import render_page
+from ragd.readers.text.spans import SpanningCell, TableRow, spanned_blocks
+from ragd.readers.text.xmlstream import stream_xml
+from ragd.readers.types import ParseLimits, Source
 from tests.parsing import builders
 
 
@@ -29,6 +29,7 @@ def rows_of(markup: str) -> list[str]:
             ["| Region | Product | Units |", "| EU | Cable | 12 |", "| EU | Hub | 7 |", "| US | Cable | 3 |"],
         ),
         ("<tr><th colspan=2>A<th>B<tr><td>1<td>2<td>3", ["| A | A | B |", "| 1 | 2 | 3 |"]),
+        ("<tfoot><tr><td>Sum<td>9<tbody><tr><th>A<th>B<tr><td>x<td>8", ["| A | B |", "| x | 8 |", "| Sum | 9 |"]),
         (
             "<tr><td>a<td>b<td>c<tr><td>1<td rowspan=2 colspan=2>x<tr><td>2<tr><td>3<td>y<td>z",
             ["| a | b | c |", "| 1 | x | x |", "| 2 | x | x |", "| 3 | y | z |"],
@@ -82,8 +83,13 @@ def test_repeated_values_are_bounded() -> None:
         "<div style='display:none'><ix:header>secret</ix:header></div><p>shown",
         "<ix:header><ix:hidden>secret</ix:hidden></ix:header><p>shown",
         "<p>shown<div hidden>sec<b style='display:none'>ret</b></div>",
+        *(f"<p>shown<p style='{style}'>secret" for style in (
+            "opacity: 0", "color:#FFF; background-color:white", "color:rgba(0, 0, 0, 0)", "font:0/0 a", "font-size:1px",
+            "height:0;overflow:hidden", "position:absolute;clip:rect(0,0,0,0)", "display/**/:none",
+        )),
+        "<style media=screen>@layer a{@media (min-width:40em){.x{display:none}}}</style><p>shown<p class=x>secret",
     ],
-)
+)  # fmt: skip
 def test_what_a_page_hides_is_left_out_and_told(page: str) -> None:
     rendered = render_page(f"<html><body>{page}</body></html>")
     assert rendered.text == "shown"
@@ -101,6 +107,10 @@ def test_what_a_page_hides_is_left_out_and_told(page: str) -> None:
         "<div style='visibility:hidden'><p style='visibility:visible'>shown</div>",
         "<p style='font-size:0.8em; margin-left:-10px'>shown",
         "<p>shown<span hidden> \u00d7 </span>",
+        "<style media=print>.x{display:none}</style><noscript><style>.x{opacity:0}</style></noscript><p class=x>shown",
+        "<style>.x{display:none}@media (width>=48rem){.m\\:x{display:block}}</style><p class='x m:x'>shown",
+        "<p style='opacity:0;transition:opacity 1s'>shown",
+        "<p style='color:transparent;background:red;background-clip:text'>shown",
     ],
 )
 def test_what_a_page_shows_is_kept(page: str) -> None:
@@ -135,6 +145,33 @@ def test_merged_cells_of_word_carry_their_value() -> None:
     assert word_blocks(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>") == [
         "| Region | Units 2023 | Units 2024 |\n| --- | --- | --- |\n| EU | 1 | 2 |\n| EU | 3 | 4 |\n|  | 5 | 5 |"
     ]
+
+
+@pytest.mark.fault("N-05")
+@pytest.mark.parametrize(
+    ("base", "raised", "rest", "higher", "lower"),
+    [
+        ("10", "3", " l", "10³ l", "10₃ l"), ("10", "-6", " m", "10⁻⁶ m", "10₋₆ m"),
+        ("5 km", "2", ".", "5 km².", "5 km2."), ("in 2025", "12", " by", "in 2025 12 by", "in 2025₁₂ by"),
+        ("end.", "4", "", "end. 4", "end.4"), ("the 1", "st", " of", "the 1st of", "the 1st of"),
+        ("1", "1", "/2", "1 1/2", "1₁/2"), ("CO", "2", "!", "CO 2!", "CO2!"),
+    ],
+)  # fmt: skip
+def test_raised_digits_are_no_part_of_a_number(base: str, raised: str, rest: str, higher: str, lower: str) -> None:
+    def run(text: str, position: str = "") -> str:
+        return f'<w:r><w:rPr><w:vertAlign w:val="{position}"/></w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    def odt(position: str) -> str:
+        styles = f'<s:style s:name="T"><s:text-properties s:text-position="{position}"/></s:style>'
+        body = f'<text:p>{base}<text:span text:style-name="T">{raised}</text:span>{rest}</text:p>'
+        data = builders.make_odt(f'<office:automatic-styles xmlns:s="s">{styles}</office:automatic-styles>{body}')
+        return read_document(Source(data, "a.odt", "", ParseLimits())).text
+
+    xml = f"<r><p>So {base}<sup>{raised}</sup>{rest}</p></r>".encode()
+    assert read_document(Source(xml, "a.xml", "", ParseLimits())).text == f"So {higher}"
+    for kind, tag, position, text in (("superscript", "sup", "super 58%", higher), ("subscript", "sub", "-33%", lower)):
+        word = word_blocks(f"<w:p>{run(base)}{run(raised[:1], kind)}{run(raised[1:], kind)}{run(rest)}</w:p>")
+        assert word == rows_of(f"<p>{base}<{tag}>{raised}</{tag}>{rest}") == [odt(position)] == [text]
 
 
 @pytest.mark.fault("N-18")

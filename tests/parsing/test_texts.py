@@ -6,11 +6,12 @@ import base64
 import bz2
 import gzip
 import json
+import re
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse
-from collections_app.parsing.text.charsets import decode
+from ragd.readers import ParseError, ParseLimits, parse
+from ragd.readers.text.charsets import decode
 from ragd.text.chunking import bind, chunk
 from ragd.text.structure import Structure
 from ragd.types import ChunkPolicy
@@ -125,13 +126,13 @@ def test_titles_of_text(name: str, text: str, title: str) -> None:
 def test_html_as_markdown() -> None:
     page = """<html lang="en"><head><title>T &amp; T</title><script>no()</script><style>no</style></head><body>
     <nav>menu</nav><h1>Head</h1><p>One <b>bold</b>
-    word<br>next line</p><ul><li>a<ul><li>b</li></ul></li><li>c</li></ul><ol><li>x</li><li>y</li></ol>
+    word<br>next line</p><ul><li>a<ul><li>b</li></ul></li><li>c</li></ul><ol start=3><li>x</li><li>y</li></ol>
     <table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2|3</td></tr></table>
     <pre><code>  code
       here</code></pre><pre>no code</pre><a href="x">link text</a><div hidden>hidden</div></body></html>"""
     document = parse(page.encode(), "a.html")
     assert document.text == (
-        "# Head\n\nOne bold word\nnext line\n\n- a\n  - b\n- c\n\n1. x\n2. y\n\n"
+        "# Head\n\nOne bold word\nnext line\n\n- a\n  - b\n- c\n\n3. x\n4. y\n\n"
         "| k | v |\n| --- | --- |\n| 1 | 2\\|3 |\n\n"
         "```\n  code\n      here\n```\n\nno code\n\nlink text"
     )
@@ -276,11 +277,14 @@ def test_mail_prefers_the_plain_version_unless_it_is_empty() -> None:
         return (
             "From: a@b.c\nTo: b@b.c\nSubject: S\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=B\n\n"
             f"--B\nContent-Type: text/plain\n\n{plain}\n--B\n"
-            "Content-Type: text/html\n\n<p>rich <b>text</b></p>\n--B--\n"
+            f"Content-Type: text/html\n\n<p>rich <b>text</b></p>\n{more}--B--\n"
         ).encode()
 
+    more = ""
     assert parse(alternative("plain text"), "a.eml").text.endswith("\n\nplain text")
     assert parse(alternative(""), "a.eml").text.endswith("\n\nrich text")
+    more = f"--B\nContent-Type: text/calendar\n\nBEGIN:VCALENDAR\nSUMMARY:{'Long ' * 30}ti\n me\n"
+    assert re.search(r"\n\nplain text\n\nBEGIN.*Long time$", parse(alternative("plain text"), "a.eml").text, re.DOTALL)
 
 
 def test_mail_of_a_group_with_base64_parts_keeps_what_the_list_appends_and_encloses() -> None:

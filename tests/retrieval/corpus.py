@@ -10,10 +10,10 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import ApiKey, Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.api_keys import create_key
 from ragd.store.tables import drop_collection
 
 DOCUMENTS: Mapping[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
@@ -68,13 +68,18 @@ def kept(collection: Collection) -> Iterator[Collection]:
 
 def bearer(**values: Any) -> dict[str, str]:
     """Headers of a new key."""
-    _, secret = create_key("tests", **values)
+    _, secret = create_key(NewKey("tests", **values))
     return {"Authorization": f"Bearer {secret}"}
 
 
 def post(client: Client, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any]:
     """(status, decoded body)."""
     answer = client.post(path, body, content_type="application/json", headers=dict(headers))
+    return answer.status_code, answer.json()
+
+
+def patch(client: Client, path: str, body: Any, headers: Mapping[str, str]) -> tuple[int, Any]:
+    answer = client.patch(path, body, content_type="application/json", headers=dict(headers))
     return answer.status_code, answer.json()
 
 

@@ -50,11 +50,6 @@ def make_tickets(count: int = 180, seed: int = 2) -> Rows:
     ]
 
 
-def as_csv(rows: Rows) -> str:
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    return "\n".join(",".join(f'"{value}"' for value in line) for line in lines)
-
-
 def as_markdown(rows: Rows) -> str:
     lines = [list(rows[0]), *(list(row.values()) for row in rows)]
     written = ["| " + " | ".join(value.replace("|", "\\|") for value in line) + " |" for line in lines]

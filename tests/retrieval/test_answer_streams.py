@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from collections_app.errors import ServiceError
 from collections_app.http import downloads
-from retrieval_app.api.answer_streams import (
+from retrieval_app.answers.streams import (
     WAITING_MAX,
     AnswerStream,
     Event,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.types import Candidate
-from retrieval_app.citations.citations import check_citations
+from retrieval_app.answers.citations import check_citations
 
 SOURCES = [
     Candidate("manual", 0, "The pump runs at 40 bar. Switch it off before cleaning.", 1.0, start=100, end=155),

@@ -10,15 +10,11 @@ from django.test import Client
 from pytest_django import Settings
 
 from collections_app.errors import ServiceError
+from collections_app.models import Collection
 from ragd.types import Candidate
-from retrieval_app.answerers.chat_answerer import (
-    RULES,
-    SOURCES_CHARS_MAX,
-    ChatAnswerer,
-    fit_sources,
-)
-from retrieval_app.answerers.fence import quote_source
-from retrieval_app.answerers.refusals import NOT_ANSWERED
+from retrieval_app.answers.chat_answerer import RULES, SOURCES_CHARS_MAX, ChatAnswerer, fit_sources
+from retrieval_app.answers.protocol import quote_source
+from retrieval_app.answers.refusals import NOT_ANSWERED
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.models import QueryRun
 from tests.builders import WordEmbedder
@@ -35,7 +31,7 @@ from tests.fakes.faults import (
     without,
 )
 from tests.fakes.openai_server import OpenAIServer
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, post
 
 QUESTION = "How long does a filter last?"
 SOURCES = [
@@ -184,9 +180,8 @@ def chat_model(openai_server: OpenAIServer, settings: Settings) -> OpenAIServer:
 
 
 @pytest.mark.django_db
-def test_ask_over_http_with_a_chat_model(client: Client, chat_model: OpenAIServer) -> None:
+def test_ask_over_http_with_a_chat_model(house: Collection, client: Client, chat_model: OpenAIServer) -> None:
     chat_model.chat_reply = replying("The pump must be switched off [1]. Ask a friend [99].")
-    make_collection()
     headers = bearer()
     asked = {
         "query": "What must be done before the pump is cleaned?",
@@ -210,12 +205,17 @@ def test_ask_over_http_with_a_chat_model(client: Client, chat_model: OpenAIServe
     ("fault", "status", "type"), [(slow(2.0), 504, "llm_timeout"), (failing(400), 502, "llm_failed")]
 )
 def test_a_failing_chat_model_is_told_and_kept(
-    client: Client, chat_model: OpenAIServer, settings: Settings, fault: Fault, status: int, type: str
+    house: Collection,
+    client: Client,
+    chat_model: OpenAIServer,
+    settings: Settings,
+    fault: Fault,
+    status: int,
+    type: str,
 ) -> None:
     if type == "llm_timeout":
         settings.RAGD_LLM_TIMEOUT_S = 0.5
     chat_model.script(fault)
-    make_collection()
     got, body = post(client, "/v1/collections/house/ask", {"query": "pump"}, bearer())
     assert (got, body["error"]["type"]) == (status, type)
     run = QueryRun.objects.get()

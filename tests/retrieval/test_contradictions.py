@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.answerers.contradictions import find_contradictions, lead_of, read, unstated
+from retrieval_app.answers.contradictions import find_contradictions, lead_of, unstated
+from retrieval_app.answers.readings import read
 
 AGREE = [
     ("Water boils at 100 degrees [1].", "The kettle boils water at 100 degrees."),
@@ -16,12 +17,12 @@ AGREE = [
     ("Every endpoint but /health.", "All endpoints except /health."),
     ("Only small pets are allowed.", "Pets are not allowed, except small pets."),
     ("Within two weeks.", "No later than 14 days."),
+    ("At least 20 minutes before the ship leaves.", "No later than 20 minutes before departure."),
+    ("Mindestens zwei Tage vorher.", "Spätestens 48 Stunden im Voraus."),
+    ("All pets apart from guide dogs travel in the hold.", "In the hold, with the exception of guide dogs."),
     ("From 12:00 to 16:00.", "It is open from 12 to 4 pm."),
     ("Ab 50 Prozent.", "Wer weniger als 50 Prozent erreicht, hat nicht bestanden."),
-    (
-        "Every 20 minutes, except on Sundays, when every 40 minutes.",
-        "On Sundays every 40 minutes, else every 20 minutes.",
-    ),
+    ("Every 20 min, except on Sundays, when every 40 min.", "On Sundays every 40 minutes, else every 20 minutes."),
     ("Opening at half past seven on weekdays.", "Monday to Friday at 7:30 am."),
     ("Every 20 minutes.", "Three times an hour."),
     ("Alle sechs Monate.", "Zweimal im Jahr."),
@@ -35,39 +36,27 @@ AGREE = [
     ("Use citric acid.", "Use citric acid at 3 percent; never use vinegar, because it attacks the seals."),
 ]
 DIFFER = [
-    (
-        "number",
-        "Water boils at 250 degrees [1].",
-        "The kettle boils water at 100 degrees.",
-        "250 degrees",
-        "100 degrees",
-    ),
+    ("number", "It boils at 250 degrees [1].", "The kettle boils water at 100 degrees.", "250 degrees", "100 degrees"),
     ("number", "1.200 mg am Tag.", "Die Höchstdosis beträgt 1.200 g am Tag.", "1.200 mg", "1.200 g"),
+    ("number", "It uses port 8081.", "The server uses port 8080.", "8081", "8080"),
+    ("number", "4 men work in Oslo.", "3 men work in Oslo.", "4", "3"),
+    ("number", "保修期为12个月。", "保修期为24个月。", "12", "24"),
     ("number", "The limit is 3 %.", "The limit is 5 percent.", "3 %", "5 percent"),
     ("number", "Use 192.168.0.1 as the address.", "The address is 192.168.1.1.", "192.168.0.1", "192.168.1.1"),
     ("date", "It was signed on 9 July 2012.", "It was signed on July 9, 2021.", "9 July 2012", "July 9, 2021"),
     ("date", "Geöffnet am Montag.", "Geöffnet am Dienstag.", "Montag", "Dienstag"),
     ("period", "30 requests per minute.", "30 requests per hour.", None, None),
     ("name", "It was built by John Marlowe.", "It was built by Ann Marlowe.", "John", "Ann"),
-    (
-        "number",
-        "780 Euro Nebenkosten, 140 Euro Miete.",
-        "780 Euro Miete und 140 Euro Nebenkosten.",
-        "780 Euro",
-        "140 Euro",
-    ),
+    ("number", "78 Euro Nebenkosten, 14 Euro Miete.", "78 Euro Miete und 14 Euro Nebenkosten.", "78 Euro", "14 Euro"),
     ("date", "Monday to Saturday.", "Monday to Friday.", "Monday to Saturday", "Monday to Friday"),
     ("date", "At half past eight.", "It opens at half past seven.", "half past eight", "half past seven"),
     ("number", "Half of them.", "A third of them.", "Half of", "A third of"),
     ("number", "It costs £5.", "It is free of charge.", "£5", "free of charge"),
     ("number", "Every 30 minutes.", "Three times an hour.", "30 minutes", "Three times"),
-    (
-        "opposite",
-        "Dogs are allowed, assistance dogs excepted.",
-        "Dogs are not allowed, assistance dogs excepted.",
-        None,
-        None,
-    ),
+    ("opposite", "Dogs are allowed, guide dogs excepted.", "Dogs are not allowed, guide dogs excepted.", None, None),
+    ("opposite", "Only members.", "Members and guests.", None, None),
+    ("opposite", "No, except small pets.", "No, not even small pets.", None, None),
+    ("number", "Drei Stimmen.", "Eine Stimme.", None, None),
     ("opposite", "After 14 days.", "Within 14 days.", None, None),
     ("opposite", "Nach dem 15.09.2023.", "Bis zum 15. September 2023.", None, None),
     ("opposite", "People allergic to ibuprofen or with an ulcer.", "Only people allergic to ibuprofen.", None, None),
@@ -152,3 +141,17 @@ NOT_EXCHANGED = [
 def test_who_acts_and_who_is_acted_upon_are_told_apart(row: tuple[str, str, str]) -> None:
     question, expected, answer = row
     assert bool(find_contradictions(expected, answer, question)) == (row in EXCHANGED)
+
+
+HOSTILE = ("12 ", "[1 ", "a. ", "unless it is ", "May 3, ", "but not ", "5 per hour, ", "Aa ")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_long_row_of_parts_is_compared_in_its_time(piece: str) -> None:
+    """Each part with each would not come back for minutes; a sentence as long is compared."""
+    text = piece * (4_000 // len(piece))
+    find_contradictions(text, "The oak is 40 metres high, and not on Mondays.")
+    assert not find_contradictions(text, text)
+    row = "The oak is 12 metres high" + ", that of 1903 is 7" * 20
+    assert find_contradictions(row.replace("12", "13"), row)

@@ -10,20 +10,21 @@ from django.db import connection, transaction
 from django.test import Client
 
 from collections_app.errors import ServiceError
+from collections_app.index.stores import open_store
 from collections_app.models import Collection
-from collections_app.stores import open_store
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.answerers.refusals import declines
-from retrieval_app.confidence.evaluator import Measured, Rule, Weights, special_words
-from retrieval_app.corrective.calibrations import forget_calibration, keep_calibration, switch_corrective
-from retrieval_app.corrective.step import Corrector, cut_strips
+from retrieval_app.answers.refusals import declines
 from retrieval_app.models import Calibration, QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan
+from retrieval_app.plans.calibrations import forget_calibration, keep_calibration, switch_corrective
+from retrieval_app.plans.services import build_plan
 from retrieval_app.runs.replay import replay
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.confidence import Measured, Rule, Weights, special_words
+from retrieval_app.search.corrective import Corrector, cut_strips
+from retrieval_app.search.query_pipeline import QueryRequest
 from retrieval_app.transfer_parts import CALIBRATIONS
 from tests.retrieval.corpus import bearer, make_collection, post
 
@@ -45,19 +46,10 @@ def calibrate(
     )
 
 
-@pytest.fixture
-def house() -> Collection:
-    return make_collection()
-
-
 def ask(collection: Collection, query: str, *, corrective: bool | None = True, **plan: Any) -> QueryRun:
+    chosen = build_plan(collection, **({"k": 3} | plan))
     return query_pipeline.ask(
-        collection,
-        query,
-        build_plan(collection, **({"k": 3} | plan)),
-        channel="cli",
-        corrective=corrective,
-        llm_model="extractive",
+        QueryRequest(collection, query, chosen, "cli", corrective=corrective, llm_model="extractive")
     )
 
 
@@ -120,7 +112,7 @@ def test_strips_cover_the_text_in_groups_of_sentences() -> None:
 def test_features_are_those_of_the_question_and_the_text(house: Collection) -> None:
     with transaction.atomic():
         measured = Measured("Was the pump built in 1987 or in 1988?", open_store(house))
-        found = query_pipeline.search(house, "pump built 1987", build_plan(house, k=5), channel="cli")
+        found = query_pipeline.search(QueryRequest(house, "pump built 1987", build_plan(house, k=5), "cli"))
         pump = next(item for item in found.results if item["doc_id"] == "pump.md")
         stored = Candidate(
             "pump.md", pump["chunk_index"], pump["content"], 0.0, context=pump["context"], chunk_id=_chunk_id(house)
@@ -161,9 +153,9 @@ def test_a_calibration_of_another_embedder_says_nothing(house: Collection) -> No
 
 def test_a_search_is_weighed_and_left_alone(house: Collection) -> None:
     plan = build_plan(house, k=3)
-    before = query_pipeline.search(house, "main pump water", plan, channel="cli")
+    before = query_pipeline.search(QueryRequest(house, "main pump water", plan, "cli"))
     calibrate(house)
-    run = query_pipeline.search(house, "main pump water", plan, channel="cli")
+    run = query_pipeline.search(QueryRequest(house, "main pump water", plan, "cli"))
     assert run.results == before.results
     assert (run.retrieval_action, run.retrieval_confidence) == ("correct", run.correction["scores"]["pump.md#0"])
     assert run.correction["outcome"] == "weighed" and run.fallback_triggered is False

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import pytest
 from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.chunks.edits import set_chunk_enabled
+from collections_app.documents.services import ingest_text
+from collections_app.index.stores import open_store
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.chunks.chunk_edits import set_chunk_enabled
-from collections_app.services.documents.documents import ingest_text
-from collections_app.stores import open_store
 from ragd.conditions import parse_condition
 from ragd.types import Filters, RetrievePlan
-from retrieval_app.counting import answers
-from retrieval_app.counting.answers import Count, count
-from retrieval_app.counting.questions import read_question
+from retrieval_app.answers import counting
+from retrieval_app.answers.count_questions import read_question
+from retrieval_app.answers.counting import Count, count
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.retrieval.sheets import ELSEWHERE, TRAPS, Rows, as_markdown, make_staff, make_tickets, questions
 
@@ -25,12 +27,17 @@ pytestmark = pytest.mark.django_db
 STAFF, TICKETS = make_staff(), make_tickets()
 
 
-@pytest.fixture
-def office() -> Collection:
+@pytest.fixture(scope="module")
+def office_of_module(module_db: None) -> Collection:
     collection = make_collection("office")
     ingest_text(collection, "hr/staff.csv", as_markdown(STAFF), title="Staff", tags=["people", "table"])
     ingest_text(collection, "tickets.xlsx", f"## Tickets\n\n{as_markdown(TICKETS)}", metadata={"year": 2024})
     return collection
+
+
+@pytest.fixture
+def office(office_of_module: Collection, db: None) -> Collection:
+    return copy(office_of_module)
 
 
 def counted(question: str, collection: Collection, plan: RetrievePlan | None = None) -> Count | None:
@@ -79,6 +86,8 @@ def test_documents_are_counted(office: Collection) -> None:
         result = counted(question, office)
         assert result is not None and not result.declined, (question, result and result.declined)
         assert sorted(row.source.doc_id for row in result.rows) == sorted(doc_ids), question
+        behind_of = counting.CountingAnswerer(result)._headline().split()[3:4]
+        assert behind_of in ([], ["documents:"], ["Dokumenten:"]), question
 
 
 def test_a_count_covers_what_the_filters_let_through_and_what_can_be_cited(
@@ -89,7 +98,7 @@ def test_a_count_covers_what_the_filters_let_through_and_what_can_be_cited(
     result = counted("How many staff are there?", office, people)
     assert result is not None and len(result.rows) == len(STAFF)
     assert counted("How many staff are there?", office, RetrievePlan(filters=Filters(where=where))) is None
-    monkeypatch.setattr(answers, "CITED_MAX", 100)
+    monkeypatch.setattr(counting, "CITED_MAX", 100)
     result = counted("How many staff are there?", office)
     assert result is not None and "100" in result.declined
 
@@ -123,11 +132,11 @@ def test_the_answer_cites_every_row(office: Collection, client: Client) -> None:
 
 
 def test_a_declined_count_and_one_of_an_earlier_time_are_no_answers(office: Collection) -> None:
-    run = query_pipeline.ask(office, "How many staff are not in Sales?", RetrievePlan(), channel="api")
+    run = ask(QueryRequest(office, "How many staff are not in Sales?", RetrievePlan(), "api"))
     assert (run.status, run.answerer, run.results, run.citations) == ("abstained", "counting", [], [])
     assert "not" in (run.answer or "")
     at = timezone.now()
-    run = query_pipeline.ask(office, "How many staff are there?", RetrievePlan(), channel="api", as_of=at)
+    run = ask(QueryRequest(office, "How many staff are there?", RetrievePlan(), "api", as_of=at))
     assert run.status == "abstained"
 
 
@@ -176,7 +185,7 @@ def test_a_value_of_another_table_that_is_a_word_of_the_question_changes_nothing
 def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> None:
     collection = make_collection("items", empty=True)
     ingest_text(collection, "staff.csv", as_markdown(STAFF[:9]), title="Staff")
-    run = query_pipeline.ask(collection, "How many people work with us?", RetrievePlan(), channel="api")
+    run = ask(QueryRequest(collection, "How many people work with us?", RetrievePlan(), "api"))
     assert (run.status, run.answerer) == ("abstained", "counting")
     assert run.results
 

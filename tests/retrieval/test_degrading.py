@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.errors import describe
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.api_keys import create_key
-from evaluation_app.alerts.rules import KINDS, Reading
 from evaluation_app.models import AlertRule
+from evaluation_app.telemetry.alerts.rules import KINDS, Reading
 from ragd import telemetry
 from ragd.errors import EmbedderError, QueryVectorError, RerankerError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import degrading, query_pipeline
+from retrieval_app.search import degrading, query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 from tests.fakes.faults import Fault, cut_short, failing, not_json, with_vectors
 from tests.fakes.openai_server import BadRequest, OpenAIServer, openai_server
 from tests.telemetry.conftest import Recorder, provider, recorder
@@ -51,7 +52,7 @@ def steps(run: QueryRun) -> list[str]:
 
 
 def ask(collection: Collection, plan: RetrievePlan | None = None, **values: Any) -> QueryRun:
-    return query_pipeline.ask(collection, QUESTION, plan or RetrievePlan(), channel="api", **values)
+    return query_pipeline.ask(QueryRequest(collection, QUESTION, plan or RetrievePlan(), "api", **values))
 
 
 def test_without_its_embedder_a_hybrid_search_is_one_by_keywords(
@@ -92,7 +93,7 @@ def test_every_cause_of_a_missing_query_vector_has_one_rule(
     assert (steps(run), run.status, set(run.lists)) == (["embedder"], "ok", {"lexical"})
     degrading.absences.clear()
     with pytest.raises(QueryVectorError) as caught:
-        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), channel="api")
+        query_pipeline.search(QueryRequest(house, QUESTION, RetrievePlan(mode="vector"), "api"))
     status, body = describe(caught.value)
     assert (status, body["error"]["type"]) == (502, "embedder_failed")
 
@@ -109,14 +110,14 @@ def test_one_refused_query_leaves_the_embedder_to_others(
         return answer(request)
 
     monkeypatch.setattr(openai_server, "answer", refuse)
-    assert steps(query_pipeline.search(house, QUESTION, RetrievePlan(), channel="api")) == ["embedder"]
-    assert steps(query_pipeline.search(house, "valves", RetrievePlan(), channel="api")) == []
+    assert steps(query_pipeline.search(QueryRequest(house, QUESTION, RetrievePlan(), "api"))) == ["embedder"]
+    assert steps(query_pipeline.search(QueryRequest(house, "valves", RetrievePlan(), "api"))) == []
 
 
 def test_what_is_not_done_without(house: Collection, openai_server: OpenAIServer, settings: Any) -> None:
     openai_server.script(*[failing(503)] * 40)
     with pytest.raises(EmbedderError):
-        query_pipeline.search(house, QUESTION, RetrievePlan(mode="vector"), channel="api")
+        query_pipeline.search(QueryRequest(house, QUESTION, RetrievePlan(mode="vector"), "api"))
     with telemetry.environment(telemetry.EVALUATION), pytest.raises(EmbedderError):
         ask(house)
     settings.RAGD_DEGRADE = False
@@ -148,8 +149,8 @@ def test_pages_answer_by_quotations_without_the_model_and_every_place_says_so(
     shown = admin_client.get(f"/runs/{run.pk}/")
     assert has(shown, "[data-degraded=model]") and page.status_code == 200
     plain = ask(house, llm_model="extractive")
-    assert admin_client.get("/runs/").context["page"].paginator.count == 2
-    assert [row.pk for row in admin_client.get("/runs/?degraded=yes").context["page"]] == [run.pk] != [plain.pk]
+    assert admin_client.get("/activity/").context["page"].paginator.count == 2
+    assert [row.pk for row in admin_client.get("/activity/?degraded=yes").context["page"]] == [run.pk] != [plain.pk]
     rule = AlertRule.objects.get(kind="degraded")
     assert KINDS["degraded"].read(rule) == [Reading(0.5)]
 
@@ -162,7 +163,7 @@ def test_a_reranker_that_cannot_read_the_texts_keeps_the_order_and_the_run_says_
     water = create_collection(name="water", embed_model="text-embedding-3-small", embed_dims=32)
     for number, text in enumerate(("水在一百度时沸腾。", "河流流经三个城镇。", "烧水壶放在厨房里。")):
         ingest_text(water, f"{number}.txt", text)
-    body, headers = {"query": "什么时候烧开水", "k": 3}, {"Authorization": f"Bearer {create_key('tests')[1]}"}
+    body, headers = {"query": "什么时候烧开水", "k": 3}, {"Authorization": f"Bearer {create_key(NewKey('tests'))[1]}"}
     before, after = (
         Client().post(
             "/v1/collections/water/search",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from retrieval_app.pages.excerpts import EXCERPT_CHARS, LEFT_OUT, mark_words
+from retrieval_app.runs.presenters import EXCERPT_CHARS, LEFT_OUT, mark_words
 
 FILLER = "The committee met on a Tuesday and spoke of other things for a while. " * 5
 

@@ -12,27 +12,26 @@ from django.db import connection, transaction
 from pytest_django import Settings
 
 import ragd
+from collections_app.documents.services import change_state
+from collections_app.index.stores import open_store
 from collections_app.models import Chunk, Collection
-from collections_app.services.documents.documents import set_documents_enabled
-from collections_app.stores import open_store
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.search import lexical_search
+from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store import postings
 from ragd.types import Candidate
-from retrieval_app.explanations import ranking
-from retrieval_app.explanations.ranking import explain
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan
+from retrieval_app.plans.services import build_plan
+from retrieval_app.playground import ranking
+from retrieval_app.playground.ranking import explain
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.api import run_ask
+from retrieval_app.search.query_pipeline import QueryRequest, search
+from retrieval_app.search.schemas import AskRequest
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
 QUERY = "How is the water pump cleaned?"
-
-
-@pytest.fixture
-def house() -> Collection:
-    return make_collection()
 
 
 def column(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def losses(found: dict[str, Any], reason: str) -> list[tuple[str, str, int | Non
 @pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
 def test_the_explained_ranking_is_the_ranking(house: Collection, mode: Any) -> None:
     plan = build_plan(house, mode=mode, k=3)
-    run = query_pipeline.search(house, QUERY, plan, channel="cli")
+    run = search(QueryRequest(house, QUERY, plan, "cli"))
     found = explain(house, QUERY, plan)
     assert json.loads(json.dumps(found)) == found
     final = column(found, "final")["rows"]
@@ -68,6 +67,33 @@ def test_the_explained_ranking_is_the_ranking(house: Collection, mode: Any) -> N
     for item in found["columns"]:
         assert item["size"] == len(item["rows"])
         assert {row["key"] for row in item["rows"]} <= set(found["candidates"])
+
+
+@pytest.mark.parametrize(("exact", "where"), [("auto", {}), ("never", {}), ("never", {"tags_any": ["inside"]})])
+def test_an_explained_answer_retrieves_once(
+    house: Collection, monkeypatch: pytest.MonkeyPatch, exact: str, where: dict[str, Any]
+) -> None:
+    open_store(house).build_vector_index()
+    calls: list[str] = []
+
+    def counted(query: str, *details: Any, **options: Any) -> Retrieval:
+        calls.append(query)
+        return retrieve_detailed(query, *details, **options)
+
+    for module in (ranking, query_pipeline):
+        monkeypatch.setattr(module, "retrieve_detailed", counted)
+    fields: dict[str, Any] = {"query": QUERY, "k": 2, "candidate_pool": 3, "exact": exact, **where}
+    told, plain = (run_ask(house, AskRequest(**fields, explain=each), channel="rest", api_key=None)
+                   for each in (True, False))  # fmt: skip
+    assert calls == [QUERY, QUERY]
+    lists, plain_lists = (QueryRun.objects.get(pk=answer.run_id).lists for answer in (told, plain))
+    found = told.explanation
+    assert found is not None and lists == plain_lists and plain.explanation is None
+    for name, rows in lists.items():
+        assert [[row["key"], row["score"]] for row in column(found, name)["rows"]] == rows
+    purposes = [item["purpose"] for item in found["statements"]]
+    assert purposes.count("vector list") == purposes.count("lexical list") == 1
+    assert bool(losses(found, "filtered")) == bool(where)
 
 
 def test_every_sum_adds_up(house: Collection) -> None:
@@ -303,7 +329,7 @@ def test_disabled_documents_are_in_no_column_and_say_where_they_would_be(house: 
         name: [row["rank"] for row in column(before, name)["rows"] if row["doc_id"] == "pump.md"]
         for name in ("vector", "lexical")
     }
-    set_documents_enabled(house, ["pump.md"], enabled=False)
+    change_state(house, ["pump.md"], "disabled")
     found = explain(house, QUERY, build_plan(house))
     assert all(row["doc_id"] != "pump.md" for item in found["columns"] for row in item["rows"])
     assert losses(found, "disabled") == [("pump.md#0", name, places[name][0]) for name in ("vector", "lexical")]

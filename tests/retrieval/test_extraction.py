@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Candidate
-from retrieval_app.answerers.extractive_answerer import (
+from retrieval_app.answers.extractive_answerer import (
     ExtractiveAnswerer,
     choose_sentences,
     read_sentences,
     stems,
     weigh_words,
 )
-from retrieval_app.answerers.refusals import declines
+from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
 
 PUMP = (
@@ -152,7 +152,7 @@ def test_nothing_is_chosen_from_nothing() -> None:
 TEXTS = st.text(alphabet=st.sampled_from("abcdefg .!?\n[1]#é天"), max_size=300)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(TEXTS, st.lists(TEXTS, max_size=4))
 def test_every_quotation_is_an_exact_slice(query: str, contents: list[str]) -> None:
     sources = [source(f"d{number}", text, start=number * 1000) for number, text in enumerate(contents)]

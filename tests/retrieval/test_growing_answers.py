@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from retrieval_app.citations.answer_html import close_marks, render_answer
+from retrieval_app.answers.answer_html import close_marks, render_answer
 
 WHOLE = (
     "The **blue whale** is *large* and `deep`.\n\n- **First**, see [the page](https://example.org/a)\n- second\n\n"

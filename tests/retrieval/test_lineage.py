@@ -7,25 +7,21 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from collections_app.collections.deletion import purge_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection
-from collections_app.services.collections.deletion import purge_collection
-from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
-from retrieval_app.runs import query_pipeline, run_deletion
+from retrieval_app.runs import run_log
 from retrieval_app.runs.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
-from tests.retrieval.corpus import make_collection
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 
 PLAN = RetrievePlan(mode="lexical", k=3)
 
 
-@pytest.fixture
-def house(db: None) -> Collection:
-    return make_collection()
-
-
 def search(collection: Collection, query: str) -> QueryRun:
-    return query_pipeline.search(collection, query, PLAN, channel="api")
+    return query_pipeline.search(QueryRequest(collection, query, PLAN, "api"))
 
 
 def test_a_search_is_noted_with_the_chunks_that_it_found(house: Collection) -> None:
@@ -58,7 +54,7 @@ def test_counts_of_a_collection(house: Collection) -> None:
 
 
 def test_an_answer_tells_what_it_cites(house: Collection) -> None:
-    run = query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, channel="api")
+    run = query_pipeline.ask(QueryRequest(house, "What does the main pump move per minute?", PLAN, "api"))
     assert run.citations
     cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
     rows = RetrievedChunk.objects.filter(run=run)
@@ -83,7 +79,7 @@ def test_rows_go_with_their_runs_and_with_their_collection(house: Collection) ->
     old = search(house, "pump")
     search(house, "hedge")
     QueryRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=40))
-    assert run_deletion.delete_old_runs(30) == 1
+    assert run_log.delete_old_runs(30) == 1
     assert set(retrieval_counts(house)) == {"garden.md"}
     purge_collection(house)
     assert not RetrievedChunk.objects.exists()

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ragd.types import Candidate
-from retrieval_app.citations.citations import Citation, check_citations
-from retrieval_app.citations.live_citations import AnswerPart, LiveCitations, decided_length, pieces_of
+from retrieval_app.answers.citations import Citation, check_citations
+from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, decided_length, pieces_of
 
 SOURCES = [
     Candidate(f"doc{number}", number, f"Filter {number} lasts six months. The pump runs.", 1.0, start=100, end=144)

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from collections_app.models import Collection
 from ragd.conditions import parse_condition
 from ragd.types import Candidate, Filters, RetrievePlan
-from retrieval_app.explanations.dropped_candidates import why_filtered
-from retrieval_app.explanations.rank_lines import ROW_PX, join_ranks, mark_pieces
-from retrieval_app.pages.code_snippets import search_payload, write_calls
-from retrieval_app.pages.plan_forms import PlanForm, form_values
-from retrieval_app.pages.playground_view import plan_differences
+from retrieval_app.plans.forms import PlanForm, form_values
+from retrieval_app.playground.dropped_candidates import why_filtered
+from retrieval_app.playground.presenters import plan_differences, search_payload, write_calls
+from retrieval_app.playground.ranking import ROW_PX, join_ranks, mark_pieces
 from tests.retrieval.corpus import make_collection
 
 
@@ -84,7 +83,7 @@ plans = st.builds(
 
 
 @pytest.mark.django_db
-@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans, budget=st.none() | st.integers(1, 5000), compress=st.sampled_from(["sentences", "window"]))
 def test_an_address_gives_the_very_plan_back(plan: RetrievePlan, budget: int | None, compress: Any) -> None:
     from dataclasses import replace
@@ -102,7 +101,7 @@ def test_an_address_gives_the_very_plan_back(plan: RetrievePlan, budget: int | N
 @pytest.mark.django_db
 def test_empty_fields_take_the_value_of_the_plan_that_they_begin_from() -> None:
     from retrieval_app.models import SavedPlan
-    from retrieval_app.runs.plans import save_plan
+    from retrieval_app.plans.services import save_plan
 
     collection = make_collection(empty=True)
     base = RetrievePlan(mode="hybrid", k=3, weights={"vector": 0.2, "lexical": 2.0}, rerank="builtin")

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
-from retrieval_app.citations.citations import Citation
+from retrieval_app.answers.citations import Citation
 from retrieval_app.llm import chat_endpoint
-from retrieval_app.llm.chat_completion import AnswerReader, read_completion
-from retrieval_app.llm.reasoning import split_reasoning
+from retrieval_app.llm.chat_completion import AnswerReader, read_completion, split_reasoning
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.telemetry.conftest import Recorder, provider, recorder
@@ -57,8 +57,9 @@ class Told:
         self.text = ""
 
 
-def ask(collection: Collection, **values: Any) -> QueryRun:
-    return query_pipeline.ask(collection, "When does the kettle boil?", RetrievePlan(), channel="api", **values)
+def ask(collection: Collection, listener: query_pipeline.RunListener | None = None) -> QueryRun:
+    request = QueryRequest(collection, "When does the kettle boil?", RetrievePlan(), "api")
+    return query_pipeline.ask(request, listener=listener)
 
 
 def chat_spans(recorder: Recorder) -> list[ReadableSpan]:

@@ -16,16 +16,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.db import connection
 from django.test import Client
 
+from collections_app.documents.services import change_state, ingest_text
 from collections_app.models import Collection
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from ragd.errors import InvalidInput
 from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.receipts.receipts import make_receipt
-from retrieval_app.receipts.signing import KEY_FILE, PublicKey, own_key, read_key
-from retrieval_app.receipts.verification import Verification, check_form, verify
-from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.receipt_verification import Verification, check_form, verify
+from retrieval_app.runs.receipts import KEY_FILE, PublicKey, make_receipt, own_key, read_key
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 from tests.collections.test_travelling import pack, row_with, sealed
 from tests.commands.conftest import run_json
 from tests.exports import export_to_file
@@ -42,8 +42,8 @@ def own_folder(settings: Any, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(db: None) -> QueryRun:
-    return query_pipeline.ask(make_collection(), QUESTION, PLAN, channel="api")
+def run(house: Collection, db: None) -> QueryRun:
+    return query_pipeline.ask(QueryRequest(house, QUESTION, PLAN, "api"))
 
 
 def other_key() -> PublicKey:
@@ -58,7 +58,7 @@ def test_a_receipt_says_what_was_asked_found_and_answered(run: QueryRun) -> None
     receipt = make_receipt(run)["receipt"]
     assert (receipt["run_id"], receipt["question"], receipt["answer"]) == (str(run.pk), QUESTION, run.answer)
     assert (receipt["plan"], receipt["plan_hash"], receipt["citations"]) == (run.plan, run.plan_hash, run.citations)
-    assert receipt["generation"] == {"number": 1, "hash": None}
+    assert receipt["index_version"] == {"number": 1, "hash": None}
     assert [f"{row['doc_id']}#{row['chunk_index']}" for row in receipt["retrieved"]] == run.retrieved_ids
     assert {len(row["content_sha256"]) for row in receipt["retrieved"]} == {64}
     assert receipt["repeatable"] is True
@@ -152,8 +152,8 @@ def exported(transactional_db: None, own_folder: Path) -> Iterator[tuple[Collect
     """A collection whose documents have several revisions and states, a receipt of an answer, and its export."""
     with kept(make_collection()) as collection:
         ingest_text(collection, "kitchen.md", "Coffee costs 60 cents beside the pump of the sink.", title="Kitchen")
-        set_documents_enabled(collection, ["archive.md"], enabled=False)
-        receipt = make_receipt(query_pipeline.ask(collection, QUESTION, PLAN, channel="api"))
+        change_state(collection, ["archive.md"], "disabled")
+        receipt = make_receipt(query_pipeline.ask(QueryRequest(collection, QUESTION, PLAN, "api")))
         export_to_file(collection, own_folder / "house.ragd.zip")
         yield collection, receipt, own_folder / "house.ragd.zip"
 
@@ -193,7 +193,7 @@ def test_rows_that_no_collection_holds_are_a_problem_of_the_export(
     _, receipt, export = exported
     changed = export.with_name("changed.zip")
     changes = (
-        row_with("documents.jsonl", enabled="perhaps"), row_with("documents.jsonl", revision="x"),
+        row_with("documents.jsonl", state="perhaps"), row_with("documents.jsonl", revision="x"),
         row_with("chunks.jsonl", tags="abc"), row_with("chunks.jsonl", start_char=None), doubled,
     )  # fmt: skip
     for change in changes:

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from collections_app.stores import open_store
+from collections_app.index.stores import open_store
+from collections_app.models import Collection
 from ragd.errors import InvalidInput, RerankerError
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 from tests.fakes import faults
 from tests.fakes.rerank_server import RerankServer, rerank_server, word_share  # noqa: F401
 from tests.retrieval.corpus import DOCUMENTS, make_collection
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("house")]
 
 QUERY = "How is the pump switched off before it is cleaned?"
 
@@ -28,12 +30,12 @@ def use_endpoint(settings: Settings, server: RerankServer) -> None:
 
 
 def search(**plan: Any) -> QueryRun:
-    collection = make_collection()
-    return query_pipeline.search(collection, QUERY, build_plan(collection, **plan), channel="cli")
+    collection = Collection.objects.get(name="house")
+    return query_pipeline.search(QueryRequest(collection, QUERY, build_plan(collection, **plan), "cli"))
 
 
 def test_only_what_is_set_up_can_be_named(settings: Settings, tmp_path: Path) -> None:
-    collection = make_collection(empty=True)
+    collection = make_collection("empty", empty=True)
     assert sorted(open_store(collection).rerankers) == ["builtin"]
     settings.RAGD_RERANK_BASE_URL, settings.RAGD_CROSS_ENCODER_PATH = "http://127.0.0.1:9", str(tmp_path)
     assert sorted(open_store(collection).rerankers) == ["builtin", "cross-encoder", "endpoint"]
@@ -74,10 +76,9 @@ def test_an_endpoint_that_fails_is_an_error_of_the_run(settings: Settings, reran
     assert (run.status, run.error_type) == (QueryRun.Status.ERROR, "reranker_failed")
 
 
-def test_an_answer_from_spans_cites_places_of_the_document() -> None:
-    collection = make_collection()
-    plan = build_plan(collection, rerank="builtin", compress="sentences", token_budget=40)
-    run = query_pipeline.ask(collection, QUERY, plan, channel="cli")
+def test_an_answer_from_spans_cites_places_of_the_document(house: Collection) -> None:
+    plan = build_plan(house, rerank="builtin", compress="sentences", token_budget=40)
+    run = query_pipeline.ask(QueryRequest(house, QUERY, plan, "cli"))
     kept = [(result["doc_id"], span) for result in run.results for span in result["spans"]]
     assert kept and sum(span["tokens"] for _, span in kept) <= 40
     assert run.citations

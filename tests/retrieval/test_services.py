@@ -10,25 +10,26 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from collections_app.collections.services import create_collection
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline, run_deletion
-from retrieval_app.runs.plans import build_plan
-from tests.retrieval.corpus import bearer, make_collection, post
+from retrieval_app.plans.services import build_plan
+from retrieval_app.runs import run_log
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
+from tests.retrieval.corpus import bearer, post
 
 pytestmark = pytest.mark.django_db
 
 
-def test_every_door_gives_the_same_bytes(client: Client) -> None:
+def test_every_door_gives_the_same_bytes(house: Collection, client: Client) -> None:
     """One plan through the service, REST and MCP: equal canonical JSON, equal plan hash."""
-    collection = make_collection()
     headers = bearer()
     wanted = {"query": "water of the boiler", "k": 4, "mode": "hybrid", "tags_any": ["water", "inside"]}
-    plan = build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
-    run = query_pipeline.search(collection, str(wanted["query"]), plan, channel="cli")
+    plan = build_plan(house, mode="hybrid", k=4, tags_any=["water", "inside"])
+    run = query_pipeline.search(QueryRequest(house, str(wanted["query"]), plan, "cli"))
     rest = post(client, "/v1/collections/house/search", wanted, headers)[1]
     message = {
         "jsonrpc": "2.0",
@@ -45,12 +46,11 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
     assert set(QueryRun.objects.values_list("plan_hash", flat=True)) == {plan.hash}
 
 
-def test_a_past_search_by_what_documents_are_now_is_refused() -> None:
-    collection = make_collection()
-    plan = build_plan(collection, filter={"not": {"field": "title", "op": "eq", "value": "Pump"}})
-    assert query_pipeline.search(collection, "water", plan, channel="cli").results
+def test_a_past_search_by_what_documents_are_now_is_refused(house: Collection) -> None:
+    plan = build_plan(house, filter={"not": {"field": "title", "op": "eq", "value": "Pump"}})
+    assert query_pipeline.search(QueryRequest(house, "water", plan, "cli")).results
     with pytest.raises(InvalidInput) as caught:
-        query_pipeline.search(collection, "water", plan, channel="cli", as_of=timezone.now())
+        query_pipeline.search(QueryRequest(house, "water", plan, "cli", as_of=timezone.now()))
     assert caught.value.field == "filter"
 
 
@@ -69,10 +69,11 @@ def test_a_blank_tag_is_refused_and_not_ignored(tags: dict[str, list[str]], fiel
     assert caught.value.field == field
 
 
-def test_a_failing_search_is_kept_and_raised() -> None:
-    collection = make_collection(hybrid_enabled=False)
+def test_a_failing_search_is_kept_and_raised(house: Collection) -> None:
+    house.hybrid_enabled = False
+    house.save()
     with pytest.raises(LexicalDisabled):
-        query_pipeline.search(collection, "pump", RetrievePlan(mode="lexical"), channel="cli")
+        query_pipeline.search(QueryRequest(house, "pump", RetrievePlan(mode="lexical"), "cli"))
     run = QueryRun.objects.get()
     assert (run.status, run.error_type, run.results, run.retrieved_ids) == ("error", "lexical_disabled", [], [])
     assert run.timings_ms["total"] > 0
@@ -83,35 +84,35 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
     settings.RAGD_EMBED_TIMEOUT_S = 0.2
     collection = create_collection(name="remote", embed_model="remote-model", embed_dims=8)
     with pytest.raises(EmbedderError):
-        query_pipeline.search(collection, "pump", build_plan(collection, mode="vector"), channel="cli")
+        query_pipeline.search(QueryRequest(collection, "pump", build_plan(collection, mode="vector"), "cli"))
     run = QueryRun.objects.get()
     assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
-    found = query_pipeline.search(collection, "pump", build_plan(collection, mode="lexical"), channel="cli")
+    found = query_pipeline.search(QueryRequest(collection, "pump", build_plan(collection, mode="lexical"), "cli"))
     assert found.status == "ok"
 
 
-def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.LogCaptureFixture) -> None:
-    collection = make_collection()
-    plan = build_plan(collection)
+def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(
+    house: Collection, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = build_plan(house)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE retrieval_app_queryrun RENAME TO away")
     with caplog.at_level(logging.ERROR), transaction.atomic():
-        run = query_pipeline.ask(collection, "How is the pump cleaned?", plan, channel="cli")
+        run = query_pipeline.ask(QueryRequest(house, "How is the pump cleaned?", plan, "cli"))
     assert (run.pk, run.status, len(run.results)) == (None, "ok", 5)
     assert "could not be stored" in caplog.text
 
 
-def test_search_leaves_no_setting_behind() -> None:
+def test_search_leaves_no_setting_behind(house: Collection) -> None:
     """What a plan sets in the database lives as long as its transaction."""
-    collection = make_collection()
-    query_pipeline.search(collection, "pump", build_plan(collection, exact="never"), channel="cli")
+    query_pipeline.search(QueryRequest(house, "pump", build_plan(house, exact="never"), "cli"))
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [collection.pk])
+        cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [house.pk])
         assert cursor.fetchone() == (5,)
 
 
 def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    monkeypatch.setattr(run_deletion, "DELETE_BATCH", 2)
+    monkeypatch.setattr(run_log, "DELETE_BATCH", 2)
     now = timezone.now()
     for days in (0, 1, 9, 10.5, 30, 31, 400):
         QueryRun.objects.create(
@@ -122,7 +123,7 @@ def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Setti
             created_at=now - timedelta(days=days),
         )
     settings.RAGD_RUN_RETENTION_DAYS = 10
-    assert run_deletion.delete_old_runs() == 4
+    assert run_log.delete_old_runs() == 4
     assert set(QueryRun.objects.values_list("query", flat=True)) == {"0", "1", "9"}
     settings.RAGD_RUN_RETENTION_DAYS = 0
-    assert run_deletion.delete_old_runs() == 0
+    assert run_log.delete_old_runs() == 0

@@ -11,8 +11,8 @@ from hypothesis import given as with_each
 from hypothesis import strategies as st
 
 from ragd.text.sentences import split_sentences
-from retrieval_app.citations.answer_html import render_answer
-from retrieval_app.citations.support import count_support, mark_support
+from retrieval_app.answers.answer_html import render_answer
+from retrieval_app.answers.citations import count_support, mark_support
 
 SOURCE = {1: "The blue whale is 30 metres long and eats krill."}
 

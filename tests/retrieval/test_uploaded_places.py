@@ -10,9 +10,9 @@ import xlsxwriter
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from collections_app.documents.page_pictures import view_page
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestJob
-from collections_app.services.documents.page_pictures import view_page
-from collections_app.services.worker.dispatch import run_job
 from tests.parsing.builders import make_pdf
 from tests.retrieval.corpus import bearer, make_collection, post
 

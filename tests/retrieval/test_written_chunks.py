@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import pytest
 
+from collections_app.chunks.edits import add_chunk, edit_chunk
 from collections_app.models import Collection, Document
-from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk
 from ragd.search.compression import CompressPolicy, compress
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from tests.retrieval.corpus import make_collection
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.query_pipeline import QueryRequest
 
 QUESTION = "What does the turbine move per minute?"
 EDITED = "The turbine of the north hall moves 900 litres of water per minute. It is painted green. Nobody knows why."
 
 
 @pytest.fixture
-def house(db: None) -> Collection:
-    house = make_collection()
+def house(house: Collection) -> Collection:
     edit_chunk(house, "pump.md", 0, EDITED)
     add_chunk(house, "garden.md", "The turbine garden opens at nine, and its turbine moves air.")
     return house
 
 
 def ask(house: Collection) -> QueryRun:
-    return query_pipeline.ask(house, QUESTION, RetrievePlan(mode="lexical", k=3), channel="api")
+    return query_pipeline.ask(QueryRequest(house, QUESTION, RetrievePlan(mode="lexical", k=3), "api"))
 
 
 def test_results_say_that_a_person_wrote_them_and_where_their_place_is(house: Collection) -> None:
-    run = query_pipeline.search(house, "turbine", RetrievePlan(mode="lexical"), channel="api")
+    run = query_pipeline.search(QueryRequest(house, "turbine", RetrievePlan(mode="lexical"), "api"))
     found = {result["doc_id"]: result for result in run.results}
     text = Document.objects.get(collection=house, doc_id="pump.md").text
     pump, garden = found["pump.md"], found["garden.md"]
@@ -53,7 +52,7 @@ def test_a_citation_quotes_what_the_chunk_says_and_points_at_its_place(house: Co
 
 def test_what_compression_keeps_is_placed_at_the_chunk(house: Collection) -> None:
     plan = RetrievePlan(mode="lexical", k=3, compress="sentences")
-    run = query_pipeline.search(house, "turbine litres", plan, channel="api")
+    run = query_pipeline.search(QueryRequest(house, "turbine litres", plan, "api"))
     result = next(result for result in run.results if result["doc_id"] == "pump.md")
     assert result["spans"]
     for span in result["spans"]:

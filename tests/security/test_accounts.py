@@ -14,7 +14,7 @@ import pytest
 from ragd_site import embedded
 from ragd_site.environment import read_environment
 from ragd_site.run import leave_root
-from ragd_site.runtime import accounts, start_warnings
+from ragd_site.runtime import accounts
 from ragd_site.runtime.programs import OWN_ACCOUNT, own_account
 from tests.security.test_confinement import in_child
 
@@ -149,12 +149,12 @@ def test_an_open_address_without_a_proxy_is_warned_of(
     host: str, origins: list[str], proxies: list[str], warnings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(start_warnings, "missing", list)
-    sentences = start_warnings.start_warnings(host, origins, proxies)
+    monkeypatch.setattr(accounts, "missing", list)
+    sentences = accounts.start_warnings(host, origins, proxies)
     assert [f"RAGD_HOST={host} " in sentence for sentence in sentences] == [True] * warnings
 
 
 def test_root_and_what_the_kernel_lacks_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(start_warnings, "missing", lambda: ["reach the network"])
-    assert len(start_warnings.start_warnings("127.0.0.1", [], [])) == 2
+    monkeypatch.setattr(accounts, "missing", lambda: ["reach the network"])
+    assert len(accounts.start_warnings("127.0.0.1", [], [])) == 2

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from collections_app.parsing import parse
-from collections_app.parsing.process import child, confinement, process
+from ragd.readers import parse
+from ragd.readers.process import child, confinement, process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Landlock and seccomp are Linux's")
 

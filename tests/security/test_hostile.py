@@ -27,16 +27,16 @@ def doors(committed: None, embeddings: OpenAIServer, django_user_model: Any, tmp
 
 def open_doors(users: Any, folder: Path) -> Doors:
     """A collection with documents, a test set, a run, and its export."""
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
-    from collections_app.services.governance.api_keys import create_key
+    from collections_app.access.api_keys import NewKey, create_key
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
 
     collection = create_collection(name=NAME)
     for doc_id, text in DOCUMENTS.items():
         ingest_text(collection, doc_id, text)
     pages = Client(raise_request_exception=False)
     pages.force_login(users.objects.create_superuser("mallory", "m@x.example", "pump-pump-pump"))
-    doors = Doors(create_key("hostile")[1], folder, pages)
+    doors = Doors(create_key(NewKey("hostile"))[1], folder, pages)
     doors.send("POST", "/golden-sets", {"name": "set", "collection": NAME})
     export = doors.send("GET", f"/collections/{NAME}/export")
     doors.export = b"".join(export.streaming_content)

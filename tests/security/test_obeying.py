@@ -10,17 +10,17 @@ import pytest
 from django.test import Client
 from markdown_it import MarkdownIt
 
+from collections_app.collections.services import create_collection, update_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, Document
-from collections_app.models.sources import FetchedSource
-from collections_app.services.collections.collections import create_collection, update_collection
-from collections_app.services.documents.documents import ingest_text
-from ragd.security.followed import find_followed
-from retrieval_app.answerers import chat_answerer
-from retrieval_app.answerers.fence import disarm, draw_code, quote_source
+from collections_app.sources.models import FetchedSource
+from ragd.security.leaks import find_followed
+from retrieval_app.answers import chat_answerer
+from retrieval_app.answers.protocol import disarm, draw_code, quote_source
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.inspection import Refused
-from retrieval_app.runs.plans import build_plan
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search.inspection import Refused
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer
 from tests.security.test_inspection import set_chat
@@ -48,7 +48,7 @@ def make(action: str, order: str = "", **stated: Any) -> Collection:
 
 
 def run_ask(collection: Collection, **values: Any) -> QueryRun:
-    return ask(collection, QUESTION, build_plan(collection, k=5), channel="cli", **values)
+    return ask(QueryRequest(collection, QUESTION, build_plan(collection, k=5), "cli", **values))
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_each_request_has_a_code_of_its_own_that_no_document_closes(model: OpenA
 
 def test_a_code_is_never_one_that_a_text_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = iter(["aaaa", "bbbb"])
-    monkeypatch.setattr("retrieval_app.answerers.fence.secrets.token_hex", lambda size: next(codes))
+    monkeypatch.setattr("retrieval_app.answers.protocol.secrets.token_hex", lambda size: next(codes))
     assert draw_code(["x aaaa y"]) == "bbbb"
 
 

@@ -16,19 +16,9 @@ SHORT, LONG = 600, 1200  # mostly beyond the bounded repeats of the rules
 GROWTH_MAX = 2.7  # quadratic: 4
 FEW_STEPS = 40 * FIRST
 PIECES = (
-    "[INST]",
-    "ignore all ",
-    "you are now ",
-    "send the password to ",
-    "the system prompt ",
-    "a ",
-    "a",
-    " ",
-    "\n\n",
-    "# ",
-    "#",
-    "-",
-)
+    "[INST]", "ignore all ", "you are now ", "send the password to ", "the system prompt ", "a ", "a", " ", "\n\n",
+    "# ", "#", "-",
+)  # fmt: skip
 
 
 def patterns() -> list[re.Pattern[str]]:

@@ -18,10 +18,10 @@ from django.conf import settings as configured
 from django.db import connection
 from django.test import Client
 
-from collections_app.api.governance.keys import derive_secret, repeat_secret
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.key_api import derive_secret, repeat_secret
+from collections_app.endpoints.model_settings import begin_rotation, finish_rotation
 from collections_app.errors import ServiceError
-from collections_app.services.governance.api_keys import create_key
-from collections_app.services.models.server_key import begin_rotation, finish_rotation
 from ragd_site import embedded
 
 pytestmark = pytest.mark.timeout(600)  # it starts programs, one after another
@@ -32,14 +32,14 @@ DATABASE = f"ragd_rotation_{os.getpid()}"
 MAKE = """
 from django.contrib.auth import get_user_model
 from django.test import Client
-from collections_app.services.models.model_settings import save_setting
+from collections_app.endpoints.model_settings import save_setting
 user = get_user_model().objects.create_user("ada", password="a long password")
 client = Client(); client.force_login(user)
 from collections_app.models import ModelSetting
-from collections_app.model_endpoints.secrets import encrypt
+from collections_app.endpoints.secrets import encrypt
 values = {"purpose": "chat", "name": "Ours", "model": "ours-1", "base_url": "http://127.0.0.1:1/v1"}
 ModelSetting.objects.create(**values, secret=encrypt("KEY"))
-from retrieval_app.receipts.signing import own_key
+from retrieval_app.runs.receipts import own_key
 print("COOKIE", client.cookies["sessionid"].value, own_key().id)
 """.replace("KEY", MODEL_KEY)
 LOOK = """
@@ -47,8 +47,8 @@ from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest
 from collections_app.models import ModelSetting
-from collections_app.model_endpoints.secrets import decrypt, UnreadableSecretError
-from retrieval_app.receipts.signing import own_key
+from collections_app.endpoints.secrets import decrypt, UnreadableSecretError
+from retrieval_app.runs.receipts import own_key
 request = HttpRequest(); request.session = SessionStore("COOKIE")
 user = get_user(request); request.session.save()
 try:
@@ -154,7 +154,7 @@ def test_a_second_rotation_waits_for_the_end_of_the_first(tmp_path: Path, db: No
 
 
 def test_the_secret_of_a_repeated_request_is_the_one_that_was_made(db: None, settings: Any) -> None:
-    create_key("made before", secret=derive_secret("nonce"))
+    create_key(NewKey("made before"), secret=derive_secret("nonce"))
     made, settings.SECRET_KEY_FALLBACKS = derive_secret("nonce"), [settings.SECRET_KEY]
     settings.SECRET_KEY = "another" * 10
     assert derive_secret("nonce") != made

@@ -6,7 +6,7 @@ import pytest
 
 from ragd.security import Finding, find_leak, mask, redact, risk_score, scan, scan_once
 from ragd.security.disguises import views_of
-from ragd.security.prefilter import Words, needs_of
+from ragd.security.patterns import Words, needs_of
 from tests.security.labelled_sets import FOLDER, PLACES, judge, read_set
 
 PRECISION_MIN, RECALL_MIN, FAMILY_RECALL_MIN = 0.97, 0.95, 0.9

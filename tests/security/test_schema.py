@@ -10,8 +10,8 @@ import pytest
 import schemathesis
 from django.test import Client
 
-from collections_app.domain.identity import DOC_ID_MAX_CHARS, NAME_MAX_CHARS
 from collections_app.models import Collection
+from ragd.identity import DOC_ID_MAX_CHARS, NAME_MAX_CHARS
 from ragd_site import web
 from ragd_site.api import openapi_document
 from tests.api.conftest import Api
@@ -44,7 +44,8 @@ def test_the_api_keeps_to_its_description(
         send=in_process(Client()),
     )
     show(report)
-    assert report.requests >= 290 and len(report.operations) == sum(len(path) for path in described()["paths"].values())
+    total = sum(len(path) for path in described()["paths"].values())
+    assert report.requests >= 1.9 * total and len(report.operations) == total
     assert report.statuses[200] > 50, "the requests get past the key and the look-ups"
     assert {name: found for name, found in report.examples.items() if found and name != ACCEPTED} == {}
 
@@ -78,7 +79,7 @@ def test_the_description_states_what_services_demand() -> None:
     margin = schemas["GateRequest"]["properties"]["margin"]
     assert [(part["minimum"], part["maximum"]) for part in margin["anyOf"]] == [(0, 1), (0, 1)]
     listed = described()["paths"]["/v1/runs"]["get"]["parameters"]
-    assert next(item["schema"] for item in listed if item["name"] == "limit")["maximum"] == 500
+    assert next(item["schema"] for item in listed if item["name"] == "limit")["anyOf"][0]["maximum"] == 500
     assert "404" in described()["paths"]["/v1/runs/{run_id}/spans"]["get"]["responses"]
 
 

@@ -41,7 +41,7 @@ SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog
 """
 SAVE_MODEL = """
 from collections_app.models import ModelSetting
-from collections_app.model_endpoints.secrets import encrypt
+from collections_app.endpoints.secrets import encrypt
 ModelSetting.objects.create(
     purpose="chat", name="Failing", model="failing-1", identity="failing-1", base_url="ADDRESS", secret=encrypt("KEY"),
     is_default=True,
@@ -194,7 +194,7 @@ def read_pages(house: House) -> None:
     values = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": MARKS["RAGD_ADMIN_PASSWORD"]}
     opener.open(f"{address}/accounts/login/", urllib.parse.urlencode(values).encode())
     assert "sessionid" in {cookie.name for cookie in jar}
-    for page in ("/", "/models/", "/operations/", "/collections/", "/runs/", "/traces/", "/jobs/", "/nowhere/"):
+    for page in ("/", "/models/", "/operations/", "/collections/", "/activity/", "/traces/", "/jobs/", "/nowhere/"):
         try:
             house.collected[f"page {page}"] = opener.open(address + page).read()
         except urllib.error.HTTPError as error:
@@ -207,7 +207,7 @@ def collect(house: House) -> None:
         house.ask(f"list {path}", "GET", path)
     for kind in ("otlp", "otlp-lines", "openinference", "ocsf"):
         house.ask(f"spans as {kind}", "GET", f"/v1/spans/export?format={kind}&content=stored")
-    house.ask("runs as a file", "GET", "/v1/runs/export")
+    house.ask("runs as a file", "GET", "/v1/runs?format=jsonl")
     for name in ("local", "remote"):
         house.ask(f"export of {name}", "GET", f"/v1/collections/{name}/export")
     house.collected["log"] = (house.server.var.parent / "log").read_bytes()
@@ -255,7 +255,7 @@ def test_no_process_shows_a_secret_on_its_command_line_and_none_has_what_it_need
     for pid, line in processes.items():
         assert [name for name, mark in house.marks.items() if mark in line] == [], line
         environment = read_environ(pid)
-        if "collections_app.parsing" in line:  # PostgreSQL is no descendant, and looked at below
+        if "ragd.readers" in line:  # PostgreSQL is no descendant, and looked at below
             assert [name for name, mark in house.marks.items() if mark.encode() in environment] == [], line
     for pid in [postmaster, *children_of(postmaster)]:
         environment = read_environ(pid)

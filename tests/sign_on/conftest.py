@@ -13,6 +13,7 @@ import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def running_provider(provider_python: Path, tmp_path_factory: pytest.TempPathFac
 def provider(running_provider: Provider, settings: Any, monkeypatch: pytest.MonkeyPatch, db: None) -> Provider:
     """The provider, with ragd set up for it."""
     from ragd_site.environment import read_environment
-    from ragd_site.settings import describe_provider
+    from ragd_site.settings import derive
 
     running_provider.reset()
     monkeypatch.setenv("RAGD_OIDC_ISSUER", running_provider.issuer)
@@ -114,7 +115,8 @@ def provider(running_provider: Provider, settings: Any, monkeypatch: pytest.Monk
     monkeypatch.setenv("RAGD_OIDC_CLIENT_SECRET", "a secret of the test")
     environment = read_environment()
     settings.RAGD_OIDC_ISSUER = environment.RAGD_OIDC_ISSUER
-    settings.SOCIALACCOUNT_PROVIDERS = describe_provider(environment)
+    values = SimpleNamespace(**environment.as_settings())
+    settings.SOCIALACCOUNT_PROVIDERS = derive(values)["SOCIALACCOUNT_PROVIDERS"]
     return running_provider
 
 

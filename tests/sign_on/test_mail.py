@@ -17,10 +17,13 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.access import mail
+from collections_app.access.mail import INVITATIONS, RESETS
+from collections_app.access.permissions import Permission
+from collections_app.access.services import access_of_user
+from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent
-from collections_app.services.governance import mail
-from collections_app.services.governance.mail import INVITATIONS, RESETS
 from ragd_site.sign_on.tasks import send_password_reset
 from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.sign_on.conftest import who
@@ -155,7 +158,7 @@ def test_an_invitation_is_sent_with_a_person_and_again(
     ada: User, smtp_server: SmtpServer, admin_client: Client, client: Client
 ) -> None:
     form = admin_client.get("/people/new/")
-    assert len(texts(form, "#id_log_in option")) == 3
+    assert len(texts(form, "#id_log_in option")) == 4
     values = {"username": "bob", "log_in": "invitation"}
     assert wrong_fields(admin_client.post("/people/new/", values)) == ["email"]
     admin_client.post("/people/new/", values | {"email": "bob@example.org"})
@@ -186,9 +189,38 @@ def test_a_person_is_there_where_the_invitation_was_not_sent(
     assert "550 no such mailbox" in page.content.decode()
 
 
+def test_a_link_that_is_handed_over_sets_one_password_once(
+    admin_client: Client, client: Client, ada: User, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.EMAIL_HOST = ""
+    nature, secret = create_collection(name="nature"), create_collection(name="secret")
+    values = {"username": "bob", "full_name": "Bob  van Dyk", "log_in": "link", "role": "asker", "collection": "nature"}
+    page = admin_client.post("/people/new/", values, follow=True)
+    bob, [link] = User.objects.get(username="bob"), texts(page, "#invitation-link")
+    address = f"/people/{bob.pk}/"
+    assert (bob.first_name, bob.last_name) == ("Bob van", "Dyk")
+    assert not texts(admin_client.get(address), "#invitation-link"), "it is shown once"
+    ask_for = {"do": "link"}
+    client.force_login(ada)
+    assert client.post(f"{address}invite/", ask_for).status_code == 403 and client.get(address).status_code == 403
+    client.logout()
+    monkeypatch.setattr(INVITATIONS, "lifetime", timedelta(seconds=-1))
+    assert client.get(link).status_code == 410, "it has expired"
+    monkeypatch.undo()
+    [second] = texts(admin_client.post(f"{address}invite/", ask_for, follow=True), "#invitation-link")
+    admin_client.post(f"{address}active/", {"active": "0"})
+    assert client.get(link).status_code == 410, "the account is closed"
+    admin_client.post(f"{address}active/", {"active": "1"})
+    assert set_password(client, link).status_code == 302
+    assert [client.get(each).status_code for each in (link, second)] == [410, 410], "each works once"
+    access = access_of_user(User.objects.get(pk=bob.pk))
+    assert (access.may(Permission.ASK, nature.pk), access.may(Permission.ASK, secret.pk)) == (True, False)
+    assert AuditEvent.objects.filter(action="user.change", message__contains="invited").count() == 2
+
+
 def test_without_a_mail_server_people_get_an_initial_password(admin_client: Client, settings: Any) -> None:
     settings.EMAIL_HOST = ""
-    assert len(texts(admin_client.get("/people/new/"), "#id_log_in option")) == 2
+    assert len(texts(admin_client.get("/people/new/"), "#id_log_in option")) == 3
     admin_client.post("/people/new/", {"username": "bob", "log_in": "invitation", "email": "bob@example.org"})
     assert not User.objects.filter(username="bob").exists()
     admin_client.post("/people/new/", {"username": "bob", "log_in": "password", "password": OLD})

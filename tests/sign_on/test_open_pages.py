@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from allauth.account import urls as account_urls
 from allauth.socialaccount import urls as social_urls
 from django.apps import apps
@@ -22,34 +21,17 @@ OURS = {
     "socialaccount_login_cancelled",
 }
 UNWANTED = [
-    "/accounts/",
-    "/accounts/signup/",
-    "/accounts/email/",
-    "/accounts/confirm-email/",
-    "/accounts/password/reset/",
-    "/accounts/password/set/",
-    "/accounts/password/change/",
-    "/accounts/login/code/",
-    "/accounts/login/code/confirm/",
-    "/accounts/3rdparty/",
-    "/accounts/3rdparty/signup/",
-    "/accounts/social/signup/",
-    "/accounts/2fa/webauthn/signup/",
-    "/accounts/2fa/trust/",
-]
+    "/accounts/", "/accounts/signup/", "/accounts/email/", "/accounts/confirm-email/", "/accounts/password/reset/",
+    "/accounts/password/set/", "/accounts/password/change/", "/accounts/login/code/",
+    "/accounts/login/code/confirm/", "/accounts/3rdparty/", "/accounts/3rdparty/signup/", "/accounts/social/signup/",
+    "/accounts/2fa/webauthn/signup/", "/accounts/2fa/trust/",
+]  # fmt: skip
 LOGGED_IN = [
-    "/accounts/2fa/",
-    "/accounts/2fa/recovery-codes/",
-    "/accounts/2fa/recovery-codes/generate/",
-    "/accounts/2fa/totp/activate/",
-    "/accounts/2fa/totp/deactivate/",
-    "/accounts/2fa/webauthn/",
-    "/accounts/2fa/webauthn/add/",
-    "/accounts/password/",
-    "/accounts/password/done/",
-    "/accounts/reauthenticate/",
+    "/accounts/2fa/", "/accounts/2fa/recovery-codes/", "/accounts/2fa/recovery-codes/generate/",
+    "/accounts/2fa/totp/activate/", "/accounts/2fa/totp/deactivate/", "/accounts/2fa/webauthn/",
+    "/accounts/2fa/webauthn/add/", "/accounts/password/", "/accounts/password/done/", "/accounts/reauthenticate/",
     "/accounts/sessions/",
-]
+]  # fmt: skip
 PAGES = ["/accounts/2fa/", "/accounts/2fa/webauthn/", "/accounts/password/", "/accounts/sessions/"]
 OUTSIDE = [
     "/accounts/login/", "/accounts/inactive/", "/accounts/oidc/cancelled/", "/accounts/link/x/y/",
@@ -57,11 +39,11 @@ OUTSIDE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", UNWANTED)
-def test_pages_that_nobody_wants_are_not_there(client: Client, admin_client: Client, db: None, path: str) -> None:
-    for visitor in (client, admin_client):
-        assert visitor.get(path).status_code == 404
-        assert visitor.post(path, {"email": "a@example.org"}).status_code == 404
+def test_pages_that_nobody_wants_are_not_there(client: Client, admin_client: Client) -> None:
+    for path in UNWANTED:
+        for visitor in (client, admin_client):
+            assert visitor.get(path).status_code == 404, path
+            assert visitor.post(path, {"email": "a@example.org"}).status_code == 404, path
 
 
 def test_no_other_page_of_allauth_is_open() -> None:
@@ -75,9 +57,9 @@ def test_no_other_page_of_allauth_is_open() -> None:
     assert known == OURS
 
 
-@pytest.mark.parametrize("path", LOGGED_IN)
-def test_strangers_are_sent_to_the_login(client: Client, db: None, path: str) -> None:
-    assert client.get(path)["Location"].startswith("/accounts/login/")
+def test_strangers_are_sent_to_the_login(client: Client, db: None) -> None:
+    for path in LOGGED_IN:
+        assert client.get(path)["Location"].startswith("/accounts/login/"), path
 
 
 def check(html: str) -> None:
@@ -87,19 +69,16 @@ def check(html: str) -> None:
     assert not re.search(r"<script(?![^>]*(?:\bsrc=|type=\"application/json\"))|<style|\sstyle=|\son[a-z]+=", html)
 
 
-@pytest.mark.parametrize("path", OUTSIDE)
-def test_pages_before_the_login(client: Client, db: None, path: str) -> None:
-    answer = client.get(path)
-    check(answer.content.decode())
-    assert answer["Cache-Control"] and "no-store" in answer["Cache-Control"]
-
-
-@pytest.mark.parametrize("path", PAGES)
-def test_pages_behind_it(client: Client, db: None, path: str) -> None:
+def test_pages_before_the_login_and_behind_it(client: Client, db: None) -> None:
+    for path in OUTSIDE:
+        answer = client.get(path)
+        check(answer.content.decode())
+        assert answer["Cache-Control"] and "no-store" in answer["Cache-Control"], path
     client.force_login(User.objects.create_user("ada", password="seven green kettles"))
-    answer = client.get(path)
-    assert answer.status_code == 200
-    check(answer.content.decode())
+    for path in PAGES:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        check(answer.content.decode())
 
 
 def test_who_has_no_password_here_cannot_change_it(client: Client, db: None) -> None:

@@ -22,12 +22,9 @@ GOOD = "seven green kettles"
 
 @pytest.mark.parametrize("password", ["Summer2026", "plainplain", "aaaaaaaaaaa", "123456789012", "adalovelace-1"])
 def test_weak_passwords_are_refused(password: str) -> None:
+    validate_password(GOOD, User(username="adalovelace"))
     with pytest.raises(ValidationError):
         validate_password(password, User(username="adalovelace"))
-
-
-def test_a_good_one_is_accepted() -> None:
-    validate_password(GOOD, User(username="adalovelace"))
 
 
 def test_the_page_refuses_a_weak_one(client: Client, db: None) -> None:
@@ -125,6 +122,5 @@ def test_a_link_that_is_old_or_changed_opens_nothing(
     assert client.post(link).status_code == 410 and who(client) is None
     settings.PASSWORD_RESET_TIMEOUT = 900
     assert client.post(link).status_code == 302
-    for name in ("nobody",):
-        with pytest.raises(CommandError):
-            call_command("login_link", name)
+    with pytest.raises(CommandError):
+        call_command("login_link", "nobody")

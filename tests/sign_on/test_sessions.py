@@ -15,7 +15,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from ragd_site.environment import read_environment
 from ragd_site.sign_on.sessions import SEEN_KEY, name_device
 from tests.sign_on.conftest import who
 from tests.web.pages import has, texts
@@ -129,11 +128,5 @@ def test_a_session_is_not_written_with_every_request(ada: User) -> None:
     client.get("/accounts/password/")
     with CaptureQueriesContext(connection) as queries:
         client.get("/accounts/password/")
-    assert [query["sql"] for query in queries if not query["sql"].startswith("SELECT")] == []
+    assert [query["sql"] for query in queries if not query["sql"].strip().startswith(("SELECT", "WITH"))] == []
     assert not [query["sql"] for query in queries if "usersessions" in query["sql"]]
-
-
-def test_the_hours_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_environment().RAGD_SESSION_HOURS * 3600 == 14 * 24 * 3600
-    monkeypatch.setenv("RAGD_SESSION_HOURS", "0.5")
-    assert read_environment().RAGD_SESSION_HOURS == 0.5

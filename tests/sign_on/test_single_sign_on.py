@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
+from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import Group, User
 from django.test import Client
@@ -26,8 +28,8 @@ def test_a_person_logs_in_with_code_and_pkce(sign_on: SignOn, provider: Provider
     asked = parse_qs(urlsplit(client.get("/accounts/oidc/login/")["Location"]).query)
     assert asked["response_type"] == ["code"] and asked["code_challenge_method"] == ["S256"]
     assert len(asked["code_challenge"][0]) == 43 and len(asked["nonce"][0]) == 64 and asked["state"][0]
-    answer = sign_on(client, "grace", "/runs/")
-    assert (answer.status_code, answer["Location"]) == (302, "/runs/")
+    answer = sign_on(client, "grace", "/activity/")
+    assert (answer.status_code, answer["Location"]) == (302, "/activity/")
     user = User.objects.get(username="grace")
     assert who(client) == "grace"
     assert (user.email, user.first_name, user.has_usable_password()) == ("grace@example.org", "Grace", False)
@@ -124,7 +126,10 @@ FAULTS: dict[str, dict[str, Any]] = {
 def test_a_token_with_a_fault_opens_nothing(sign_on: SignOn, provider: Provider, client: Client, fault: str) -> None:
     provider.fail(**FAULTS[fault])
     assert refused(sign_on(client, "grace"), client)
-    provider.fail(claims={})  # through the same way, with nothing changed
+
+
+def test_a_token_of_the_same_way_without_a_fault_opens(sign_on: SignOn, provider: Provider, client: Client) -> None:
+    provider.fail(claims={})
     assert sign_on(client, "grace").status_code == 302 and who(client) == "grace"
 
 
@@ -249,8 +254,8 @@ def test_logging_out_ends_the_session(sign_on: SignOn, client: Client) -> None:
 
 
 def test_the_page_offers_it_beside_the_password_or_alone(provider: Provider, client: Client, settings: Any) -> None:
-    page = client.get("/accounts/login/?next=/runs/")
-    assert attribute(page, ".ways a.button", "href") == "/accounts/oidc/login/?next=/runs/"
+    page = client.get("/accounts/login/?next=/activity/")
+    assert attribute(page, ".ways a.button", "href") == "/accounts/oidc/login/?next=/activity/"
     assert has(page, "input[type=password]")
     settings.RAGD_PASSWORD_LOGIN = False
     page = client.get("/accounts/login/")
@@ -265,3 +270,15 @@ def test_without_a_provider_there_is_no_way_to_one(client: Client, db: None) -> 
     assert client.get("/accounts/oidc/login/").status_code == 404
     assert client.get("/accounts/oidc/callback/?code=x&state=y").status_code == 404
     assert not has(client.get("/accounts/login/"), ".ways a.button")
+
+
+def test_a_second_factor_is_asked_for_too(sign_on: SignOn, client: Client, settings: Any) -> None:
+    settings.RAGD_REQUIRE_MFA = "everyone"
+    sign_on(client, "grace")
+    assert client.get("/")["Location"] == "/accounts/2fa/"
+    TOTP.activate(User.objects.get(username="grace"), "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP")
+    assert sign_on(later := Client(), "grace", "/activity/")["Location"] == "/accounts/2fa/authenticate/"
+    assert who(later) is None
+    code = format_hotp_value(hotp_value("JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP", int(time.time()) // 30))
+    assert later.post("/accounts/2fa/authenticate/", {"code": code})["Location"] == "/activity/"
+    assert who(later) == "grace"

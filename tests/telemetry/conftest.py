@@ -75,8 +75,8 @@ def recorder(provider: TracerProvider) -> Iterator[Recorder]:
 def span_table(transactional_db: None) -> Iterator[None]:
     """A database that is committed to and read over several connections; what Django does not manage is emptied."""
     yield
+    from collections_app.collections.deletion import delete_collection
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections.deletion import delete_collection
     from evaluation_app.models import Span
 
     Span.objects.all().delete()

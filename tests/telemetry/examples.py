@@ -36,7 +36,7 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
     """One answered query with all its stages; returns the trace id."""
     filters = Filters(metadata={"topic": SECRET})
     with telemetry.pipeline_span(
-        "house", QUERY, run_id="00000000-0000-0000-0000-000000000001", channel="api"
+        "house", QUERY, telemetry.QueryOrigin("00000000-0000-0000-0000-000000000001", channel="api")
     ) as pipeline:
         with (
             telemetry.query_span("house", QUERY, "words", 32),

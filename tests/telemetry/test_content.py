@@ -12,8 +12,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 
-from evaluation_app.spans.store.collector import redacted
-from evaluation_app.spans.store.exporter import span_row
+from evaluation_app.telemetry.store.collector import redacted
+from evaluation_app.telemetry.store.exporter import span_row
 from ragd import telemetry
 from ragd.telemetry.content import Value
 from ragd_site.observability.tracing import widest

@@ -13,21 +13,21 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import escape
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import reindex_documents
+from collections_app.endpoints import prices
+from collections_app.endpoints.prices import delete_price, find_cost, save_price, table_version
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, IngestJob, ModelPrice
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import reindex_documents
-from collections_app.services.governance import prices
-from collections_app.services.governance.prices import delete_price, find_cost, save_price, table_version
-from collections_app.stores import LOCAL_MODEL
-from evaluation_app.pages.overview.model_prices import priced_models
+from collections_app.index.stores import LOCAL_MODEL
+from collections_app.models import AuditEvent, Collection, IngestJob, ModelPrice
+from evaluation_app.telemetry.overview.model_prices import priced_models
 from ragd import telemetry
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plans import build_plan
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
-from tests.retrieval.corpus import bearer, make_collection, post
+from tests.retrieval.corpus import bearer, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_queries import make_span
 from tests.telemetry.test_spans import attributes
@@ -124,9 +124,8 @@ def test_wrong_prices_are_refused_by_name(values: dict[str, Any], field: str) ->
 
 
 def test_a_run_is_priced_on_its_spans_and_in_the_answer(
-    client: Client, recorder: Recorder, chat: OpenAIServer, django_capture_on_commit_callbacks: Any
+    house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer, django_capture_on_commit_callbacks: Any
 ) -> None:
-    make_collection()
     with django_capture_on_commit_callbacks(execute=True):
         save_price("gpt-4o-mini", input_per_million=10, output_per_million=100, actor=None)
     telemetry.configure(pricer=find_cost)
@@ -151,6 +150,7 @@ def test_a_run_is_priced_on_its_spans_and_in_the_answer(
     "fault", ["unknown model", "failed", "no pricer", "usage not reported", "local only"], ids=lambda fault: fault
 )
 def test_a_run_whose_cost_is_not_known_has_none(
+    house: Collection,
     fault: str,
     client: Client,
     recorder: Recorder,
@@ -158,7 +158,6 @@ def test_a_run_whose_cost_is_not_known_has_none(
     settings: Any,
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    make_collection()
     known = "another" if fault == "unknown model" else "gpt-4o-mini"
     with django_capture_on_commit_callbacks(execute=True):
         save_price(known, input_per_million=10, actor=None)
@@ -263,7 +262,7 @@ def test_the_page_says_which_model_has_which_price(
     assert (found["text-embedding-3-small"].input, found["our-own"].unpriced_calls) == (pytest.approx(0.5), 3)
     overview = admin_client.get(reverse("evaluation:traces")).context["total"]["tokens"]
     assert sum(row.tokens for row in found.values()) == overview == 330
-    text = admin_client.get(reverse("evaluation:prices")).content.decode()
+    text = admin_client.get(reverse("collections:models")).content.decode()
     assert "local, no price" in text and ">entered<" in text
     assert f'<a href="{escape(found["our-own"].calls_href)}">3</a>' in text
     assert admin_client.get(found["our-own"].calls_href).status_code == 200
@@ -279,14 +278,13 @@ class Quiet:
 
 
 def test_a_streamed_answer_has_the_same_cost(
-    client: Client, recorder: Recorder, chat: OpenAIServer, django_capture_on_commit_callbacks: Any
+    house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer, django_capture_on_commit_callbacks: Any
 ) -> None:
-    collection = make_collection()
     with django_capture_on_commit_callbacks(execute=True):
         save_price("gpt-4o-mini", input_per_million=10, output_per_million=100, actor=None)
     telemetry.configure(pricer=find_cost)
-    plan = build_plan(collection, k=3)
-    runs = [ask(collection, QUESTION["query"], plan, channel="api", listener=each) for each in (None, Quiet())]
+    plan = build_plan(house, k=3)
+    runs = [ask(QueryRequest(house, QUESTION["query"], plan, "api"), listener=each) for each in (None, Quiet())]
     [whole, streamed] = [run.cost_usd for run in runs]
     assert whole is not None and whole > 0 and streamed == whole
     spans = [attributes(span) for span in recorder.spans if span.name.startswith("chat ")]

@@ -15,20 +15,20 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.permissions import Role
+from collections_app.documents.services import ingest_text, reindex_documents
+from collections_app.index.services import start_index_version
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import ApiKey, Collection, IngestJob, RoleGrant
-from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.governance.api_keys import create_key
-from collections_app.services.sources.url_lists import UrlEntry, submit_urls
-from collections_app.services.uploads import uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.sources.source_jobs import UrlEntry, submit_urls
+from collections_app.uploads import services
 from ragd.conventions import VOCABULARIES, Report, validate_all
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from retrieval_app.models import QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import build_plan
+from retrieval_app.plans.services import build_plan
+from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a fixture)
@@ -94,15 +94,13 @@ class Doors:
     def worker(self, collection: Collection, **fields: Any) -> str:
         run_id = uuid4()
         with contextlib.suppress(EmbedderError):
-            query_pipeline.search(
-                collection, QUESTION, build_plan(collection, **fields), channel=QueryRun.Channel.WORKER, run_id=run_id
-            )
+            search(QueryRequest(collection, QUESTION, build_plan(collection, **fields), "worker", run_id=run_id))
         return QueryRun.objects.get(pk=run_id).status
 
 
 @pytest.fixture
 def doors(client: Client, recorder: Recorder) -> Doors:
-    key, secret = create_key("robot", scope="write")
+    key, secret = create_key(NewKey("robot", scope="write"))
     return Doors(client, key, secret)
 
 
@@ -126,8 +124,7 @@ def of_ragd(recorder: Recorder) -> list[dict[str, Any]]:
     return [as_dict(span) for span in scoped]
 
 
-def test_what_every_door_answers(doors: Doors, recorder: Recorder, chat: OpenAIServer) -> None:  # noqa: F811
-    collection = make_collection()
+def test_what_every_door_answers(house: Collection, doors: Doors, recorder: Recorder, chat: OpenAIServer) -> None:  # noqa: F811
     recorder.spans.clear()
     assert doors.page() == doors.page(do="search", mode="lexical") == 302
     assert doors.api("search", mode="vector", rerank="builtin") == 200
@@ -139,7 +136,7 @@ def test_what_every_door_answers(doors: Doors, recorder: Recorder, chat: OpenAIS
     assert doors.chat() == doors.chat(stream=True) == 200
     doors.shell("search", "--mode", "vector")
     doors.shell("ask")
-    assert doors.worker(collection, mode="hybrid") == "ok"
+    assert doors.worker(house, mode="hybrid") == "ok"
 
     reports = check(recorder)
     spans = of_ragd(recorder)
@@ -164,12 +161,12 @@ def test_what_every_door_answers(doors: Doors, recorder: Recorder, chat: OpenAIS
 
 
 def test_what_fails_keeps_what_is_required(
+    house: Collection,
     doors: Doors,
     recorder: Recorder,
     chat: OpenAIServer,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    collection = make_collection()
     make_collection("words", hybrid_enabled=False, empty=True)
     recorder.spans.clear()
     chat.script(*[failing(400)] * 8)
@@ -184,9 +181,9 @@ def test_what_fails_keeps_what_is_required(
     chat._scripts.clear()
     assert post(doors.client, "/v1/collections/words/search", {"query": "q", "mode": "hybrid"}, doors.headers)[0] == 400
     assert doors.api("search", query="\u200b \u200b") in (200, 422)
-    Collection.objects.filter(pk=collection.pk).update(security={"action": "refuse"})
+    Collection.objects.filter(pk=house.pk).update(security={"action": "refuse"})
     assert doors.api("ask", query=HARMFUL) == 422
-    Collection.objects.filter(pk=collection.pk).update(security={})
+    Collection.objects.filter(pk=house.pk).update(security={})
 
     def fail(self: Any, texts: Any) -> Any:
         raise EmbedderError("the model is away", kind="timeout", retryable=True)
@@ -194,9 +191,9 @@ def test_what_fails_keeps_what_is_required(
     monkeypatch.setattr(LocalEmbedder, "_embed", fail)
     monkeypatch.setattr("django.conf.settings.RAGD_DEGRADE", False)
     assert doors.api("search") >= 500 and doors.api("ask") >= 500 and doors.mcp("collections-search")
-    assert doors.worker(collection) == "error"
+    assert doors.worker(house) == "error"
     with pytest.raises(EmbedderError):
-        ingest_text(collection, "new.md", "# New\n\nSomething new.", actor=doors.key)
+        ingest_text(house, "new.md", "# New\n\nSomething new.", actor=doors.key)
 
     check(recorder)
     failed = [span for span in of_ragd(recorder) if span["status"]["code"] == "ERROR"]
@@ -209,6 +206,7 @@ def test_what_fails_keeps_what_is_required(
 
 
 def test_what_jobs_leave_behind(
+    house: Collection,
     doors: Doors,
     recorder: Recorder,
     web_server: WebServer,  # noqa: F811
@@ -216,7 +214,6 @@ def test_what_jobs_leave_behind(
 ) -> None:
     settings.RAGD_FETCH_ALLOWED_NETWORKS, settings.RAGD_FETCH_PAUSE_S = ["127.0.0.0/8"], 0
     web_server.pages["/moat?key=secret"] = Page(b"<html><body><p>The moat is full of water.</p></body></html>")
-    collection = make_collection()
     recorder.spans.clear()
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as members:
@@ -227,10 +224,10 @@ def test_what_jobs_leave_behind(
         SimpleUploadedFile("broken.pdf", b"%PDF-1.4 no pdf at all"),
         SimpleUploadedFile("all.zip", archive.getvalue()),
     ]
-    uploads.submit_uploads(collection, files, actor=doors.key)
-    submit_urls(collection, [UrlEntry(web_server.url("/moat?key=secret"))], actor=doors.key)
-    reindex_documents(collection, ["pump.md"], actor=doors.key)
-    start_generation(collection, {"chunk_policy": {"target_tokens": 8, "overlap_tokens": 0}}, actor=doors.key)
+    services.submit_uploads(house, files, actor=doors.key)
+    submit_urls(house, [UrlEntry(web_server.url("/moat?key=secret"))], actor=doors.key)
+    reindex_documents(house, ["pump.md"], actor=doors.key)
+    start_index_version(house, {"chunk_policy": {"target_tokens": 8, "overlap_tokens": 0}}, actor=doors.key)
     while waiting := list(IngestJob.objects.filter(state="queued", attempts=0)):
         for job in waiting:
             run_job(job.pk)
@@ -238,7 +235,7 @@ def test_what_jobs_leave_behind(
     spans = of_ragd(recorder)
     roots = [span for span in spans if span["name"] == "ragd.ingest"]
     kinds = {span["attributes"]["ragd.job_kind"]: span for span in roots if "ragd.job_kind" in span["attributes"]}
-    assert set(kinds) == {"file", "fetch", "archive", "reindex", "generation"}
+    assert set(kinds) == {"file", "fetch", "archive", "reindex", "index_version"}
     for span in roots:
         assert (span["attributes"]["ragd.api_key"], span["attributes"]["ragd.attempt"]) == ("robot", 1)
         assert span["attributes"]["aitf.latency.queue_time_ms"] >= 0

@@ -9,8 +9,9 @@ from opentelemetry.trace import StatusCode
 
 from ragd import telemetry
 from ragd.errors import EmbedderError, EmptyContent
-from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
-from ragd.telemetry.providers import read_timings
+from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder, Sizes
+from ragd.models.openai_client import RetryPolicy, Server
+from ragd.telemetry.model_calls import read_timings
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer
 from tests.telemetry.conftest import Recorder
@@ -22,7 +23,8 @@ def facts(recorder: Recorder) -> list[tuple[Any, ...]]:
 
 
 def remote(server: OpenAIServer, **options: Any) -> OpenAIEmbedder:
-    return OpenAIEmbedder("text-embedding-x", server.dims, server.base_url, server.api_key, backoff_s=0.01, **options)
+    place = Server(server.base_url, server.api_key)
+    return OpenAIEmbedder("text-embedding-x", server.dims, place, policy=RetryPolicy(backoff_s=0.01), **options)
 
 
 def test_a_local_call_counts_the_tokens_that_the_model_read(recorder: Recorder) -> None:
@@ -34,7 +36,7 @@ def test_a_local_call_counts_the_tokens_that_the_model_read(recorder: Recorder) 
 def test_a_remote_call_has_a_span_per_request_with_the_reported_tokens(
     recorder: Recorder, openai_server: OpenAIServer
 ) -> None:
-    remote(openai_server, batch_size=2).embed(["one text", "two", "three and four"])
+    remote(openai_server, sizes=Sizes(batch_size=2)).embed(["one text", "two", "three and four"])
     assert facts(recorder) == [
         ("openai_compatible", "text-embedding-x", 3, False),
         ("openai_compatible", "text-embedding-x", 3, False),
@@ -103,7 +105,7 @@ def test_vectors_are_shown_only_where_they_are_wanted(recorder: Recorder, openai
 def test_a_wait_on_this_side_belongs_to_the_first_call(recorder: Recorder, openai_server: OpenAIServer) -> None:
     openai_server.script(faults.Fault(headers={"X-Queue-Time": "12"}))
     with telemetry.waited(250.0):
-        remote(openai_server, batch_size=1).embed(["one", "two"])
+        remote(openai_server, sizes=Sizes(batch_size=1)).embed(["one", "two"])
     with telemetry.waited(0.0):
         remote(openai_server).embed(["three"])
     waits = [(span.attributes or {}).get("aitf.latency.queue_time_ms") for span in recorder.spans]

@@ -4,7 +4,6 @@ chosen."""
 from __future__ import annotations
 
 import html
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -16,14 +15,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind
 
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.pages.overview.figures import FigureFilter, consumption, stage_figures
-from evaluation_app.pages.overview.periods import period_until
-from evaluation_app.pages.overview.rollups import OVER_ALL, roll_up
-from evaluation_app.pages.overview.trends import home_trends
-from evaluation_app.spans.store.columns import span_columns
+from evaluation_app.telemetry.overview.figures import FigureFilter, consumption, period_until, stage_figures
+from evaluation_app.telemetry.overview.rollups import OVER_ALL, roll_up
+from evaluation_app.telemetry.store.exporter import span_columns
 from ragd import telemetry
 from ragd_site.observability.tracing import LIMITS, EnvironmentProcessor, RagdSampler
 from retrieval_app.models import QueryRun
@@ -73,7 +70,7 @@ def test_the_environment_around_it_reaches_every_span_of_the_trace(spans_of: Any
     with (
         spans_of.tracer.start_as_current_span("run/evaluate", kind=SpanKind.CONSUMER),
         telemetry.environment("evaluation"),
-        telemetry.pipeline_span("house", "which pump", run_id=str(uuid4())),
+        telemetry.pipeline_span("house", "which pump", telemetry.QueryOrigin(str(uuid4()))),
         telemetry.ChatCall("a", "b"),
     ):
         spans_of.tracer.start_span("SELECT").end()
@@ -90,7 +87,7 @@ def test_a_question_on_a_page_is_of_production_with_its_request(spans_of: Any, r
 
 
 def test_a_later_judgement_is_evaluation_and_leaves_its_request_alone(spans_of: Any, recorder: Recorder) -> None:
-    with request_of(spans_of, "/runs/"), telemetry.evaluate_later_span("house", trace_id="a" * 32, span_id="b" * 16):
+    with request_of(spans_of, "/traces/"), telemetry.evaluate_later_span("house", trace_id="a" * 32, span_id="b" * 16):
         pass
     assert spans_of() == {"GET": "interface"}
     assert (recorder.named("rag.evaluate").attributes or {})[telemetry.ENVIRONMENT] == "evaluation"
@@ -159,8 +156,8 @@ def test_sums_tell_environments_apart_rolled_up_or_not() -> None:
     assert figures() == expected
 
 
-@pytest.fixture
-def traffic(db: None) -> None:
+@pytest.fixture(scope="module")
+def traffic(module_db: None) -> None:
     """3 questions of production, 4 of evaluation and 2 of the playground, each a run with its root span, and a page."""
     now = timezone.now()
     number = 0
@@ -176,67 +173,59 @@ def traffic(db: None) -> None:
     add_span(50, now - timedelta(minutes=50), "GET evaluation/board/", environment="interface")
 
 
-def test_home_traces_and_runs_show_the_same_number_of_queries(admin_client: Client, traffic: None) -> None:
-    home = admin_client.get("/").content.decode()
-    number = re.search(
-        r'href="([^"]+)"><span class="name">Queries, 7 days</span>.*?class="value">(\d+)<', home, re.DOTALL
-    )
+@pytest.mark.django_db
+def test_traces_and_runs_show_the_same_number_of_queries(admin_client: Client, traffic: None) -> None:
     overview = admin_client.get("/traces/?period=7d").context["whole"].spans
-    assert number is not None
-    runs = admin_client.get(number[1]).context["page"].paginator.count
-    listed = len(admin_client.get("/traces/list/").context["rows"])
-    assert (int(number[2]), overview, runs, listed, home_trends().runs.now) == (3, 3, 3, 3, 3)
+    runs = admin_client.get("/activity/?period=7d").context["page"].paginator.count
+    listed = len(admin_client.get("/activity/traces/").context["rows"])
+    assert (overview, runs, listed) == (3, 3, 3)
 
 
-@pytest.mark.parametrize(
-    ("address", "counts"),
-    [
-        ("/runs/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "all": 9}),
-        ("/traces/list/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "interface": 0, "all": 9}),
-        ("/traces/spans/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "interface": 1, "all": 10}),
-    ],
-)
-def test_lists_show_production_unless_another_is_chosen(
-    admin_client: Client, traffic: None, address: str, counts: dict[str, int]
-) -> None:
-    for environment, count in counts.items():
-        response = admin_client.get(f"{address}?environment={environment}" if environment else address)
-        rows = response.context["page"] if address == "/runs/" else response.context["rows"]
-        assert len(rows) == count, environment
+@pytest.mark.django_db
+def test_lists_show_production_unless_another_is_chosen(admin_client: Client, traffic: None) -> None:
+    for address, counts in (
+        ("/activity/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "all": 9}),
+        ("/activity/traces/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "interface": 0, "all": 9}),
+        ("/activity/spans/", {"": 3, "production": 3, "evaluation": 4, "playground": 2, "interface": 1, "all": 10}),
+    ):
+        for environment, count in counts.items():
+            response = admin_client.get(f"{address}?environment={environment}" if environment else address)
+            rows = response.context["page"] if address == "/activity/" else response.context["rows"]
+            assert len(rows) == count, (address, environment)
 
 
-@pytest.mark.parametrize(
-    ("address", "others"),
-    [
-        ("/runs/", {"Evaluation": 4, "Playground": 2}),
-        ("/traces/?period=24h", {"Evaluation": 4, "Playground": 2, "Interface": 1}),
-        ("/traces/list/", {"Evaluation": 4, "Playground": 2}),
-        ("/traces/spans/", {"Evaluation": 4, "Playground": 2, "Interface": 1}),
-        ("/traces/spans/?collection=shed", {}),
-    ],
-)
-def test_a_list_without_production_leads_to_the_environments_that_match(
-    admin_client: Client, traffic: None, address: str, others: dict[str, int]
-) -> None:
-    assert not admin_client.get(address).context.get("others") or "shed" in address
+@pytest.mark.django_db
+def test_a_list_without_production_leads_to_the_environments_that_match(admin_client: Client, traffic: None) -> None:
+    wanted: dict[str, dict[str, int]] = {
+        "/activity/": {"Evaluation": 4, "Playground": 2},
+        "/traces/?period=24h": {"Evaluation": 4, "Playground": 2, "Interface": 1},
+        "/activity/traces/": {"Evaluation": 4, "Playground": 2},
+        "/activity/spans/": {"Evaluation": 4, "Playground": 2, "Interface": 1},
+        "/activity/spans/?collection=shed": {},
+    }
+    for address in wanted:
+        assert not admin_client.get(address).context.get("others") or "shed" in address
     Span.objects.filter(environment="production").delete()
     QueryRun.objects.of_production().delete()
-    response = admin_client.get(address)
-    assert {label: count for label, count, _ in response.context["others"]} == others
-    for _, count, href in response.context["others"]:
-        assert f'href="{html.escape(href)}"' in response.content.decode()
-        opened = admin_client.get(address.split("?")[0] + href).context
-        stages = sum(row.stage.spans for row in opened.get("stages", ()))
-        assert count == (stages or len(opened.get("rows") or opened["page"]))
-    assert not admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all").context.get("others")
+    for address, others in wanted.items():
+        response = admin_client.get(address)
+        assert {label: count for label, count, _ in response.context["others"]} == others, address
+        for _, count, href in response.context["others"]:
+            assert f'href="{html.escape(href)}"' in response.content.decode()
+            opened = admin_client.get(address.split("?")[0] + href).context
+            stages = sum(row.stage.spans for row in opened.get("stages", ()))
+            assert count == (stages or len(opened.get("rows") or opened["page"]))
+        assert not admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all").context.get("others")
 
 
+@pytest.mark.django_db
 def test_a_run_or_a_trace_is_shown_whatever_its_environment(admin_client: Client, traffic: None) -> None:
     run = QueryRun.objects.filter(environment="evaluation").first()
     assert run is not None
-    assert len(admin_client.get(f"/traces/spans/?run_id={run.pk}").context["rows"]) == 1
+    assert len(admin_client.get(f"/activity/spans/?run_id={run.pk}").context["rows"]) == 1
 
 
+@pytest.mark.django_db
 def test_the_spans_of_an_environment_over_the_api(client: Client, traffic: None) -> None:
     key = bearer(scope="read")
     for environment, count in (("production", 3), ("interface", 1), ("all", 10)):
@@ -248,10 +237,11 @@ def test_the_spans_of_an_environment_over_the_api(client: Client, traffic: None)
     assert (status, body["error"]["field"]) == (422, "environment")
 
 
-@pytest.mark.parametrize("query", ["period=never", "environment=moon", "by=moon", "colour=blue"])
-def test_the_overview_tells_what_it_does_not_know(admin_client: Client, traffic: None, query: str) -> None:
-    response = admin_client.get(f"/traces/?{query}")
-    assert response.status_code == 422 and len(response.context["wrong"]) == 1
-    assert query.split("=")[0] in response.context["wrong"][0]
-    assert response.context["whole"].spans == 3
+@pytest.mark.django_db
+def test_the_overview_tells_what_it_does_not_know(admin_client: Client, traffic: None) -> None:
+    for query in ("period=never", "environment=moon", "by=moon", "colour=blue"):
+        response = admin_client.get(f"/traces/?{query}")
+        assert response.status_code == 422 and len(response.context["wrong"]) == 1
+        assert query.split("=")[0] in response.context["wrong"][0]
+        assert response.context["whole"].spans == 3
     assert admin_client.get("/traces/?period=7d&environment=all&by=key").context["wrong"] == []

@@ -14,20 +14,24 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import Report
-from collections_app.services.governance.api_keys import create_key
 from evaluation_app.models import Span
-from evaluation_app.spans.evidence import kept as kept_reports
-from evaluation_app.spans.evidence import tallies
-from evaluation_app.spans.evidence.controls import controls_of_tables
-from evaluation_app.spans.evidence.kept import REFRESHED, refresh_usual
-from evaluation_app.spans.evidence.pages import ALWAYS
-from evaluation_app.spans.evidence.report import EvidenceReport, FieldEvidence, build_report
-from evaluation_app.spans.evidence.schemas import EvidenceOut
-from evaluation_app.spans.evidence.tallies import Range
-from evaluation_app.spans.exports.ocsf import field_controls
-from evaluation_app.spans.exports.records import make_record
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.evidence import report as kept_reports
+from evaluation_app.telemetry.evidence import tallies
+from evaluation_app.telemetry.evidence.controls import controls_of_tables
+from evaluation_app.telemetry.evidence.pages import ALWAYS, EvidenceOut
+from evaluation_app.telemetry.evidence.report import (
+    REFRESHED,
+    EvidenceReport,
+    FieldEvidence,
+    build_report,
+    refresh_usual,
+)
+from evaluation_app.telemetry.evidence.tallies import Range
+from evaluation_app.telemetry.exports.ocsf import field_controls
+from evaluation_app.telemetry.exports.records import make_record
+from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import make_collection_row
@@ -137,7 +141,7 @@ def test_the_range_and_the_collections(stored: None) -> None:
 
 
 def test_doors(stored: None, admin_client: Client) -> None:
-    page = admin_client.get("/evidence/?since=1h", follow=True).content.decode()
+    page = admin_client.get("/traces/evidence/?since=1h").content.decode()
     assert "EU AI Act" in page and "AML.T0051.001" in page
     told = json.loads(admin_client.get("/traces/evidence/?since=1h&format=json").content)
     assert told["frameworks"][0]["framework"] == "EU AI Act" and told["gaps"] == []
@@ -145,7 +149,7 @@ def test_doors(stored: None, admin_client: Client) -> None:
     assert wrong.status_code == 422 and "an age such as 30m" in wrong.content.decode()
     assert admin_client.get("/traces/evidence/?since=1h&until=2h").status_code == 422
     make_collection_row("cellar")
-    headers = {"Authorization": f"Bearer {create_key('tests', scope='read', collections=['cellar'])[1]}"}
+    headers = {"Authorization": f"Bearer {create_key(NewKey('tests', scope='read', collections=['cellar']))[1]}"}
     limited: Any = Client(headers=headers).get("/v1/evidence?since=1h").json()
     assert (limited["spans"]["aitf.rag.pipeline"], limited["collections"]) == (1, ["cellar"])
     assert Client(headers=headers).get("/v1/evidence?collection=house").status_code == 403
@@ -173,7 +177,7 @@ def test_the_page_reads_what_was_counted_lately(
     stored: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_reports, "KEPT_FROM", 0)
-    first = admin_client.get("/evidence/", follow=True).context["report"]
+    first = admin_client.get("/traces/evidence/").context["report"]
     Span.objects.all().delete()
     with CaptureQueriesContext(connection) as asked:
         kept = admin_client.get("/traces/evidence/").context["report"]

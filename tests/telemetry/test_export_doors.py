@@ -14,10 +14,10 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import AuditEvent
-from collections_app.services.governance.api_keys import create_key
-from evaluation_app.spans.exports import downloads
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.exports import downloads
+from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from retrieval_app.models import QueryRun
@@ -52,7 +52,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def key_client(**values: Any) -> Client:
-    return Client(headers={"Authorization": f"Bearer {create_key('tests', **values)[1]}"})
+    return Client(headers={"Authorization": f"Bearer {create_key(NewKey('tests', **values))[1]}"})
 
 
 def user_client(name: str, *, is_staff: bool) -> Client:
@@ -68,11 +68,10 @@ def test_the_api(trace_id: str, settings: Any) -> None:
     assert SECRET not in found and "__REDACTED__" in found
     settings.RAGD_OTLP_CONTENT = "hash"
     assert "sha256:" in body(reader.get("/v1/spans/export?format=ocsf"))
-    response = writer.get(f"/v1/runs/{RUN}/spans/export?format=ocsf&content=stored")
-    assert response["Content-Disposition"] == f'attachment; filename="run-{RUN}.ocsf.jsonl"'
+    response = writer.get(f"/v1/spans/export?run_id={RUN}&format=ocsf&content=stored")
     events = lines(body(response))
     assert {event["message"].split(" ")[0] for event in events} == NAMES and SECRET in json.dumps(events)
-    assert AuditEvent.objects.filter(action="span.export", message__contains=f"run {RUN} as ocsf").count() == 1
+    assert AuditEvent.objects.filter(action="span.export", message__contains="as ocsf").count() == 2
     assert len(lines(body(writer.get("/v1/spans/export?format=openinference&limit=3")))) == 3
 
 
@@ -84,7 +83,6 @@ def test_the_api(trace_id: str, settings: Any) -> None:
         ("/v1/spans/export?format=xml", 422, "otlp, otlp-lines, openinference, ocsf"),
         ("/v1/spans/export?colection=house", 422, "no parameter 'colection'"),
         ("/v1/spans/export?limit=0", 422, "limit"),
-        (f"/v1/runs/{UUID(int=9)}/spans/export", 404, "no run"),
     ],
 )
 def test_what_the_api_refuses(db: None, address: str, status: int, word: str) -> None:
@@ -104,7 +102,7 @@ def test_a_limited_key_sees_its_collections_only(trace_id: str) -> None:
         "rag.pipeline cellar"
     ]
     assert body(limited.get("/v1/spans/export?format=openinference&collection=house")) == ""
-    assert limited.get(f"/v1/runs/{RUN}/spans/export").status_code == 404
+    assert body(limited.get(f"/v1/spans/export?run_id={RUN}&format=openinference")) == ""
 
 
 def test_the_pages(trace_id: str) -> None:
@@ -125,7 +123,7 @@ def test_the_pages(trace_id: str) -> None:
     found = body(staff.get("/traces/export/?type=gen_ai.inference&format=openinference"))
     assert [row["name"] for row in lines(found)] == ["chat gpt-4o"]
     wrong = staff.get("/traces/export/?nonsense=1", follow=True)
-    assert wrong.redirect_chain == [("/traces/spans/", 302)]
+    assert wrong.redirect_chain == [("/activity/spans/", 302)]
     assert "no filter &#x27;nonsense&#x27;" in wrong.content.decode()
     assert staff.get("/traces/0000/export/").status_code == 404
     assert (

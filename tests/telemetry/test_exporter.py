@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.spans.store.counting import CountingProcessor
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.tracing import LIMITS, build_resource
@@ -73,7 +72,8 @@ def test_what_postgres_cannot_store_is_replaced(recorder: Recorder, exporter: Po
 def test_a_name_of_any_length_is_stored(recorder: Recorder, exporter: PostgresSpanExporter) -> None:
     """No index takes a value that long, and with one span a whole batch would be lost."""
     model = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789\u65e5\u672c", k=20_000))
-    with telemetry.pipeline_span("house", "q", api_key=model), telemetry.ChatCall("openai", model):
+    origin = telemetry.QueryOrigin(api_key=model)
+    with telemetry.pipeline_span("house", "q", origin), telemetry.ChatCall("openai", model):
         pass
     assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
     chat = Span.objects.get(type="gen_ai.inference")

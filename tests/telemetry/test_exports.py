@@ -5,28 +5,27 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from jsonschema import Draft202012Validator
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
-from referencing import Registry, Resource
 
 from collections_app.http import downloads as http_downloads
 from evaluation_app.models import Span
-from evaluation_app.spans.exports import downloads
-from evaluation_app.spans.exports.downloads import SpanExport, export_trace
-from evaluation_app.spans.exports.otlp import any_value
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
-from evaluation_app.spans.store.span_reads import SpanRecord
+from evaluation_app.telemetry.exports import downloads
+from evaluation_app.telemetry.exports.downloads import SpanExport, export_trace
+from evaluation_app.telemetry.exports.otlp import any_value
+from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.store.span_reads import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
 from ragd_site.observability import tracing as site_telemetry
+from tests import event_schemas
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 
@@ -34,25 +33,7 @@ pytestmark = pytest.mark.usefixtures("span_table")
 SCHEMAS = Path(downloads.__file__).parent / "schemas"
 
 
-@cache
-def validators() -> dict[int, Draft202012Validator]:
-    """By class_uid."""
-    documents = {path.name: json.loads(path.read_text()) for path in SCHEMAS.glob("*.json")}
-    registry: Registry[Any] = Registry().with_resources(
-        (name, Resource.from_contents(document)) for name, document in documents.items()
-    )
-    for document in documents.values():
-        Draft202012Validator.check_schema(document)
-    return {
-        int(name.partition(".")[0]): Draft202012Validator(document, registry=registry)
-        for name, document in documents.items()
-        if name[0].isdigit()
-    }
-
-
-def assert_valid(event: dict[str, Any]) -> None:
-    problems = [f"{error.json_path}: {error.message}" for error in validators()[event["class_uid"]].iter_errors(event)]
-    assert not problems, (event["message"], problems)
+assert_valid = partial(event_schemas.assert_valid, SCHEMAS)
 
 
 @pytest.fixture
@@ -227,7 +208,7 @@ def test_a_later_evaluation_fills_the_scores(trace_id: str, store: PostgresSpanE
 def test_failures_and_findings_are_told(store: PostgresSpanExporter, recorder: Recorder) -> None:
     with (
         pytest.raises(TimeoutError),
-        telemetry.pipeline_span("house", QUERY, user_id="7") as pipeline,
+        telemetry.pipeline_span("house", QUERY, telemetry.QueryOrigin(user_id="7")) as pipeline,
     ):
         for finding in (
             telemetry.Threat("prompt_injection", "LLM01", "high", 80.0, 0.9, "ignore", "query"),

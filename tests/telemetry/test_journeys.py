@@ -12,8 +12,8 @@ from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from evaluation_app.spans.store.counting import CountingProcessor
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from collections_app.models import Collection
+from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.types import Candidate
 from ragd_site.observability import tracing as site_telemetry
@@ -46,17 +46,16 @@ def assert_conformant(spans: list[ReadableSpan]) -> None:
         assert (span.dropped_attributes, span.dropped_events) == (0, 0)
 
 
-def search(query: str, **values: Any) -> Any:
-    from retrieval_app.runs.plans import build_plan
-    from retrieval_app.runs.query_pipeline import search
+def search(collection: Collection, query: str, **values: Any) -> Any:
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, search
 
-    collection = make_collection() if "collection" not in values else values.pop("collection")
     RECORDER.spans.clear()
-    return search(collection, query, build_plan(collection, **values), channel="cli")
+    return search(QueryRequest(collection, query, build_plan(collection, **values), "cli"))
 
 
-def test_a_hybrid_search(recorder: Recorder) -> None:
-    run = search("how much water does the pump move", k=3)
+def test_a_hybrid_search(house: Collection, recorder: Recorder) -> None:
+    run = search(house, "how much water does the pump move", k=3)
     assert own(recorder) == [
         ("rag.pipeline house", None),
         ("rag.query house", "rag.pipeline house"),
@@ -76,19 +75,21 @@ def test_a_hybrid_search(recorder: Recorder) -> None:
     assert attributes(root)["ragd.channel"] == "cli"
 
 
-def test_a_vector_search_has_no_lexical_list(recorder: Recorder) -> None:
-    search("pump", mode="vector")
+def test_a_vector_search_has_no_lexical_list(house: Collection, recorder: Recorder) -> None:
+    search(house, "pump", mode="vector")
     assert [name for name, _ in own(recorder)][-2:] == [RETRIEVE, "rag.vector"]
 
 
-def test_a_lexical_search_embeds_nothing(recorder: Recorder) -> None:
-    search("pump", mode="lexical")
+def test_a_lexical_search_embeds_nothing(house: Collection, recorder: Recorder) -> None:
+    search(house, "pump", mode="lexical")
     assert [name for name, _ in own(recorder)] == ["rag.pipeline house", "rag.query house", RETRIEVE, "rag.lexical"]
     assert_conformant(recorder.spans)
 
 
-def test_reranking_and_compression_have_their_spans(recorder: Recorder) -> None:
-    run = search("how much water does the pump move", k=3, rerank="builtin", compress="sentences", token_budget=30)
+def test_reranking_and_compression_have_their_spans(house: Collection, recorder: Recorder) -> None:
+    run = search(
+        house, "how much water does the pump move", k=3, rerank="builtin", compress="sentences", token_budget=30
+    )
     stages = [(name, parent) for name, parent in own(recorder) if parent == "rag.pipeline house"]
     assert [name for name, _ in stages][-2:] == ["rag.rerank minilm-late-interaction", "rag.compress"]
     assert_conformant(recorder.spans)
@@ -100,20 +101,19 @@ def test_reranking_and_compression_have_their_spans(recorder: Recorder) -> None:
     assert 0 < kept["ragd.tokens_after"] <= 30 < kept["ragd.tokens_before"]
 
 
-def test_a_filter_is_recorded(recorder: Recorder) -> None:
-    search("water", tags_any=["machine"])
+def test_a_filter_is_recorded(house: Collection, recorder: Recorder) -> None:
+    search(house, "water", tags_any=["machine"])
     found = attributes(recorder.named(RETRIEVE))
     assert found["aitf.rag.retrieve.filter"] == '{"metadata":{},"tags_all":[],"tags_any":["machine"]}'
     assert found["aitf.rag.retrieve.results_count"] == 2
 
 
-def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> None:
-    from retrieval_app.runs.plans import build_plan
-    from retrieval_app.runs.query_pipeline import ask
+def test_an_extractive_answer_is_reported_as_what_it_is(house: Collection, recorder: Recorder) -> None:
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, ask
 
-    collection = make_collection()
     recorder.spans.clear()
-    run = ask(collection, "When was the pump built?", build_plan(collection), channel="cli")
+    run = ask(QueryRequest(house, "When was the pump built?", build_plan(house), "cli"))
     assert ("chat extractive", "rag.pipeline house") in own(recorder)
     assert_conformant(recorder.spans)
     found = attributes(recorder.named("chat "))
@@ -122,9 +122,9 @@ def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> N
     assert (root["aitf.rag.pipeline.stage"], root["output.value"]) == ("generate", run.answer)
 
 
-def test_a_refused_query_is_an_error_on_a_whole_root(recorder: Recorder) -> None:
+def test_a_refused_query_is_an_error_on_a_whole_root(house: Collection, recorder: Recorder) -> None:
     with pytest.raises(InvalidInput):
-        search("   ")
+        search(house, "   ")
     span = recorder.named("rag.pipeline ")
     assert (span.status.status_code, (span.status.description or "").split(":")[0]) == (
         StatusCode.ERROR,
@@ -133,17 +133,18 @@ def test_a_refused_query_is_an_error_on_a_whole_root(recorder: Recorder) -> None
     assert_conformant(recorder.spans)
 
 
-def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_embedder_is_seen_on_every_span_above_it(
+    house: Collection, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ragd.models.embedding import LocalEmbedder
 
     def fail(self: Any, texts: Any) -> Any:
         raise EmbedderError("the model is away", kind="timeout", retryable=True)
 
-    collection = make_collection()
     monkeypatch.setattr(LocalEmbedder, "_embed", fail)
     monkeypatch.setattr("django.conf.settings.RAGD_DEGRADE", False)
     with pytest.raises(EmbedderError):
-        search("pump", collection=collection)
+        search(house, "pump")
     failed = [name for name, _ in own(recorder)]
     assert failed == ["rag.pipeline house", "rag.query house", EMBED]
     assert {span.status.description for span in recorder.spans} == {
@@ -154,9 +155,9 @@ def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, m
 
 
 def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
-    collection = make_collection(empty=True)
+    collection = make_collection("empty", empty=True)
     recorder.spans.clear()
     ingest_text(collection, "pump.md", "# Pump\n\nThe pump moves water.")
     assert own(recorder) == [
@@ -170,15 +171,15 @@ def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
 
 @pytest.mark.usefixtures("span_table")
 def test_an_upload_and_its_job_are_one_trace(recorder: Recorder) -> None:
+    from collections_app.jobs.dispatch import run_job
     from collections_app.models import IngestJob
-    from collections_app.services.uploads import uploads
-    from collections_app.services.worker.dispatch import run_job
+    from collections_app.uploads import services
     from ragd import telemetry
 
     collection = make_collection(empty=True)
     recorder.spans.clear()
     with telemetry.stage("ragd.request"):
-        uploads.submit_uploads(collection, [SimpleUploadedFile("pump.md", b"# Pump\n\nThe pump moves water.")])
+        services.submit_uploads(collection, [SimpleUploadedFile("pump.md", b"# Pump\n\nThe pump moves water.")])
     job = IngestJob.objects.get()
     if job.state == "queued":
         run_job(job.pk)
@@ -238,7 +239,6 @@ def test_other_keys_do_not_see_the_spans(client: Client, stored: PostgresSpanExp
     assert (status, body["error"]["type"]) == (404, "unknown_run")
     status, body = get(client, "/v1/runs/00000000-0000-0000-0000-00000000dead/spans", bearer())
     assert (status, body["error"]["type"]) == (404, "unknown_run")
-    assert get(client, f"/v1/runs/{found['run_id']}/spans", {})[0] == 401
 
 
 def test_a_refusing_span_store_fails_no_request(client: Client, span_table: None, recorder: Recorder) -> None:

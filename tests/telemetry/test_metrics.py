@@ -18,13 +18,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import Metric, values
 from prometheus_client.parser import text_string_to_metric_families
 
+from collections_app.jobs.workers import record_archive, record_backup, record_drill
 from collections_app.models import Report
-from collections_app.services.worker.backup_records import record_archive, record_backup, record_drill
-from evaluation_app.metrics import pages as metrics_page
-from evaluation_app.metrics.instruments import SERIES_MAX, Instruments
-from evaluation_app.metrics.pages import read_metrics
-from evaluation_app.metrics.spans import SpanMeter
 from evaluation_app.models import Span
+from evaluation_app.telemetry.metrics import pages as metrics_page
+from evaluation_app.telemetry.metrics.instruments import SERIES_MAX, Instruments, SpanMeter
+from evaluation_app.telemetry.metrics.pages import read_metrics
 from ragd import telemetry
 from ragd.telemetry import metrics
 from ragd_site.observability.metrics import use_folder
@@ -255,19 +254,18 @@ def test_without_a_key_only_this_machine_reads(
 
 @pytest.mark.django_db
 def test_scores_of_what_serves_are_gauges(
-    counts: Instruments, client: Client, django_assert_max_num_queries: Any
+    house: Any, counts: Instruments, client: Client, django_assert_max_num_queries: Any
 ) -> None:
     from collections_app.models import Collection
     from evaluation_app.models import GoldenSet
-    from retrieval_app.runs.plans import default_plans
+    from retrieval_app.plans.services import default_plans
     from tests.evaluation.made_runs import make_run
-    from tests.retrieval.corpus import make_collection
 
-    plan = default_plans([make_collection()])["house"].plan
-    generation = Collection.objects.get(name="house").generation
+    plan = default_plans([house])["house"].plan
+    index_version = Collection.objects.get(name="house").index_version
     birds, trees = (GoldenSet.objects.create(name=name, collection_name="house") for name in ("birds", "trees"))
     GoldenSet.objects.create(name="gone", collection_name="gone")
-    serving = {"collection_name": "house", "generation": generation}
+    serving = {"collection_name": "house", "index_version": index_version}
 
     def evaluate(golden_set: GoldenSet, correctness: float, **values: Any) -> Any:
         scores: dict[str, float | None] = {
@@ -282,7 +280,7 @@ def test_scores_of_what_serves_are_gauges(
     evaluate(birds, 0.2)
     evaluate(birds, 0.75)
     evaluate(birds, 0.1, purpose="fix")
-    evaluate(birds, 0.1, generation=generation + 1)
+    evaluate(birds, 0.1, index_version=index_version + 1)
     evaluate(birds, 0.1, state="failed")
     evaluate(birds, 0.1, settings={"answers": True, "judge": "none", "cut": 10, "unit": "tokens", "llm_model": "m"})
     quoting = evaluate(trees, 0.5, answerer="extractive")

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from evaluation_app.metrics.instruments import Instruments
+from evaluation_app.telemetry.metrics.instruments import Instruments
 from ragd.telemetry import metrics
 from ragd_site.observability.metrics import (
     ENDPOINT_VARIABLES,

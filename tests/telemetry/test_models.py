@@ -8,9 +8,10 @@ import pytest
 from django.test import Client
 from opentelemetry.trace import StatusCode
 
+from collections_app.models import Collection
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
-from tests.retrieval.corpus import bearer, make_collection, post
+from tests.retrieval.corpus import bearer, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_spans import assert_required, attributes
 
@@ -27,8 +28,7 @@ def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:  # noqa: F
     return openai_server
 
 
-def test_an_answer_of_a_chat_model(client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
-    make_collection()
+def test_an_answer_of_a_chat_model(house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
     recorder.spans.clear()
     status, body = post(client, "/v1/collections/house/ask", QUESTION, bearer())
     assert (status, body["status"]) == (200, "ok")
@@ -52,8 +52,9 @@ def test_an_answer_of_a_chat_model(client: Client, recorder: Recorder, chat: Ope
     assert attributes(recorder.named("rag.pipeline "))["output.value"] == body["answer"]
 
 
-def test_usage_that_was_not_reported_is_an_estimate(client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
-    make_collection()
+def test_usage_that_was_not_reported_is_an_estimate(
+    house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer
+) -> None:
     recorder.spans.clear()
     chat.script(without("usage"))
     post(client, "/v1/collections/house/ask", QUESTION, bearer())
@@ -61,8 +62,7 @@ def test_usage_that_was_not_reported_is_an_estimate(client: Client, recorder: Re
     assert (found["ragd.usage.estimated"], found["gen_ai.usage.input_tokens"] > 50) == (True, True)
 
 
-def test_a_failing_chat_model(client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
-    make_collection()
+def test_a_failing_chat_model(house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
     recorder.spans.clear()
     chat.script(*[failing(400)] * 3)
     status, body = post(client, "/v1/collections/house/ask", QUESTION, bearer())
@@ -79,11 +79,10 @@ def test_a_failing_chat_model(client: Client, recorder: Recorder, chat: OpenAISe
 
 @pytest.mark.parametrize("capture", ["hash", "none"])
 def test_nothing_of_prompt_or_answer_gets_out(
-    client: Client, recorder: Recorder, chat: OpenAIServer, capture: Any
+    house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer, capture: Any
 ) -> None:
     from ragd import telemetry
 
-    make_collection()
     recorder.spans.clear()
     telemetry.configure(capture=capture)
     post(client, "/v1/collections/house/ask", QUESTION, bearer())
@@ -94,10 +93,9 @@ def test_nothing_of_prompt_or_answer_gets_out(
 
 def test_another_embedder_is_named_with_its_address(recorder: Recorder, openai_server: OpenAIServer) -> None:  # noqa: F811
     from ragd.models.embedding import OpenAIEmbedder
+    from ragd.models.openai_client import Server
 
-    embedder = OpenAIEmbedder(
-        "text-embedding-3-small", dims=384, base_url=openai_server.base_url, api_key=openai_server.api_key
-    )
+    embedder = OpenAIEmbedder("text-embedding-3-small", 384, Server(openai_server.base_url, openai_server.api_key))
     embedder.embed(["one", "two"])
     span = recorder.named("embeddings text-embedding-3-small")
     assert_required(span, "embeddings")

@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.waterfall import build_waterfall, run_waterfall, trace_waterfall
-from evaluation_app.spans.store.span_reads import run_spans
+from evaluation_app.telemetry.store.span_reads import run_spans
+from evaluation_app.telemetry.traces.waterfall import build_waterfall, run_waterfall, trace_waterfall
 from retrieval_app.models import QueryRun
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -14,18 +14,19 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
+from collections_app.models import Collection
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Span
-from evaluation_app.pages.traces.waterfall import run_waterfall, trace_waterfall
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.spans.exports.formats import FORMATS
-from evaluation_app.spans.store import span_reads
-from evaluation_app.spans.store.exporter import COPY_SPANS, span_row
-from evaluation_app.spans.store.span_reads import run_spans, run_validity
+from evaluation_app.telemetry.exports.formats import FORMATS
+from evaluation_app.telemetry.store import span_reads
+from evaluation_app.telemetry.store.exporter import COPY_SPANS, span_row
+from evaluation_app.telemetry.store.span_reads import run_spans, run_validity
+from evaluation_app.telemetry.traces.waterfall import run_waterfall, trace_waterfall
 from ragd import telemetry
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from tests.retrieval.corpus import bearer, get, make_collection
+from tests.retrieval.corpus import bearer, get
 from tests.telemetry.conftest import Recorder
 from tests.web.pages import has, tree
 
@@ -88,15 +89,16 @@ def test_evaluate_is_a_stage_of_the_pipeline(recorder: Recorder) -> None:
 
 
 @pytest.fixture
-def evaluated(db: None, recorder: Recorder) -> EvaluationRun:
+def evaluated(house: Collection, db: None, recorder: Recorder) -> EvaluationRun:
     """An evaluation run of two questions, judged, as the worker does it, with its spans in the span store."""
-    collection = make_collection()
-    golden_set = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+    golden_set = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     for place, (question, doc_id) in enumerate((("Which pump?", "pump.md"), ("When are roses cut?", "garden.md"))):
         GoldenQuestion.objects.create(
             golden_set=golden_set, position=place, question=question, expected_doc_ids=[doc_id]
         )
-    run = lifecycle.start_run(golden_set, plan=RetrievePlan(k=3), settings=RunSettings(cut=3), send=False)
+    run = lifecycle.start_run(
+        golden_set, lifecycle.RunRequest(RetrievePlan(k=3), settings=RunSettings(cut=3)), send=False
+    )
     recorder.onward = Keeper()
     with trace.get_tracer("celery").start_as_current_span(TASK, kind=SpanKind.CONSUMER):
         lifecycle.run_now(run)
@@ -144,7 +146,7 @@ def test_everything_that_shows_a_run_includes_its_later_evaluations(
     found = get(client, f"/v1/spans?run_id={run.pk}", key)[1]["items"]
     assert judged.span_id in {span["span_id"] for span in found}
     for form in FORMATS:
-        response: Any = client.get(f"/v1/runs/{run.pk}/spans/export?format={form}", headers=key)
+        response: Any = client.get(f"/v1/spans/export?run_id={run.pk}&format={form}", headers=key)
         text = b"".join(response.streaming_content).decode()
         assert judged.span_id in text, form
     out = StringIO()
@@ -179,7 +181,7 @@ def test_a_trace_opens_at_one_of_its_questions(db: None, admin_client: Client, r
     recorder.onward = Keeper()
     with trace.get_tracer("celery").start_as_current_span(TASK, kind=SpanKind.CONSUMER):
         for run in runs:
-            with telemetry.pipeline_span("house", run.query, run_id=str(run.pk)) as pipeline:
+            with telemetry.pipeline_span("house", run.query, telemetry.QueryOrigin(str(run.pk))) as pipeline:
                 run.trace_id = pipeline.trace_id
             run.save()
     whole = admin_client.get(f"/traces/{runs[0].trace_id}/").context["waterfall"]

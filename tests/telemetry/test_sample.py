@@ -15,15 +15,14 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.documents.services import change_state, ingest_text
+from collections_app.index import measurements
+from collections_app.index.measurements import measure_serving
+from collections_app.index.stores import open_store
 from collections_app.models import ApiKey, Collection, Document, Operation
-from collections_app.services.documents.archiving import archive_documents
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.generations import list_weights
-from collections_app.services.generations.list_weights import measure_serving
-from collections_app.stores import open_store
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
-from evaluation_app.runs.serving_runs import reweighted_run, serving_runs, servings
+from evaluation_app.runs.requests import reweighted_run, serving_runs, servings
 from evaluation_app.sample import loading
 from evaluation_app.sample.loading import (
     SAMPLE_NAME,
@@ -38,7 +37,7 @@ from ragd import SPEC_VERSION, RetrievePlan, retrieve
 from ragd.version import product_version
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plans import build_plan, save_plan
+from retrieval_app.plans.services import build_plan, save_plan
 from tests.fakes.openai_server import OpenAIServer
 
 pytestmark = pytest.mark.django_db
@@ -114,7 +113,7 @@ def test_it_follows_the_files_and_leaves_a_persons_documents(small_sample: Path)
 
 def test_an_archived_document_stays_and_holds_up_no_other(small_sample: Path) -> None:
     load_sample()
-    archive_documents(Collection.objects.get(name=SAMPLE_NAME), ["README.md"])
+    change_state(Collection.objects.get(name=SAMPLE_NAME), ["README.md"], "archived")
     (small_sample / "README.md").write_text("# House\n\nThe pump is broken.\n")
     (small_sample / "docs" / "garden.md").write_text("# Garden\n\nThe hedge is high.\n")
     outcome = load_sample()
@@ -183,7 +182,7 @@ def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
 
 
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
     first, again = run_json("import", "sample", "--evaluate"), run_json("import", "sample", "--evaluate")
     (run,) = EvaluationRun.objects.all()
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
@@ -196,9 +195,9 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
 def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, openai_server: OpenAIServer, settings: Any
 ) -> None:
-    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
-    monkeypatch.setattr(list_weights, "measure", lambda store: weighed(0.25))
+    monkeypatch.setattr(measurements, "measure", lambda store: weighed(0.25))
     run = EvaluationRun.objects.get(pk=run_json("import", "sample", "--evaluate")["evaluation"])
     assert run.plan["weights"]["vector"] == 0.25, "measured before it began"
     assert (run.answerer, run.settings["llm_model"]) == ("extractive", "extractive")
@@ -207,7 +206,7 @@ def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
     serving, runs = servings([SAMPLE_NAME])[SAMPLE_NAME], EvaluationRun.objects.all()
     assert [each.pk for each in serving_runs([serving])] == [run.pk] and reweighted_run(serving, runs) is None
 
-    monkeypatch.setattr(list_weights, "measure", lambda store: weighed(0.5))
+    monkeypatch.setattr(measurements, "measure", lambda store: weighed(0.5))
     measure_serving(serving.collection)
     moved = servings([SAMPLE_NAME])[SAMPLE_NAME]
     assert not serving_runs([moved]).exists() and reweighted_run(moved, runs) == run
@@ -218,8 +217,8 @@ def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
 def weighed(vector: float) -> dict[str, Any]:
     return {
         "list_weights": {"vector": vector, "lexical": 1.0},
-        "list_weights_report": {"chunks": 2},
-        "list_weights_measured_at": timezone.now(),
+        "measurements": {"chunks": 2},
+        "measured_at": timezone.now(),
     }
 
 
@@ -227,7 +226,7 @@ def weighed(vector: float) -> dict[str, Any]:
 def test_a_start_loads_the_sample_unless_told_otherwise(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, capsys: pytest.CaptureFixture[str], loads: bool
 ) -> None:
-    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
     settings.RAGD_SAMPLE = loads
     prepare.load_sample()
     told = re.findall(r"(\d+) of (\d+) documents", capsys.readouterr().out)

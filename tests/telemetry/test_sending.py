@@ -22,19 +22,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
 from collections_app.models import RoleGrant
 from evaluation_app.models import SpanSender
-from evaluation_app.spans.store import collector as collector_module
-from evaluation_app.spans.store.collector import (
+from evaluation_app.telemetry.store import collector as collector_module
+from evaluation_app.telemetry.store.collector import (
     TEST_SPAN,
     Collector,
     CollectorClient,
     CollectorExporter,
     name_endpoint,
 )
-from evaluation_app.spans.store.counting import CountingProcessor
-from evaluation_app.spans.store.span_reads import collector_state
+from evaluation_app.telemetry.store.exporter import CountingProcessor
+from evaluation_app.telemetry.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.collector import configured, request_headers, traces_endpoint
 from tests.telemetry.conftest import Recorder

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from evaluation_app.models import Span
-from evaluation_app.spans.search.search import parse_filter, search_spans
-from evaluation_app.spans.store.columns import WORDS_MAX, span_columns, span_type, span_words, split_words
-from evaluation_app.spans.store.exporter import PostgresSpanExporter, span_row
+from evaluation_app.telemetry.search.search import parse_filter, search_spans
+from evaluation_app.telemetry.store.exporter import (
+    WORDS_MAX,
+    PostgresSpanExporter,
+    span_columns,
+    span_row,
+    span_type,
+    span_words,
+    split_words,
+)
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from tests.telemetry.conftest import Recorder

@@ -10,8 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span
-from evaluation_app.spans.store.counting import CountingProcessor
-from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import make_collection
@@ -111,11 +110,11 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
 
 def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Client) -> None:
     from retrieval_app.models import QueryRun
-    from retrieval_app.runs.plans import build_plan
-    from retrieval_app.runs.query_pipeline import search
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, search
 
     collection = make_collection()
-    runs = [search(collection, text, build_plan(collection, k=3), channel=door) for text, door in (
+    runs = [search(QueryRequest(collection, text, build_plan(collection, k=3), channel=door)) for text, door in (
         ("pump", "api"), ("valve", "cli"), ("garden", "api"))]  # fmt: skip
     stored()
     first, middle, last = runs
@@ -125,7 +124,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     filtered = read(visitor, f"/runs/{last.pk}/?channel=api&kind=search&page=3")
     assert f'rel="next" href="/runs/{first.pk}/?kind=search&amp;channel=api"' in filtered
     assert 'rel="prev"' not in filtered
-    assert f'href="/runs/{last.pk}/?channel=api"' in read(visitor, "/runs/?channel=api")
+    assert f'href="/runs/{last.pk}/?channel=api"' in read(visitor, "/activity/?channel=api")
     priced = QueryRun.objects.filter(pk=first.pk)
     priced.update(cost_usd=0.00795)
     assert "$0.00795" in read(visitor, f"/runs/{first.pk}/")
@@ -156,8 +155,8 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
 
 
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
+    from collections_app.collections.services import create_collection
     from collections_app.models import IngestJob
-    from collections_app.services.collections.collections import create_collection
     from tests.telemetry.test_queries import TRACE, make_span
 
     collection = create_collection(name="house")
@@ -175,7 +174,7 @@ def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     part = read(visitor, f"/jobs/{job.pk}/waterfall/", "waterfall")
     assert re.findall(r'data-span="([^"]+)"', part) == ["ingest0", "store0"]
     assert "pump.md, queued 15 ms" in part
-    assert f'hx-get="/jobs/{job.pk}/waterfall/"' in read(visitor, f"/collections/house/jobs/{job.pk}/")
+    assert f'hx-get="/jobs/{job.pk}/waterfall/"' in read(visitor, f"/collections/house/uploads/files/{job.pk}/")
     listed = read(visitor, "/collections/house/ingests/pump.md/", "ingests")
     assert f'href="/jobs/{job.pk}/waterfall/"' in listed
     assert '<td class="num">7</td>' in listed

@@ -286,7 +286,7 @@ def test_context_crosses_a_broker(recorder: Recorder) -> None:
         traceparent = telemetry.current_traceparent()
     with (
         telemetry.attached(traceparent),
-        telemetry.ingest_span(collection="house", doc_id="d", job_id="j"),
+        telemetry.ingest_span(collection="house", doc_id="d", job=telemetry.JobAttempt("j")),
         telemetry.stage(telemetry.PARSE, file_name="d.pdf", size_bytes=10),
     ):
         pass

@@ -9,15 +9,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 
-from collections_app.access_context import using_access
+from collections_app.access.context import using_access
+from collections_app.access.services import access_of_user
+from collections_app.endpoints.secrets import decrypt
 from collections_app.errors import ServiceError
-from collections_app.model_endpoints.secrets import decrypt
 from collections_app.models import AuditEvent
-from collections_app.services.governance.access import access_of_user
 from evaluation_app.models import CollectorSetting, SpanSender
-from evaluation_app.spans.store import collector as collector_module
-from evaluation_app.spans.store.collector import CollectorExporter
-from evaluation_app.spans.store.stored_collector import (
+from evaluation_app.telemetry.store import collector as collector_module
+from evaluation_app.telemetry.store.collector import CollectorExporter
+from evaluation_app.telemetry.store.stored_collector import (
     CollectorValues,
     read_headers,
     remove_collector,

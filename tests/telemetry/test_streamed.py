@@ -11,11 +11,11 @@ from opentelemetry.trace import StatusCode
 
 from tests.fakes.faults import Fault, cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
-from tests.retrieval.corpus import bearer, make_collection
+from tests.retrieval.corpus import bearer
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_spans import assert_required, attributes
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("house")]
 QUESTION = {"query": "How many litres does the pump move?", "k": 3}
 ANSWER = "The pump moves 400 litres per minute [1]."
 
@@ -30,7 +30,6 @@ def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:  # noqa: F
 
 def ask(client: Client, recorder: Recorder, **values: Any) -> list[str]:
     """The names of the events that came."""
-    make_collection()
     recorder.spans.clear()
     headers = bearer() | {"Accept": "text/event-stream"}
     answer = client.post("/v1/collections/house/ask", QUESTION | values, "application/json", headers=headers)

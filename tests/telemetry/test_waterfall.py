@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.critical_path import find_critical_path
-from evaluation_app.pages.traces.waterfall import ALIKE_MAX, ROWS_MAX, Waterfall, build_waterfall, tree_of
+from evaluation_app.telemetry.traces.waterfall import (
+    ALIKE_MAX,
+    ROWS_MAX,
+    Waterfall,
+    build_waterfall,
+    find_critical_path,
+    tree_of,
+)
 from evaluation_app.templatetags.tracing import waterfall_bar, waterfall_nest
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -44,19 +44,27 @@ def bound(visitor: Client, django_user_model: Any) -> Client:
 @pytest.fixture
 def fill(db: None) -> Callable[..., Collection]:
     """fill("nature", 3): the collection with that many documents."""
+    return make_collection
+
+
+@pytest.fixture(scope="module")
+def module_nature(module_db: None) -> None:
+    """fill() for all tests of the module: it finds the collection there."""
+    make_collection()
+
+
+def make_collection(name: str = "nature", documents: int = 3) -> Collection:
+    from collections_app.collections.services import create_collection
+    from collections_app.documents.services import ingest_text
     from collections_app.models import Collection
-    from collections_app.services.collections.collections import create_collection
-    from collections_app.services.documents.documents import ingest_text
 
-    def make(name: str = "nature", documents: int = 3) -> Collection:
-        collection = Collection.objects.live().filter(name=name).first() or create_collection(
-            name=name, chunk_policy=POLICY
-        )
-        for doc_id, text in list(TEXTS.items())[:documents]:
+    known = Collection.objects.live().filter(name=name).first()
+    collection = known or create_collection(name=name, chunk_policy=POLICY)
+    present = set(collection.documents.values_list("doc_id", flat=True))
+    for doc_id, text in list(TEXTS.items())[:documents]:
+        if doc_id not in present:
             ingest_text(collection, doc_id, text, title=doc_id.removesuffix(".md").title(), tags=["nature"])
-        return collection
-
-    return make
+    return collection
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def has(response: Any, selector: str) -> bool:
 
 def is_empty(response: Any) -> bool:
     """Whether the page or one of its tables says that it has nothing to list."""
-    return has(response, ".empty-state, tr.empty")
+    return has(response, ".empty-state, .no-match, tr.empty")
 
 
 def states(response: Any) -> list[str]:

@@ -13,12 +13,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent, Collection, RoleGrant
-from collections_app.services.documents.documents import ingest_text
-from collections_app.services.governance.document_access import set_access
 from ragd.errors import UnknownCollection
-from retrieval_app.chats.public import read_thread
+from retrieval_app.chat.public import read_thread
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.conftest import TEXTS
@@ -105,7 +105,7 @@ def test_the_public_page_answers_without_an_account_and_tells_nothing_else(
     body = answer.content.decode()
     assert answer.status_code == 200 and "The blue whale is the largest animal." in body and has(answer, ".source")
     assert run.user is None and {result["doc_id"] for result in run.results} & {"secret.md"} == set()
-    for told in ("obsidianite", str(run.pk), "/traces/", "/collections/", "/runs/"):
+    for told in ("obsidianite", str(run.pk), "/traces/", "/collections/", "/activity/"):
         assert told not in body
     assert somebody.get(f"/runs/{run.pk}/").status_code == 302, "the log-in"
     ChatAssistant.objects.update(is_public=False)
@@ -143,7 +143,7 @@ def test_a_visitor_goes_on_and_nobody_else_can(guide: ChatAssistant, fill: Calla
     set_access(Collection.objects.get(name="nature"), list(TEXTS))
     later = ask_in(thread_of(second), "And where is it?")
     assert texts(later, ".message .question") == ["And where is it?"], "what it read is nobody's any more"
-    with patch("retrieval_app.chats.public.time.time", return_value=time.time() + 5 * 3600):
+    with patch("retrieval_app.chat.public.time.time", return_value=time.time() + 5 * 3600):
         assert len(read_thread(guide, thread_of(second)).runs) == 0
 
 
@@ -175,7 +175,7 @@ def test_the_answer_is_streamed_with_its_markdown_and_its_thread(
     assert ask(QUESTION).status_code == 200
     refused = ask(QUESTION)
     assert refused.status_code == 429 and refused.json()["problem"] and 1 <= int(refused["Retry-After"]) <= 61
-    with patch("retrieval_app.pages.chat.public.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")):
+    with patch("retrieval_app.chat.public_views.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")):
         ChatAssistant.objects.update(per_minute=100, per_day=100)
         broken = ask(QUESTION)
     assert broken.status_code == 503 and "77" not in broken.content.decode()

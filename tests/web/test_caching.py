@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from collections_app.services.governance.api_keys import create_key
+from collections_app.access.api_keys import NewKey, create_key
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/collections/nature/", "/runs/", "/traces/", "/nothing/", "/accounts/login/", "/admin/"]
+    "path", ["/", "/collections/nature/", "/activity/", "/traces/", "/nothing/", "/accounts/login/", "/admin/"]
 )
 def test_pages_are_not_stored_and_vary_by_the_part_that_is_asked_for(
     visitor: Client, fill: Callable[..., Any], path: str
@@ -32,9 +32,10 @@ def test_a_part_is_not_stored(visitor: Client, fill: Callable[..., Any]) -> None
     assert {"HX-Request", "HX-Target"} <= set(part["Vary"].split(", "))
 
 
-def test_answers_of_the_api_are_not_stored(client: Client, fill: Callable[..., Any]) -> None:
+def test_answers_of_the_api_are_not_stored_and_protect_a_browser(client: Client, fill: Callable[..., Any]) -> None:
     fill(documents=1)
-    _, secret = create_key("reader")
-    bearer = {"Authorization": f"Bearer {secret}"}
+    bearer = {"Authorization": f"Bearer {create_key(NewKey('reader'))[1]}"}
     for path in ("/v1/collections", "/v1/collections/nature/documents/whales.md", "/v1/collections/nature/export"):
-        assert client.get(path, headers=bearer)["Cache-Control"] == "private, no-store"
+        headers = client.get(path, headers=bearer).headers
+        assert {"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options"} <= set(headers)
+        assert headers["Cache-Control"] == "private, no-store"

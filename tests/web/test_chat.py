@@ -15,19 +15,22 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection, get_collection
+from collections_app.documents.services import change_state
 from collections_app.errors import ServiceError
 from collections_app.models import RoleGrant
-from collections_app.services.documents.documents import set_documents_enabled
 from evaluation_app.models import Review
+from retrieval_app.chat.stream_views import PageStream
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun
-from retrieval_app.pages.chat.streaming import PageStream
-from retrieval_app.runs import query_pipeline
+from retrieval_app.search import query_pipeline
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.pages import attribute, has, texts, tones, tree
 
 __all__ = ["openai_server"]
+pytestmark = pytest.mark.usefixtures("module_nature")
 QUESTION = "Which animal is the largest?"
 
 
@@ -35,44 +38,41 @@ def text(response: Any) -> str:
     return str(response.content.decode())
 
 
-def test_without_a_collection_there_is_nothing_to_ask(visitor: Client) -> None:
-    assert has(visitor.get("/chat/"), ".empty-state a[href='/collections/new/']")
+def test_without_a_collection_one_adds_files(visitor: Client) -> None:
+    delete_collection(get_collection("nature"))
+    assert has(visitor.get("/chat/"), "#add-files"), "files make the first one"
 
 
-def test_an_answer_has_an_address_of_its_own(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_an_answer_has_an_address_of_its_own(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(QUESTION)
     html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
     assert "The blue whale is the largest animal." in html
-    assert texts(visitor.get(f"/chat/?run={run.pk}", follow=True), ".question") == [QUESTION]
+    thread = visitor.get(f"/chat/?run={run.pk}", follow=True)
+    assert texts(thread, ".question") == [QUESTION]
+    offered = texts(thread, "[data-follow-ups] button[form=composer][name=starter]")
+    titles = re.findall("“(.+?)”", " ".join(offered))
+    assert len(titles) == len(offered) <= 3 and {"Trees", "Rivers"} <= set(titles) and "Whales" not in titles
     assert f'href="/runs/{run.pk}/"' in html
     assert type(run).objects.count() == 1, "looking at an answer must not ask again"
 
 
-def test_each_citation_opens_the_cited_place(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_each_citation_opens_the_cited_place(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(QUESTION)
     html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
-    links = [html_module.unescape(link) for link in re.findall(r'<a class="cite" href="([^"]+)"', html)]
-    assert len(links) == len(run.citations) > 0
+    links = re.findall(r'<a class="cite" href="([^"]+)" data-evidence="citation"', html)
+    assert links == [f"/runs/{run.pk}/?citation={number}" for number in range(1, len(run.citations) + 1)] != []
     for link, citation in zip(links, run.citations, strict=True):
-        parts = urlsplit(link)
+        shown = visitor.get(link)
+        (passage,) = tree(shown).css("#detail .cited-passage")
+        assert "".join(mark.text() for mark in passage.css("mark")) == citation["quote"] != passage.text().strip()
+        parts = urlsplit(attribute(shown, ".evidence .actions a", "href") or "")
         place = parse_qs(parts.query)
         assert parts.path == f"/collections/nature/documents/{citation['doc_id']}/"
         assert parts.fragment == "cited"
         assert (int(place["start"][0]), int(place["end"][0])) == (citation["start"], citation["end"])
-        marked = re.findall(r"<mark[^>]*>(.*?)</mark>", text(visitor.get(link)), re.DOTALL)
-        assert html_module.unescape("".join(marked)) == citation["quote"]
 
 
-def test_search_only_shows_ranks_and_no_answer(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_search_only_shows_ranks_and_no_answer(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(QUESTION, do="search")
     html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
     assert run.kind == "search"
@@ -81,18 +81,14 @@ def test_search_only_shows_ranks_and_no_answer(
     assert "Keyword search" in html
 
 
-def test_abstaining_is_said_plainly(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    fill()
+def test_abstaining_is_said_plainly(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask("Who won the chess championship in 1972?")
     assert run.status == "abstained"
     for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/"):
         assert len(texts(visitor.get(address, follow=True), ".banner[data-tone=watch]")) == 1
 
 
-def test_the_knobs_reach_the_plan_and_come_back(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_the_knobs_reach_the_plan_and_come_back(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(
         QUESTION, mode="lexical", k="2", candidate_pool="7", rrf_k="11", exact="always", tags_any="nature, x",
         tags_all="nature", metadata='{"year": 2024}',
@@ -107,10 +103,7 @@ def test_the_knobs_reach_the_plan_and_come_back(
     assert "{&quot;year&quot;: 2024}" in html
 
 
-def test_a_typed_filter_reaches_the_plan_and_comes_back(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_a_typed_filter_reaches_the_plan_and_comes_back(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(QUESTION, filter="metadata.year >= 2024 and tags = nature")
     assert run.plan["filters"]["where"] == {
         "and": [
@@ -124,16 +117,12 @@ def test_a_typed_filter_reaches_the_plan_and_comes_back(
     assert "metadata.year &gt;= 2024 and tags = &#x27;nature&#x27;" in html
 
 
-def test_a_wrong_filter_is_told_at_its_field(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_a_wrong_filter_is_told_at_its_field(visitor: Client) -> None:
     response = visitor.post("/chat/", {"collection": "nature", "query": QUESTION, "filter": "pages = 3", "do": "ask"})
     assert [error for error in texts(response, "#id_filter_error") if "position 1" in error]
 
 
-def test_the_seldom_knobs_reach_the_plan_and_come_back(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_the_seldom_knobs_reach_the_plan_and_come_back(visitor: Client, ask: Callable[..., Any]) -> None:
     knobs = {
         "weight_vector": "0.25",
         "rerank": "builtin",
@@ -164,7 +153,7 @@ def test_a_question_as_of_an_earlier_time_meets_the_documents_of_then(
     collection = fill()
     before = ask(QUESTION, do=do)
     at = timezone.localtime()
-    set_documents_enabled(collection, ["whales.md"], enabled=False)
+    change_state(collection, ["whales.md"], "disabled")
     assert "whales.md" not in {row["doc_id"] for row in ask(QUESTION, do=do).results}
     then = ask(QUESTION, do=do, as_of=at.replace(tzinfo=None).isoformat())
     assert then.results == before.results
@@ -179,7 +168,7 @@ def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
     from ragd.types import RetrievePlan
-    from retrieval_app.runs.plans import save_plan
+    from retrieval_app.plans.services import save_plan
 
     collection = fill()
     fill("other", 1)
@@ -219,10 +208,7 @@ def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(
         ({"query": "x", "collection": "none"}, "not one of the available choices"),
     ],
 )
-def test_a_wrong_question_is_refused_and_kept(
-    visitor: Client, fill: Callable[..., Any], values: dict[str, str], said: str
-) -> None:
-    fill(documents=1)
+def test_a_wrong_question_is_refused_and_kept(visitor: Client, values: dict[str, str], said: str) -> None:
     response = visitor.post("/chat/", {"collection": "nature", "tags_any": "kept"} | values)
     assert response.status_code == 422
     assert said in html_module.unescape(text(response))
@@ -230,17 +216,12 @@ def test_a_wrong_question_is_refused_and_kept(
 
 
 def test_hybrid_without_a_lexical_index_is_refused_with_the_reason(visitor: Client, db: None) -> None:
-    from collections_app.services.collections.collections import create_collection
-
-    create_collection(name="nature", hybrid_enabled=False)
-    response = visitor.post("/chat/", {"collection": "nature", "query": "whale", "mode": "hybrid"})
+    create_collection(name="plain", hybrid_enabled=False)
+    asked = {"collection": "plain", "query": "whale", "mode": "hybrid"}
+    response = visitor.post("/chat/", asked)
     assert response.status_code == 400
     assert "lexical" in text(response)
-    part = visitor.post(
-        "/chat/",
-        {"collection": "nature", "query": "whale", "mode": "hybrid"},
-        headers={"HX-Request": "true", "HX-Target": "chat"},
-    )
+    part = visitor.post("/chat/", asked, headers={"HX-Request": "true", "HX-Target": "chat"})
     assert part.status_code == 400
     assert part["Ragd-Part"] == "chat"
     assert text(part).lstrip().startswith('<div id="chat"')
@@ -249,9 +230,6 @@ def test_hybrid_without_a_lexical_index_is_refused_with_the_reason(visitor: Clie
 def test_an_embedder_that_fails_is_told_and_kept_as_a_run(
     visitor: Client, fill: Callable[..., Any], openai_server: OpenAIServer, settings: Any
 ) -> None:
-    from collections_app.services.collections.collections import create_collection
-    from retrieval_app.models import QueryRun
-
     settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = "http://127.0.0.1:9/v1", "none"
     settings.RAGD_EMBED_TIMEOUT_S, settings.RAGD_DEGRADE = 0.5, False
     create_collection(name="remote", embed_model="text-embedding-3-small", embed_dims=32)
@@ -263,12 +241,10 @@ def test_an_embedder_that_fails_is_told_and_kept_as_a_run(
     html = text(visitor.get(f"/runs/{run.pk}/"))
     assert html_module.escape(run.error[:40]) in html
     assert run.error_type in html
-    assert "Error" in text(visitor.get("/runs/?status=error"))
+    assert "Error" in text(visitor.get("/activity/?status=error"))
 
 
-def test_the_part_for_htmx_brings_its_address(visitor: Client, fill: Callable[..., Any]) -> None:
-
-    fill()
+def test_the_part_for_htmx_brings_its_address(visitor: Client) -> None:
     headers = {"HX-Request": "true", "HX-Target": "chat"}
     part = visitor.post("/chat/", {"collection": "nature", "query": QUESTION, "do": "ask"}, headers=headers)
     assert part.status_code == 200
@@ -276,10 +252,7 @@ def test_the_part_for_htmx_brings_its_address(visitor: Client, fill: Callable[..
     assert "<html" not in text(part)
 
 
-def test_the_page_shows_the_stored_results_to_the_last_digit(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
+def test_the_page_shows_the_stored_results_to_the_last_digit(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask(QUESTION)
     for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/"):
         shown = re.findall(
@@ -294,12 +267,11 @@ def test_the_page_shows_the_stored_results_to_the_last_digit(
 
 
 def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    fill("nature", 1)
     fill("other", 1)
     first, second = ask(QUESTION), ask("Another question?", collection="other", do="search")
 
     def found(query: str) -> set[str]:
-        return set(re.findall(r'href="/runs/([0-9a-f-]{36})/["?]', text(visitor.get(f"/runs/?{query}"))))
+        return set(re.findall(r'href="/runs/([0-9a-f-]{36})/["?]', text(visitor.get(f"/activity/?{query}"))))
 
     assert found("") == {str(first.pk), str(second.pk)}
     assert found("collection=other") == {str(second.pk)}
@@ -310,32 +282,26 @@ def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[...,
 
 
 def test_a_run_outlives_its_collection(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    from collections_app.services.collections.deletion import delete_collection
-
     collection = fill()
     run = ask(QUESTION)
     delete_collection(collection)
-    for address in (f"/runs/{run.pk}/", "/runs/", "/"):
+    for address in (f"/runs/{run.pk}/", "/activity/", "/"):
         html = text(visitor.get(address))
         assert "/collections/nature/" not in html
     assert "nature, deleted" in text(visitor.get(f"/runs/{run.pk}/"))
     assert visitor.get(f"/chat/?run={run.pk}", follow=True).status_code == 200
 
 
-def test_unknown_runs_are_not_found(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=0)
+def test_unknown_runs_are_not_found(visitor: Client) -> None:
     nobody = "00000000-0000-4000-8000-000000000000"
     assert visitor.get(f"/runs/{nobody}/").status_code == 404
     assert visitor.get(f"/chat/?run={nobody}", follow=True).status_code == 404
     assert visitor.get("/chat/?run=rubbish", follow=True).status_code == 200
 
 
-def test_a_hostile_question_is_text_everywhere(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill(documents=1)
+def test_a_hostile_question_is_text_everywhere(visitor: Client, ask: Callable[..., Any]) -> None:
     run = ask('<script>alert(1)</script>"><img src=x>')
-    for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/", "/runs/", "/", "/go/?q=<script>alert", "/chat/"):
+    for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/", "/activity/", "/", "/go/?q=<script>alert", "/chat/"):
         html = text(visitor.get(address, follow=True))
         assert "<script>alert" not in html
         assert "<img" not in html
@@ -344,8 +310,7 @@ def test_a_hostile_question_is_text_everywhere(
 def test_a_replay_says_on_its_page_what_differs(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections.deletion import delete_collection
-    from collections_app.services.documents.documents import delete_documents
+    from collections_app.documents.services import delete_documents
 
     collection = fill()
     run = ask(QUESTION)
@@ -383,10 +348,7 @@ def stream(visitor: Client, **values: Any) -> list[tuple[str, Any]]:
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
 
 
-def test_the_page_hears_of_the_answer_while_it_is_written(
-    visitor: Client, fill: Callable[..., Any], model: OpenAIServer
-) -> None:
-    fill()
+def test_the_page_hears_of_the_answer_while_it_is_written(visitor: Client, model: OpenAIServer) -> None:
     events = stream(visitor, k="2")
     names = [name for name, _ in events]
     assert (names[0], names[-1], set(names[1:-1])) == ("search_results", "final", {"answer"})
@@ -403,9 +365,8 @@ def test_the_page_hears_of_the_answer_while_it_is_written(
 
 
 def test_where_the_model_fails_quotations_answer_and_it_can_be_tried_again(
-    visitor: Client, fill: Callable[..., Any], model: OpenAIServer
+    visitor: Client, model: OpenAIServer
 ) -> None:
-    fill()
     model.script(cut_short(3))
     name, data = stream(visitor)[-1]
     run = QueryRun.objects.get()
@@ -421,9 +382,8 @@ def test_where_the_model_fails_quotations_answer_and_it_can_be_tried_again(
 
 @pytest.mark.fault("UX-F5")
 def test_a_reader_that_leaves_stops_nothing_and_a_person_does(
-    visitor: Client, fill: Callable[..., Any], model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+    visitor: Client, model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill()
     model.chat_reply = lambda messages: "Whales [1] sing. " * 50
     tell = PageStream.tell
 
@@ -454,9 +414,8 @@ def test_a_reader_that_leaves_stops_nothing_and_a_person_does(
 
 @pytest.mark.fault("UX-F5")
 def test_a_message_says_whether_its_answer_is_written_or_was_cut(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], django_user_model: Any
+    visitor: Client, ask: Callable[..., Any], django_user_model: Any
 ) -> None:
-    fill()
     ask(QUESTION)
     message = ChatMessage.objects.get()
     address = message.thread.get_absolute_url()
@@ -486,26 +445,22 @@ def test_a_message_says_whether_its_answer_is_written_or_was_cut(
 @pytest.mark.parametrize(
     ("values", "status"), [({"query": ""}, 422), ({"query": " \n"}, 422), ({"k": "0"}, 422), ({"collection": "x"}, 422)]
 )
-def test_what_the_form_refuses_is_no_stream(
-    visitor: Client, fill: Callable[..., Any], values: dict[str, str], status: int
-) -> None:
-    fill()
+def test_what_the_form_refuses_is_no_stream(visitor: Client, values: dict[str, str], status: int) -> None:
     response = visitor.post("/chat/stream/", {"query": QUESTION, "collection": "nature", **values})
     assert response.status_code == status and not response["Content-Type"].startswith("text/event-stream")
     assert visitor.get("/chat/stream/").status_code == 405
 
 
 def test_what_fails_before_there_are_results_is_told_once(
-    visitor: Client, fill: Callable[..., Any], model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+    visitor: Client, model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page as the script shows it, and one run. Only where no stream is free is the script to ask again."""
-    fill()
 
     def stands_still(*_: object, **__: object) -> None:
         raise ServiceError("the embedding endpoint stands still", type="embedder_failed_server", status=502)
 
-    monkeypatch.setattr("retrieval_app.runs.query_pipeline.retrieve_detailed", stands_still)
-    monkeypatch.setattr("retrieval_app.runs.query_pipeline.read_store", stands_still)
+    monkeypatch.setattr("retrieval_app.search.query_pipeline.retrieve_detailed", stands_still)
+    monkeypatch.setattr("retrieval_app.search.query_pipeline.read_store", stands_still)
     given = {"query": QUESTION, "collection": "nature"}
     response = visitor.post("/chat/stream/", given, headers={"HX-Request": "true", "HX-Target": "chat"})
     assert (response.status_code, response["Ragd-Part"]) == (502, "chat")
@@ -514,16 +469,13 @@ def test_what_fails_before_there_are_results_is_told_once(
     failed = QueryRun.objects.get()
     assert failed.status == "error"
     assert not ChatThread.objects.exists()
-    monkeypatch.setattr("retrieval_app.api.answer_streams.readers_max", lambda: 0)
+    monkeypatch.setattr("retrieval_app.answers.streams.readers_max", lambda: 0)
     response = visitor.post("/chat/stream/", given, headers={"HX-Request": "true", "HX-Target": "chat"})
     assert (response.status_code, response["Content-Type"]) == (503, "application/json")
     assert QueryRun.objects.count() == 1
 
 
-def test_an_answer_that_was_cut_off_says_so(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], model: OpenAIServer
-) -> None:
-    fill()
+def test_an_answer_that_was_cut_off_says_so(visitor: Client, ask: Callable[..., Any], model: OpenAIServer) -> None:
     model.chat_finish = "length"
     run = ask(QUESTION)
     assert run.token_usage["finish_reason"] == "length"
@@ -531,10 +483,7 @@ def test_an_answer_that_was_cut_off_says_so(
         assert has(visitor.get(address, follow=True), "p.watch")
 
 
-def test_a_run_is_opened_under_four_tabs_the_answer_first(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
-) -> None:
-    fill()
+def test_a_run_is_opened_under_four_tabs_the_answer_first(visitor: Client, ask: Callable[..., QueryRun]) -> None:
     older, run = ask("What does the blue whale eat?"), ask("What does the blue whale eat?")
     base = f"/runs/{run.pk}/"
     marks = {
@@ -560,12 +509,9 @@ def test_a_run_is_opened_under_four_tabs_the_answer_first(
     assert ranks == [str(rank) for rank in range(1, len(run.results) + 1)]
 
 
-def test_two_runs_stand_beside_each_other_and_one_is_pinned(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
-) -> None:
+def test_two_runs_stand_beside_each_other_and_one_is_pinned(visitor: Client, ask: Callable[..., QueryRun]) -> None:
     from evaluation_app.models import Span
 
-    fill()
     before, after = ask("What does the blue whale eat?", k=2), ask("What does the blue whale eat?")
     for number, (run, took_ms) in enumerate(((before, 100), (after, 400))):
         Span.objects.create(
@@ -590,10 +536,7 @@ def test_two_runs_stand_beside_each_other_and_one_is_pinned(
     assert not has(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]')
 
 
-def test_an_answer_whose_run_could_not_be_stored_is_shown(
-    visitor: Client, fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill()
+def test_an_answer_whose_run_could_not_be_stored_is_shown(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_pipeline, "_store_run", lambda run: setattr(run, "pk", None))
     page = visitor.post("/chat/", {"collection": "nature", "query": QUESTION, "do": "ask"})
     assert page.status_code == 200 and has(page, "div.answer")
@@ -602,9 +545,8 @@ def test_an_answer_whose_run_could_not_be_stored_is_shown(
 
 
 def test_a_follow_up_question_is_searched_for_whole_unless_it_is_wanted_as_typed(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], model: OpenAIServer, settings: Any
+    visitor: Client, ask: Callable[..., Any], model: OpenAIServer, settings: Any
 ) -> None:
-    fill()
     model.chat_reply = lambda messages: (
         "What do blue whales eat?" if "Conversation:" in messages[-1]["content"] else "They eat krill [1]."
     )
@@ -633,9 +575,8 @@ def test_a_follow_up_question_is_searched_for_whole_unless_it_is_wanted_as_typed
 
 
 def test_feedback_says_what_is_wrong_and_leads_to_a_golden_question(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., QueryRun]
+    visitor: Client, ask: Callable[..., QueryRun]
 ) -> None:
-    fill()
     run = ask(QUESTION)
     address = f"/runs/{run.pk}/feedback/"
     assert visitor.post(address, {"correct": "no", "reason": "bored"}).status_code == 422

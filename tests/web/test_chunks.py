@@ -12,7 +12,7 @@ from django.test import Client
 
 from tests.web.pages import has, texts, tones
 
-pytestmark = pytest.mark.usefixtures("bound")
+pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 DOC = "/collections/nature/documents/whales.md/"
 CHANGE = "/collections/nature/chunk-edits/1/whales.md/"
@@ -71,7 +71,7 @@ def test_an_undo_button_comes_with_what_was_done(visitor: Client, nature: Any) -
 
 
 def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
     visitor.post(CHANGE, {"action": "edit", "content": "Whales sing all night.", "revision": "1"})
     ingest_text(nature, "whales.md", "# Whales\n\nA wholly different text about whales and their oceans.")
@@ -87,7 +87,7 @@ def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature
 
 
 def test_only_flagged_chunks_with_the_text_around_them(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
     body = "\n\n".join(f"Paragraph {number} has a number of quite usual words in it." for number in range(40))
     ingest_text(nature, "numbers.md", f"{body}\n\n" + " ".join(str(number) for number in range(1000, 1030)))
@@ -102,7 +102,7 @@ def test_only_flagged_chunks_with_the_text_around_them(visitor: Client, nature: 
 
 
 def test_near_duplicates_are_looked_for_and_listed(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
     ingest_text(nature, "again.md", nature.documents.get(doc_id="rivers.md").text)
     assert not has(visitor.get("/collections/nature/outliers/"), "tbody th")
@@ -130,10 +130,10 @@ def test_a_policy_is_tried_and_then_applied(visitor: Client, nature: Any) -> Non
     after = nature.documents.get(doc_id="whales.md")
     assert (after.chunk_policy["target_tokens"], after.revision) == (6, 2)
     assert after.chunk_count > before.chunk_count
-    sample = text(visitor.get("/collections/nature/preview/", tried))
+    sample = text(visitor.get("/collections/nature/index-versions/", tried))
     assert "3 documents of 3" in sample
-    assert "generations/?kind=structure&target_tokens=6&overlap_tokens=0&max_chars=1000#change" in sample
-    filled = text(visitor.get("/collections/nature/generations/", tried))
+    assert "index-versions/?kind=structure&target_tokens=6&overlap_tokens=0&max_chars=1000#change" in sample
+    filled = text(visitor.get("/collections/nature/index-versions/", tried))
     assert re.search(r'name="target_tokens" value="6"', filled)
 
 

@@ -102,31 +102,31 @@ def test_settings_state_what_findings_lead_to(visitor: Client, fill: Callable[..
 
 def test_a_policy_that_was_tried_is_that_of_new_documents(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill("nature", 1)
-    chunking = "/collections/nature/preview/"
+    chunking = "/collections/nature/index-versions/"
     tried = {"kind": "words", "target_tokens": "40", "overlap_tokens": "8", "max_chars": "900"}
-    wrong = visitor.post(chunking, tried | {"overlap_tokens": "40"})
+    wrong = visitor.post(chunking, tried | {"do": "policy", "overlap_tokens": "40"})
     assert (wrong.status_code, collection.chunk_policy) == (422, {"target_tokens": 16, "overlap_tokens": 4})
     before = collection.documents.get().chunk_count
-    assert visitor.post(chunking, tried)["Location"] == chunking
+    assert visitor.post(chunking, tried | {"do": "policy"})["Location"] == chunking
     collection.refresh_from_db()
     assert collection.chunk_policy == {"kind": "words", "target_tokens": 40, "overlap_tokens": 8, "max_chars": 900}
     assert collection.documents.get().chunk_count == before
-    assert has(visitor.get(chunking), "#preview button.primary[disabled]")
-    rebuild = visitor.get(f"/collections/nature/generations/?{urlencode(tried | {'target_tokens': '60'})}")
+    assert has(visitor.get(chunking, tried), "#preview button.primary[disabled]")
+    rebuild = visitor.get(f"/collections/nature/index-versions/?{urlencode(tried | {'target_tokens': '60'})}")
     assert attribute(rebuild, "#change [name=target_tokens]", "value") == "60"
 
 
 def test_the_tabs_of_a_collection_are_those_of_the_reader(visitor: Client, fill: Callable[..., Any]) -> None:
     fill("nature", 1)
-    statistics = visitor.get("/collections/nature/statistics/")
-    labels = [label.partition(" ")[0] for label in texts(statistics, ".tabs a")]
-    assert labels == ["Documents", "Chunking", "Playground", "Quality", "Settings"]
-    assert texts(statistics, ".tabs [aria-current]") == ["Settings"]
-    assert texts(statistics, ".subtabs [aria-current]") == ["Statistics"]
+    settings = visitor.get("/collections/nature/settings/")
+    labels = [label.partition(" ")[0] for label in texts(settings, ".tabs a")]
+    assert labels == ["Documents", "Index", "Playground", "Content", "Settings"]
+    assert texts(settings, ".tabs [aria-current]") == ["Settings"]
+    assert texts(settings, ".subtabs [aria-current]") == ["Settings"]
     assert not has(visitor.get("/collections/nature/playground/"), ".subtabs")
-    jobs = visitor.get("/collections/nature/jobs/")
+    jobs = visitor.get("/collections/nature/uploads/")
     assert attribute(jobs, ".tabs [aria-current]", "aria-current") == "true"
-    assert attribute(jobs, ".subtabs [aria-current]", "href") == "/collections/nature/jobs/"
+    assert attribute(jobs, ".subtabs [aria-current]", "href") == "/collections/nature/uploads/"
 
 
 def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -149,16 +149,16 @@ def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: 
 
 def test_statistics_count_and_draw(visitor: Client, fill: Callable[..., Any]) -> None:
     fill("nature", 3)
-    html = text(visitor.get("/collections/nature/statistics/"))
+    html = text(visitor.get("/collections/nature/?show=statistics"))
     assert 'aria-label="Chunks by their number of words"' in html
     assert "20,000 chunks" in html
     fill("empty", 0)
-    assert not has(visitor.get("/collections/empty/statistics/"), "svg.histogram")
+    assert not has(visitor.get("/collections/empty/?show=statistics"), "svg.histogram")
 
 
 def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
+    from collections_app.collections.services import count_chunk_lengths
     from collections_app.models import Chunk
-    from collections_app.services.collections.statistics import count_chunk_lengths
 
     collection = fill("nature", 3)
     found = count_chunk_lengths(collection)
@@ -168,11 +168,6 @@ def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
     assert found.highest == max(lengths)
     assert [count for _, _, count in found.rows] == [count for count in found.counts if count]
     assert count_chunk_lengths(fill("empty", 0)) is None
-
-
-def test_an_unknown_collection_is_not_found(visitor: Client) -> None:
-    for address in ("", "upload/", "settings/", "statistics/", "jobs/", "jobs/running/", "delete/", "documents/x/"):
-        assert visitor.get(f"/collections/none/{address}").status_code == 404
 
 
 def test_the_switcher_lists_collections(visitor: Client, fill: Callable[..., Any]) -> None:

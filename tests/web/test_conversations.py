@@ -12,17 +12,17 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, RoleGrant
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text
 from evaluation_app.reviews.feedback import give_feedback
 from retrieval_app.models import ChatThread, QueryRun
-from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.plans import choose_plan
+from retrieval_app.plans.services import choose_plan
+from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.web.pages import texts, tree
 
-PAGE = "/traces/conversations/"
+PAGE = "/activity/conversations/"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 pytestmark = pytest.mark.django_db
@@ -110,11 +110,8 @@ def test_a_run_names_its_conversation(
     assert tree(visitor.get(f"/runs/{run.pk}/")).css_first(f'a[href="{PAGE}?id={run.conversation_id}"]')
     assert ask("whale", do="search").conversation_id in set(map(str, ChatThread.objects.values_list("pk", flat=True)))
     plan = choose_plan(nature, None, {}).plan
-    assert (
-        query_pipeline.search(nature, "whale", plan, channel="api", conversation_id="my\x00own").conversation_id
-        == "myown"
-    )
-    assert query_pipeline.search(nature, "whale", plan, channel="api").conversation_id == ""
+    assert search(QueryRequest(nature, "whale", plan, "api", conversation_id="my\x00own")).conversation_id == "myown"
+    assert search(QueryRequest(nature, "whale", plan, "api")).conversation_id == ""
 
 
 @pytest.fixture

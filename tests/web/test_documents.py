@@ -40,7 +40,7 @@ def test_the_table_is_filtered_and_sorted_by_its_address(visitor: Client, fill: 
     assert listed(text(visitor.get(base + "?q=tree"))) == ["trees.md"]
     assert listed(text(visitor.get(base + "?tag=nature&sort=doc_id"))) == ["rivers.md", "trees.md", "whales.md"]
     assert listed(text(visitor.get(base + "?tag=other"))) == []
-    assert listed(text(visitor.get(base + "?enabled=no"))) == []
+    assert listed(text(visitor.get(base + "?state=disabled"))) == []
     assert is_empty(visitor.get(base + "?q=nothing"))
 
 
@@ -140,11 +140,11 @@ def test_the_reader_shows_exactly_the_text(visitor: Client, fill: Callable[..., 
 
 
 def test_text_that_looks_like_html_is_text(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
     hostile = '<script>alert(1)</script> & <img src=x onerror="alert(2)"> in {{ braces }}'
     ingest_text(fill(documents=0), "<b>.md", hostile, title="<i>Title</i>", tags=["<u>"], metadata={"<s>": "</pre>"})
-    for address in ("", "documents/%3Cb%3E.md/", "chunks/0/%3Cb%3E.md/", "statistics/"):
+    for address in ("", "documents/%3Cb%3E.md/", "chunks/0/%3Cb%3E.md/", "?show=statistics"):
         html = text(visitor.get(f"/collections/nature/{address}"))
         for tag in ("<script>alert", "<img", "<b>.md", "<i>Title", "<u>", '</pre>"'):
             assert tag not in html
@@ -173,7 +173,7 @@ def test_a_place_that_makes_no_sense_marks_nothing(visitor: Client, fill: Callab
 
 
 def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.documents.services import ingest_text
 
     collection = fill(documents=1)
     collection.retention = {"revisions": 0}  # else it opens the revision that it is from
@@ -184,8 +184,8 @@ def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable
 
 
 def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents.documents import ingest_text
-    from collections_app.views.reading import CHUNKS_PER_PAGE
+    from collections_app.documents.reading_views import CHUNKS_PER_PAGE
+    from collections_app.documents.services import ingest_text
 
     collection = fill(documents=0)
     long_text = "\n\n".join(f"## Part {n}\n\nThis is what stands in part number {n}." for n in range(95))
@@ -222,7 +222,7 @@ def test_a_chunk_has_an_address_of_its_own(visitor: Client, fill: Callable[..., 
 
 
 def test_ids_that_look_like_paths_have_addresses(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents.documents import delete_documents, ingest_text
+    from collections_app.documents.services import delete_documents, ingest_text
 
     collection = fill(documents=0)
     for doc_id in ("a/chunks/1", "a b/ü?#%.md", "x//y", "/lead", "trail/"):
@@ -244,7 +244,7 @@ def test_documents_are_switched_off_and_on(visitor: Client, fill: Callable[..., 
         "trees.md",
         "whales.md",
     ]
-    assert listed(text(visitor.get("/collections/nature/?enabled=no&sort=doc_id"))) == ["trees.md", "whales.md"]
+    assert listed(text(visitor.get("/collections/nature/?state=disabled&sort=doc_id"))) == ["trees.md", "whales.md"]
     visitor.post(change, {"action": "enable", "doc_id": ["whales.md"]})
     assert list(collection.documents.filter(enabled=False).values_list("doc_id", flat=True)) == ["trees.md"]
 

@@ -43,8 +43,8 @@ def test_an_unknown_address(visitor: Client) -> None:
         (f"/runs/{NOBODY}/", f"Query run {NOBODY} is not there."),
         (f"/runs/{NOBODY}/trace/", f"Query run {NOBODY} is not there."),
         ("/runs/RUN/compare/00000000-0000-4000-8000-000000000000/", f"Query run {NOBODY} is not there."),
-        (f"/collections/nature/jobs/{NOBODY}/", f"Job {NOBODY} is not in collection nature."),
-        (f"/collections/nature/attempts/{NOBODY}/", f"Upload {NOBODY} is not in collection nature."),
+        (f"/collections/nature/uploads/files/{NOBODY}/", f"Job {NOBODY} is not in collection nature."),
+        (f"/collections/nature/uploads/{NOBODY}/", f"Upload {NOBODY} is not in collection nature."),
         (f"/chat/{NOBODY}/", f"Thread {NOBODY} is not there."),
         (f"/evaluation/runs/{NOBODY}/", f"Evaluation run {NOBODY} is not there."),
         ("/evaluation/sets/99/", "Test set 99 is not there."),
@@ -89,13 +89,32 @@ def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(cl
     assert foreign["Location"] == "/accounts/login/?next=/collections/nature/change/"
 
 
+def test_what_goes_while_its_page_is_made_is_not_there(
+    visitor: Client, fill: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collections_app.documents.revisions import views
+    from collections_app.documents.services import delete_documents
+
+    nature, read = fill(documents=1), views.revision_text
+
+    def delete_first(*place: Any) -> str:
+        delete_documents(nature, ["whales.md"])
+        return read(*place)
+
+    address = "/collections/nature/revision/1/whales.md/"
+    assert visitor.get(address).status_code == 200
+    monkeypatch.setattr(views, "revision_text", delete_first)
+    response = visitor.get(address)
+    assert response.status_code == 404 and has(response, "h1")
+
+
 def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app.pages.overview import home
+    from ragd_site.operations import views
 
     def explode() -> None:
         raise RuntimeError("a secret detail")
 
-    monkeypatch.setattr(home, "home_trends", explode)
+    monkeypatch.setattr(views, "attention_summary", explode)
     visitor.raise_request_exception = False
     response = visitor.get("/")
     assert response.status_code == 500
@@ -109,18 +128,18 @@ def test_the_theme_holds_on_error_pages(visitor: Client) -> None:
 
 
 def test_a_wrong_password_keeps_the_name(client: Client, visitor: Client) -> None:
-    response = client.post("/accounts/login/", {"username": "ada", "password": "wrong", "next": "/runs/"})
+    response = client.post("/accounts/login/", {"username": "ada", "password": "wrong", "next": "/activity/"})
     html = response.content.decode()
     assert response.status_code == 200
     assert 'value="ada"' in html
     assert has(response, "[name=password][autofocus]") and not has(response, "[name=username][autofocus]")
-    assert 'name="next" value="/runs/"' in html
+    assert 'name="next" value="/activity/"' in html
     assert 'role="alert"' in html
 
 
 def test_logging_in_leads_to_where_one_wanted(client: Client, visitor: Client) -> None:
-    response = client.post("/accounts/login/", {"username": "ada", "password": "lovelace", "next": "/runs/"})
-    assert response["Location"] == "/runs/"
+    response = client.post("/accounts/login/", {"username": "ada", "password": "lovelace", "next": "/activity/"})
+    assert response["Location"] == "/activity/"
 
 
 def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(client: Client, db: None) -> None:
@@ -144,12 +163,12 @@ def test_a_number_in_an_address_may_be_anything(visitor: Client, fill: Callable[
         assert visitor.get(f"/collections/nature/documents/whales.md/?page={value}").status_code == 200
         assert visitor.get(f"/collections/nature/documents/whales.md/?start={value}&end={value}1").status_code == 200
         assert visitor.get(f"/collections/nature/?page={value}").status_code == 200
-        assert visitor.get(f"/runs/?page={value}").status_code == 200
+        assert visitor.get(f"/activity/?page={value}").status_code == 200
 
 
 def test_a_nul_byte_in_a_filter_is_no_error(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=1)
-    for address in ("/collections/nature/?q=%00", "/collections/nature/?tag=%00", "/runs/?text=%00", "/go/?q=%00"):
+    for address in ("/collections/nature/?q=%00", "/collections/nature/?tag=%00", "/activity/?text=%00", "/go/?q=%00"):
         assert visitor.get(address).status_code == 200, address
     assert visitor.get("/collections/%00/").status_code == 404
     assert visitor.get("/collections/nature/documents/%00/").status_code == 404

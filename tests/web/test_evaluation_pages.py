@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -13,14 +13,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from collections_app.models import AuditEvent
+from collections_app.models import AuditEvent, Collection
+from evaluation_app.judges.estimates import accuracy_of
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import retry_failed
+from evaluation_app.runs.summaries import summarize
+from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
+from tests.web.conftest import make_collection
 from tests.web.pages import attribute, has, is_empty, numbers, texts
-
-if TYPE_CHECKING:
-    from evaluation_app.models import EvaluationRun, GoldenSet
 
 QUESTIONS = 12
 CONTEXT = [
@@ -75,9 +77,6 @@ def scores_of(base: float) -> list[dict[str, float | None]]:
 
 
 def summed(run: EvaluationRun) -> EvaluationRun:
-    from evaluation_app.runs.summaries import summarize
-    from evaluation_app.scoring.run_settings import RunSettings
-
     run.summary = summarize(
         run.items.order_by("position"), RunSettings.from_dict(run.settings), thresholds=run.thresholds
     )
@@ -85,20 +84,15 @@ def summed(run: EvaluationRun) -> EvaluationRun:
     return run
 
 
-@pytest.fixture
-def golden_set(fill: Any) -> GoldenSet:
-    """Over a collection whose default plan and first generation are those of `make_run`."""
-    from evaluation_app.models import GoldenQuestion, GoldenSet
+@pytest.fixture(scope="module")
+def module_runs(module_db: None) -> None:
+    """Three runs over one set, the oldest first; the first is its baseline, the last has thresholds and an error.
 
-    fill(documents=0)
-    made = GoldenSet.objects.create(name="birds", collection_name="nature", version=1, digest="d" * 64)
-    GoldenQuestion.objects.create(golden_set=made, question=ITEM["question_text"])
-    return made
-
-
-@pytest.fixture
-def runs(golden_set: GoldenSet) -> list[EvaluationRun]:
-    """Three runs over one set, the oldest first; the first is its baseline, the last has thresholds and an error."""
+    The collection's default plan and first index version are those of `make_run`.
+    """
+    make_collection(documents=0)
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="nature", version=1, digest="d" * 64)
+    GoldenQuestion.objects.create(golden_set=golden_set, question=ITEM["question_text"])
     made = []
     for number, base in enumerate((0.4, 0.5, 0.6)):
         items = {0: ITEM, 1: {"category": "multi-hop"}}
@@ -118,7 +112,19 @@ def runs(golden_set: GoldenSet) -> list[EvaluationRun]:
         )
     golden_set.baseline = made[0]
     golden_set.save()
-    return made
+
+
+@pytest.fixture
+def runs(module_runs: None, db: None) -> list[EvaluationRun]:
+    return list(EvaluationRun.objects.order_by("created_at"))
+
+
+@pytest.fixture
+def golden_set(module_runs: None, db: None, request: pytest.FixtureRequest) -> GoldenSet:
+    """The set, without the runs where a test does not ask for them."""
+    if "runs" not in request.fixturenames:
+        EvaluationRun.objects.all().delete()
+    return GoldenSet.objects.get(name="birds")
 
 
 def text(response: Any, status: int = 200) -> str:
@@ -132,13 +138,14 @@ def row_of(html: str, name: str) -> str:
 
 
 def questions_in(html: str) -> list[int]:
-    """Positions in the table of questions, as listed."""
-    return [int(place) for place in re.findall(r'two-lines" href="[^"]+/items/(\d+)/', html)]
+    """Positions of the cards of questions, as listed."""
+    return [int(place) for place in re.findall(r'question-link" href="[^"]+/items/(\d+)/', html)]
 
 
 def test_the_dashboard_tells_what_to_do_without_sets_and_without_runs(visitor: Client, db: None) -> None:
-    from evaluation_app.models import GoldenSet
-
+    EvaluationRun.objects.all().delete()
+    GoldenSet.objects.all().delete()
+    Collection.objects.update(name="other")
     assert is_empty(visitor.get("/evaluation/"))
     GoldenSet.objects.create(name="new", collection_name="nature")
     html = text(visitor.get("/evaluation/"))
@@ -150,11 +157,14 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     newest = runs[2].summary["measures"]["completeness"]
     assert newest["scored"] == QUESTIONS - 1
     panel = html[html.index('<h3 title="share of the relevant context that the answer uses') :]
-    panel = panel.partition('class="measure-panel"')[0].partition('id="failing"')[0]
+    panel = panel.partition('class="measure-panel"')[0]
     assert f">{newest['value']:.2f}</a>" in panel
     assert "11 of 12 scored" in panel and "score=unscored" in panel
     assert f"{newest['low']:.2f} to {newest['high']:.2f}" in panel
     assert "RAGBench percentile" in panel
+    tiles = visitor.get("/evaluation/").context["panels"]
+    assert [len(tile.values) for tile in tiles] == [3] * len(tiles)
+    assert html.partition('id="trend"')[0].count('class="score-spark"') == len(tiles) >= 3
     assert panel.count('class="dot') == 3 and 'class="baseline"' in panel
     assert "better</span>" in panel
     assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
@@ -184,8 +194,6 @@ def test_a_new_sets_run_is_rated_in_all_four_dimensions_by_the_document(visitor:
 def test_the_dashboard_names_the_run_that_new_weights_made_an_experiment(
     visitor: Client, golden_set: GoldenSet
 ) -> None:
-    from evaluation_app.models import EvaluationRun
-
     plan = RetrievePlan(weights={"vector": 0.5, "lexical": 1.0})
     run = summed(make_run(scores_of(0.9), golden_set=golden_set, plan=plan))
     page = visitor.get("/evaluation/")
@@ -197,7 +205,7 @@ def test_the_dashboard_names_the_run_that_new_weights_made_an_experiment(
 EXPERIMENTS: list[dict[str, Any]] = [
     {"purpose": "fix"},
     {"plan": RetrievePlan(k=7)},
-    {"generation": 2},
+    {"index_version": 2},
     {"purpose": "cli", "settings": {"answers": False, "judge": "none", "cut": 10}},
     {"settings": SETTINGS | {"system_prompt": "Be short."}},
     {"settings": SETTINGS | {"as_of": "2026-01-01T00:00:00Z"}},
@@ -223,7 +231,7 @@ def test_an_experiment_is_neither_headline_nor_trend(
 
 
 def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, golden_set: GoldenSet) -> None:
-    summed(make_run(scores_of(0.9), golden_set=golden_set, generation=2, name="of a generation that is gone"))
+    summed(make_run(scores_of(0.9), golden_set=golden_set, index_version=2, name="of an index version that is gone"))
     page = visitor.get("/evaluation/")
     assert page.context["newest"] is None and numbers(page) == []
     assert has(page, '.empty-state a.primary[href="/evaluation/runs/new/?set=birds"]')
@@ -232,8 +240,6 @@ def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, 
 
 
 def test_all_sets_are_in_one_table_each_with_its_own_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
-    from evaluation_app.models import GoldenSet
-
     other = GoldenSet.objects.create(name="trees & co", collection_name="nature")
     GoldenSet.objects.create(name="zoo", collection_name="gone")
     made = make_run([{"hit@5": 1.0, "correctness": 0.5}, {"hit@5": 0.0, "correctness": 1.0}], golden_set=other)
@@ -269,8 +275,6 @@ def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[
 
 
 def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list[EvaluationRun]) -> None:
-    from evaluation_app.models import GoldenSet
-
     html = text(visitor.get("/evaluation/", {"group": "retrieval"}))
     assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
     other = GoldenSet.objects.create(name="empty", collection_name="nature")
@@ -281,8 +285,6 @@ def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list
 def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     visitor: Client, runs: list[EvaluationRun]
 ) -> None:
-    from evaluation_app.models import GoldenSet
-
     html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
     mean = runs[2].summary["measures"]["completeness"]
     row = row_of(html, "Completeness")
@@ -322,7 +324,6 @@ def test_every_number_of_a_run_opens_the_questions_behind_it(visitor: Client, ru
         ({"measure": "completeness", "low": "0.2", "high": "0.3"}, [0]),
         ({"measure": "completeness", "sort": "completeness", "high": "0.7"}, [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ({"sort": "-context_relevance"}, [8, 9, 10, 11, 7, 6, 5, 4, 3, 2, 1, 0]),
-        ({"sort": "nonsense", "text": "question 11"}, [11]),
     ],
 )
 def test_questions_are_filtered_and_sorted_by_the_address(
@@ -331,10 +332,16 @@ def test_questions_are_filtered_and_sorted_by_the_address(
     assert questions_in(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
 
 
-def test_a_wrong_filter_is_told_and_left_out(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"low": "many", "verdict": "odd"}))
-    assert html.count("is ignored") == 2
-    assert len(questions_in(html)) == QUESTIONS
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [("low=many&verdict=odd", 2), ("measure=beauty&mode=boredom", 2), ("category=a&outcome=b&result=c&sort=d", 4)],
+)
+def test_a_wrong_filter_is_told_and_left_out(
+    visitor: Client, runs: list[EvaluationRun], query: str, count: int
+) -> None:
+    page = visitor.get(f"/evaluation/runs/{runs[2].pk}/?{query}")
+    assert len(texts(page, '#questions .banner[role="alert"] p')) == count
+    assert len(questions_in(text(page))) == QUESTIONS
 
 
 def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:
@@ -377,8 +384,6 @@ def test_a_question_shows_components_citations_and_both_ranks(visitor: Client, r
 
 
 def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs: list[EvaluationRun]) -> None:
-    from evaluation_app.models import GoldenSet
-
     address = f"/evaluation/runs/{runs[2].pk}/items/0/"
     page = visitor.get(address)
     assert not has(page, "#modes") and len(texts(page, "#diagnostics li")) == 1
@@ -392,7 +397,7 @@ def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs
     )
     page = visitor.get(address, {"metrics": "all"})
     assert attribute(page, '#scores tr:has(th[title*="expected results"]) .score-value', "data-band") == "fail"
-    assert attribute(page, '#scores tr:has(th[title*="relevant context"]) .score-value', "data-band") == ""
+    assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-weak]'), "the mean alone is shown"
     assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-note="judged"]')
 
 
@@ -421,43 +426,43 @@ def test_a_run_that_goes_on_is_refreshed_whole_from_its_items(visitor: Client, r
     assert text(answer).lstrip().startswith('<div class="stack" id="run-body"') and "HX-Refresh" not in answer
     for each in (page, answer):
         assert attribute(each, ".evaluation-progress progress", "value") == "4"
-        assert numbers(each)[-1] == "1 of 4", "of the failing questions"
+        assert texts(each, "#sentence b") == ["3 of 4"]
         assert len(questions_in(text(each))) == 4
         assert "3 of 4" in row_of(text(each), "Completeness")
     type(run).objects.filter(pk=run.pk).update(state="succeeded", done=4)
     assert visitor.get(address, headers=part)["HX-Refresh"] == "true"
 
 
-def test_an_unknown_name_in_a_filter_is_told(visitor: Client, runs: list[EvaluationRun]) -> None:
-    for query in (
-        {"measure": "beauty"},
-        {"mode": "boredom"},
-        {"category": "odd"},
-        {"outcome": "won"},
-        {"sort": "luck"},
-    ):
-        page = visitor.get(f"/evaluation/runs/{runs[2].pk}/", query)
-        assert len(texts(page, '#questions .banner[role="alert"] p')) == 1, query
-        assert len(questions_in(text(page))) == QUESTIONS
-
-
-def test_failing_is_told_apart_from_diagnostics(visitor: Client, runs: list[EvaluationRun]) -> None:
-    """Low completeness alone fails nothing; a wrong answer and an error do."""
-    run = runs[2]
-    wrong = run.items.get(position=1)
-    wrong.modes, wrong.answer = ["wrong_answer", "low_completeness"], "Ants."
-    wrong.golden = {**wrong.golden, "expected_answer": "Whales."}
-    wrong.save()
-    summed(run)
-    address = f"/evaluation/runs/{run.pk}/"
+def test_a_run_opens_with_what_became_of_its_questions(visitor: Client, runs: list[EvaluationRun]) -> None:
+    """Low completeness alone makes nothing wrong; a wrong answer, a refusal and an error do."""
+    for run, position, changes in (
+        (runs[2], 1, {"modes": ["wrong_answer", "low_completeness"], "answer": "Ants.",
+                      "golden": {"expected_answer": "Whales."}}),
+        (runs[2], 5, {"modes": ["wrong_abstention"], "outcome": "abstained"}),
+        (runs[0], 5, {"modes": ["wrong_abstention"], "outcome": "abstained"}),
+        (runs[0], 6, {"modes": ["wrong_answer"]}),
+    ):  # fmt: skip
+        run.items.filter(position=position).update(**changes)
+        summed(run)
+    address = f"/evaluation/runs/{runs[2].pk}/"
     for page in (visitor.get(address), visitor.get("/evaluation/")):
-        assert texts(page, "#failing .failing-question") == ["Question 1?", "Question 3?"]
-        assert texts(page, "#failing li:first-child dd") == ["Whales.", "Ants."]
-        assert texts(page, "#modes > .bar-list .bar-count") == ["1"]
+        assert texts(page, "#sentence b") == [f"{QUESTIONS - 3} of {QUESTIONS}"]
+        told = text(page).partition('id="sentence"')[2].partition("</p>")[0]
+        hrefs = re.findall(r'href="[^"]+\?(\w+=\w+)#questions"', told)
+        assert hrefs == ["result=wrong", "result=silent", "result=error", "change=worse", "change=better"]
+        assert questions_in(text(page))[:3] == [1, 5, 3]
+        assert texts(page, ".question-card:first-child dd") == ["Whales.", "Ants."]
+        assert texts(page, "#modes > .bar-list .bar-count") == ["1", "1"]
         assert texts(page, "#modes .diagnostics .bar-count") == ["2"]
         assert not has(page, "#modes .diagnostics .bad-bar")
-    assert numbers(visitor.get(address))[-1] == f"2 of {QUESTIONS}"
-    assert questions_in(text(visitor.get(address, {"failing": "yes"}))) == [1, 3]
+    assert not has(visitor.get("/evaluation/"), '.question-card[data-tone="good"]')
+    queries = ("result=bad", "result=silent", "result=watch", "change=worse", "change=better")
+    found = [questions_in(text(visitor.get(f"{address}?{query}"))) for query in queries]
+    assert found == [[1, 5, 3], [5], [], [1, 3], [6]]
+    weak = {"context_relevance", "completeness", "adherence"}
+    shown = {measure.name for card in visitor.get(address).context["cards"] for measure, _ in card.scores}
+    assert shown and not shown & weak
+    assert len(texts(visitor.get(f"{address}items/0/", {"metrics": "all"}), "#scores [data-weak]")) == len(weak)
 
 
 def test_a_measure_by_construction_says_so(visitor: Client, golden_set: GoldenSet) -> None:
@@ -468,8 +473,8 @@ def test_a_measure_by_construction_says_so(visitor: Client, golden_set: GoldenSe
     quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
     page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
     titles = texts(page, ".run-numbers .name")
-    assert titles == ["Correctness", "Hit@10 (documents)", "F1", "Adherence", "Failing questions"]
-    assert attribute(page, ".run-numbers .number:nth-child(2) [data-note]", "data-note") == "constant"
+    assert titles == ["Correctness", "Adherence", "Hit@10 (documents)", "F1"]
+    assert attribute(page, ".run-numbers .number:nth-child(3) [data-note]", "data-note") == "constant"
     notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
     assert notes["Adherence"] == notes["Faithfulness"] == "construction"
     written = summed(make_run(rows, golden_set=golden_set, answerer="gpt"))
@@ -515,11 +520,11 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
 
 
 def test_a_baseline_is_made_and_taken_away(visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet) -> None:
-
     assert visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/").status_code == 302
     golden_set.refresh_from_db()
     assert golden_set.baseline_id == runs[2].pk
     assert "baseline" in AuditEvent.objects.latest("id").message
+    assert has(visitor.get(f"/evaluation/runs/{runs[2].pk}/delete/"), "p.watch")
     made = AuditEvent.objects.count()
     visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/")
     assert AuditEvent.objects.count() == made, "nothing changed"
@@ -529,13 +534,14 @@ def test_a_baseline_is_made_and_taken_away(visitor: Client, runs: list[Evaluatio
     visitor.post(f"/evaluation/sets/{golden_set.pk}/no-baseline/")
     golden_set.refresh_from_db()
     assert golden_set.baseline_id is None
+    address = f"/evaluation/runs/{runs[0].pk}/"
+    assert "12 questions" in text(visitor.get(f"{address}delete/"))
+    assert visitor.post(f"{address}delete/")["Location"] == "/evaluation/runs/" and text(visitor.get(address), 404)
 
 
 def test_a_harmful_document_is_disabled_and_the_set_run_again(
     visitor: Client, runs: list[EvaluationRun], fill: Any
 ) -> None:
-    from evaluation_app.models import EvaluationRun
-
     collection = fill(documents=2)
     address = f"/evaluation/runs/{runs[2].pk}/without/"
     assert text(visitor.get(address, {"doc_id": "missing.md"}), 404)
@@ -547,13 +553,6 @@ def test_a_harmful_document_is_disabled_and_the_set_run_again(
     assert answer["Location"] == made.get_absolute_url()
     assert not collection.documents.get(doc_id="trees.md").enabled
     assert (made.base_run, made.purpose, made.plan) == (runs[2], "fix", runs[2].plan)
-
-
-def test_deleting_a_run_asks_first(visitor: Client, runs: list[EvaluationRun]) -> None:
-    address = f"/evaluation/runs/{runs[0].pk}/delete/"
-    assert "12 questions" in text(visitor.get(address)) and has(visitor.get(address), "p.watch")
-    assert visitor.post(address)["Location"] == "/evaluation/runs/"
-    assert text(visitor.get(f"/evaluation/runs/{runs[0].pk}/"), 404)
 
 
 def count_queries(act: Callable[[], object]) -> int:
@@ -598,8 +597,6 @@ def test_pages_ask_as_much_for_many_runs_as_for_few(
 
 
 def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
-    from evaluation_app.judges.accuracy import accuracy_of
-
     address = f"/evaluation/runs/{runs[2].pk}/"
     page = visitor.get(address)
     measured = {name: accuracy_of("embedded", name) for name in ("adherence", "completeness", "context_relevance")}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from evaluation_app.judges.rubrics import Rubric
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.rubrics.definitions import Rubric
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.estimates import count_model_calls
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
-from retrieval_app.runs.plans import save_plan
+from retrieval_app.plans.services import save_plan
 from tests.evaluation.made_runs import make_run
 from tests.retrieval.corpus import make_collection
-from tests.web.pages import attribute, has, wrong_fields
+from tests.web.pages import attribute, has, tree, wrong_fields
 
 pytestmark = pytest.mark.django_db
 
@@ -30,17 +30,26 @@ def house():
     return made
 
 
-def test_without_a_set_it_says_what_is_missing(admin_client):
-    page = admin_client.get(NEW)
-    assert has(page, "main .empty-state") and not has(page, "main form.form")
-
-
 def test_a_set_without_questions_cannot_be_started(admin_client, house):
     house.questions.all().delete()
     assert has(admin_client.get(NEW), "main form.form .actions button.primary[disabled]")
     answer = admin_client.post(f"{NEW}?set={house.name}", PLAIN)
     assert (answer.status_code, wrong_fields(answer)) == (422, [""])
     assert not EvaluationRun.objects.exists()
+    house.delete()
+    assert has(admin_client.get(NEW), "main .empty-state") and not has(admin_client.get(NEW), "main form.form")
+
+
+def test_one_button_starts_a_run_and_the_options_are_folded(admin_client, house):
+    page = admin_client.get(NEW)
+    assert has(page, "main form.form > .actions button.primary") and has(page, "main #options:not([open])")
+    assert not has(page, "main form.form > :not(#options) :is(input:not([type=hidden]), select, textarea)")
+    opened = tree(page).css("#options :is(input:not([type=hidden]), select, textarea)")
+    folded = tree(page).css("#options details :is(input:not([type=hidden]), select, textarea)")
+    assert 3 <= len(opened) - len(folded) <= 12
+    sent = {"measured": "embedded", "cut": attribute(page, "#id_cut", "value"), "do": "start"}
+    assert admin_client.post(f"{NEW}?set={house.name}", sent).status_code == 302
+    assert has(admin_client.post(f"{NEW}?set={house.name}", sent | {"cut": "0"}), "main #options[open]")
 
 
 def test_a_run_is_started_with_what_was_filled_in(admin_client, house):
@@ -56,7 +65,9 @@ def test_a_run_is_started_with_what_was_filled_in(admin_client, house):
 def test_a_run_begins_from_another(admin_client, house):
     settings = RunSettings(cut=7, unit="sentences", corrective=False, contributions=True)
     first = lifecycle.start_run(
-        house, plan=RetrievePlan(k=7, rrf_k=11), settings=settings, thresholds={"ndcg@7": 0.25}, send=False
+        house,
+        lifecycle.RunRequest(RetrievePlan(k=7, rrf_k=11), settings=settings, thresholds={"ndcg@7": 0.25}),
+        send=False,
     )
     page = admin_client.get(f"{NEW}?run={first.pk}")
     form, plan_form, least = (page.context[name] for name in ("form", "plan_form", "least"))
@@ -160,7 +171,9 @@ def test_a_run_is_compared_with_the_base_that_was_chosen(admin_client, house):
 
 
 def test_a_run_is_downloaded_as_json_lines(admin_client, house):
-    run = lifecycle.start_run(house, plan=RetrievePlan(), settings=RunSettings(answers=False, judge="none"), send=False)
+    run = lifecycle.start_run(
+        house, lifecycle.RunRequest(RetrievePlan(), settings=RunSettings(answers=False, judge="none")), send=False
+    )
     answer = admin_client.get(f"{run.get_absolute_url()}jsonl/")
     assert answer.getvalue().startswith(b'{"run": {"id": "')
     assert f"evaluation-run-{run.pk}.jsonl" in answer["Content-Disposition"]

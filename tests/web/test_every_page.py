@@ -1,4 +1,7 @@
-"""What holds for every page: log-in, one heading, a title, no inline script or style, a fixed number of queries."""
+"""What holds for every page without data: one heading, a title, nothing inline; and how many queries a list takes.
+
+With data: tests/access/test_pages.py.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import NoReverseMatch, get_resolver, reverse
 from django.utils import timezone
 
-from retrieval_app.models import ChatThread
+from tests.addresses import URLS
 from tests.web.pages import texts
 
-NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {
     "collections:switcher", "collections:filter-builder", "collections:filter-completions",
     "evaluation:span-completions", "collections:model-choice",
@@ -25,68 +27,16 @@ DOWNLOADS = {"collections:audit-download", "collections:page-image", "evaluation
 REDIRECTS = {"evaluation:review-next"}
 ADMINISTRATORS = {"collections:model-add"}  # tests/web/test_models_page.py
 ONLY_POST = {
-    "collections:theme",
-    "collections:list-view",
-    "collections:job-retry",
-    "collections:job-cancel",
-    "collections:check",
-    "evaluation:try-rules",
-    "evaluation:retry-failed",
+    "collections:theme", "retrieval:chat-files", "collections:list-view", "collections:check",
     "retrieval:chat-stream",
-}
-NATURE = [
-    "/collections/nature/",
-    "/collections/nature/upload/",
-    "/collections/nature/urls/",
-    "/collections/nature/sources/",
-    "/collections/nature/sources/new/",
-    "/collections/nature/sources/new/?kind=website",
-    "/collections/nature/text/",
-    "/collections/nature/jobs/",
-    "/collections/nature/attempts/",
-    "/collections/nature/settings/",
-    "/collections/nature/generations/",
-    "/collections/nature/statistics/",
-    "/collections/nature/playground/",
-    "/collections/nature/playground/?q=whale&ab=on&b-mode=vector",
-    "/collections/nature/playground/0/whales.md/?q=whale",
-    "/collections/nature/playground/answer/?q=whale",
-    "/collections/nature/delete/",
-    "/collections/nature/change/?doc_id=whales.md",
-    "/collections/nature/documents/whales.md/",
-    "/collections/nature/edit/whales.md/",
-    "/collections/nature/edit-text/whales.md/",
-    "/collections/nature/rename/whales.md/",
-    "/collections/nature/trash/",
-    "/collections/nature/new-version/whales.md/",
-    "/collections/nature/documents/whales.md/?view=formatted",
-    "/collections/nature/history/whales.md/",
-    "/collections/nature/revision/1/whales.md/",
-    "/collections/nature/difference/1/1/whales.md/",
-    "/collections/nature/?state=archived&tag=nature",
-    "/collections/nature/chunks/0/whales.md/",
-    "/collections/nature/documents/whales.md/?flagged=1",
-    "/collections/nature/preview/",
-    "/collections/nature/preview/whales.md/",
-    "/collections/nature/overlays/whales.md/",
-    "/collections/nature/neighbours/0/whales.md/",
-    "/collections/nature/outliers/",
-    "/collections/nature/gaps/",
-    "/collections/nature/retrieved/chunk/0/whales.md/",
-    "/collections/nature/retrieved/document/whales.md/",
-    "/collections/nature/gate/",
-    "/collections/nature/generations/1/gate/",
-    "/collections/nature/impact/?impact=delete&doc_id=whales.md",
-    "/collections/nature/golden-chunk/0/whales.md/",
-    "/collections/nature/golden-document/whales.md/",
-]
+}  # fmt: skip
 
 
 def plain_addresses() -> list[str]:
     """Every address of our pages that takes no arguments."""
     found = []
-    for namespace in NAMESPACES:
-        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns:
+    for namespace in URLS:
+        for pattern in get_resolver(URLS[namespace]).url_patterns:
             name = f"{namespace}:{pattern.name}"
             try:
                 address = reverse(name)
@@ -95,25 +45,6 @@ def plain_addresses() -> list[str]:
             if name not in FRAGMENTS | DOWNLOADS | REDIRECTS | ADMINISTRATORS | ONLY_POST:
                 found.append(address)
     return found
-
-
-def filled_addresses(run: Any) -> list[str]:
-    """Every page over a collection that is filled and a run of it."""
-    return [
-        *plain_addresses(),
-        *NATURE,
-        "/settings/retention/?count=on",
-        "/settings/retention/runs_days/",
-        f"/runs/{run.pk}/",
-        f"/runs/{run.pk}/ranking/",
-        f"/runs/{run.pk}/trace/",
-        f"/runs/{run.pk}/evaluation/",
-        f"/runs/{run.pk}/compare/{run.pk}/",
-        f"/runs/{run.pk}/validity/",
-        "/collections/nature/ingests/whales.md/",
-        ChatThread.objects.get().get_absolute_url(),
-        f"{ChatThread.objects.get().get_absolute_url()}delete/",
-    ]
 
 
 def check_page(html: str) -> None:
@@ -131,47 +62,10 @@ def test_plain_addresses_are_found() -> None:
 
 
 def test_every_page_without_data(visitor: Client) -> None:
-    for address in plain_addresses():
+    for address in (*plain_addresses(), "/activity/conversations/", "/activity/traces/", "/activity/spans/"):
         response = visitor.get(address)
         assert response.status_code == 200, address
         check_page(response.content.decode())
-
-
-def test_every_page_with_data(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    fill()
-    for address in filled_addresses(ask("Which animal is the largest?")):
-        response = visitor.get(address)
-        assert response.status_code == 200, address
-        check_page(response.content.decode())
-
-
-def test_a_request_for_a_part_that_a_page_does_not_have_gets_the_whole_page(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
-    for address in filled_addresses(ask("Which animal is the largest?")):
-        response = visitor.get(address, headers={"HX-Request": "true", "HX-Target": "x"})
-        assert response.status_code == 200, address
-        check_page(response.content.decode())
-
-
-def test_nobody_sees_a_page_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
-    for address in [*plain_addresses(), *NATURE, "/collection-switcher/", "/traces/spans/completions/"]:
-        response = client.get(address)
-        assert response.status_code == 302, address
-        assert response["Location"].startswith("/accounts/login/?next=")
-
-
-def test_changes_are_refused_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
-    collection = fill(documents=1)
-    for address, data in [
-        ("/collections/nature/delete/", {"typed_name": "nature"}),
-        ("/collections/nature/change/", {"action": "delete", "confirmed": "on", "doc_id": "whales.md"}),
-        ("/chat/", {"query": "x", "collection": "nature"}),
-    ]:
-        assert client.post(address, data)["Location"].startswith("/accounts/login/")
-    assert collection.documents.count() == 1
 
 
 def test_changes_need_the_csrf_token(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
@@ -199,24 +93,14 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
     from evaluation_app.models import GoldenQuestion, GoldenSet, Span
 
     addresses = [
-        "/",
-        "/collections/",
-        "/collections/nature/",
-        "/collections/nature/jobs/",
-        "/collections/nature/attempts/",
-        "/runs/",
-        "/operations/",
-        "/status/",
-        "/traces/",
-        "/evaluation/",
-        "/evaluation/sets/",
+        "/", "/collections/", "/collections/nature/", "/collections/nature/uploads/", "/activity/", "/operations/",
+        "/collections/nature/uploads/?state=all", "/status/", "/traces/", "/evaluation/", "/evaluation/sets/",
         "/go/?q=w",
-    ]
+    ]  # fmt: skip
 
     def add(number: int) -> None:
         collection = fill("nature", documents=number)
-        if number > 1:
-            fill(f"other {number}", documents=0)
+        fill(f"other {number}", documents=0)
         for state in ("queued", "running", "failed"):
             IngestJob.objects.create(collection=collection, doc_id=f"{number}.txt", state=state)
         WorkerHeartbeat.objects.create(name=f"worker-{number}", beat_at=timezone.now())
@@ -238,8 +122,8 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_chosen_theme_is_there_before_any_script(visitor: Client, theme: str) -> None:
-    response = visitor.post("/theme/", {"theme": theme, "next": "/runs/"})
-    assert response["Location"] == "/runs/"
+    response = visitor.post("/theme/", {"theme": theme, "next": "/activity/"})
+    assert response["Location"] == "/activity/"
     assert f'<html lang="en" data-theme="{theme}">' in visitor.get("/").content.decode()
 
 

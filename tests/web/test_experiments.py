@@ -58,7 +58,7 @@ def text_of(response: Any) -> str:
 
 def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
     address = f"/evaluation/experiments/new/plans/?set={golden_set.name}"
-    assert has(visitor.get(address), 'a[href="/collections/nature/generations/#change"]')
+    assert has(visitor.get(address), 'a[href="/collections/nature/index-versions/#change"]')
     shown = visitor.post(address, {**FORM, "do": "estimate"})
     assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
     assert "4 variants × 3 questions" in text_of(shown) and "Start 4 runs" in text_of(shown)
@@ -101,7 +101,7 @@ def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, sw
     best = ranking.best.run
     assert f"{best.get_absolute_url()}?measure=" in response.content.decode()
     saved = visitor.post(
-        f"/evaluation/experiments/{swept.pk}/save/", {"run": str(best.pk), "name": "swept", "is_default": "on"}
+        f"/evaluation/experiments/{swept.pk}/", {"do": "save", "run": str(best.pk), "name": "swept", "is_default": "on"}
     )
     assert saved.status_code == 302
     plan = SavedPlan.objects.get(name="swept")
@@ -110,10 +110,10 @@ def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, sw
     assert swept.saved_as == "swept"
     assert AuditEvent.objects.filter(message__contains="as swept").exists()
     for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
-        refused = visitor.post(f"/evaluation/experiments/{swept.pk}/save/", {"run": run, "name": "other"})
+        refused = visitor.post(f"/evaluation/experiments/{swept.pk}/", {"do": "save", "run": run, "name": "other"})
         assert refused.status_code in (404, 422), run
     assert not SavedPlan.objects.filter(name="other").exists()
-    taken = visitor.post(f"/evaluation/experiments/{swept.pk}/save/", {"run": str(best.pk), "name": "swept"})
+    taken = visitor.post(f"/evaluation/experiments/{swept.pk}/", {"do": "save", "run": str(best.pk), "name": "swept"})
     assert taken.status_code == 422 and has(taken, "#id_name_error, .errorlist")
     assert text_of(visitor.get("/evaluation/experiments/")).count("swept") >= 1
 
@@ -125,7 +125,7 @@ def test_an_experiment_is_cancelled_then_deleted_with_its_runs(visitor: Client, 
     assert "1 of 4 variants finished" in text_of(visitor.get(f"/evaluation/experiments/{made.pk}/"))
     with refuses("under_way"):
         delete_experiment(made, None)
-    assert visitor.post(f"/evaluation/experiments/{made.pk}/cancel/").status_code == 302
+    assert visitor.post(f"/evaluation/experiments/{made.pk}/", {"do": "cancel"}).status_code == 302
     assert sorted(made.runs.values_list("state", flat=True)) == ["cancelled"] * 3 + ["succeeded"]
     with refuses("already_ended"):
         cancel_experiment(made, None)

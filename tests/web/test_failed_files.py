@@ -68,12 +68,12 @@ def test_a_locked_file_is_a_row_until_its_password_opens_it(
     assert states(visitor.get("/collections/nature/?q=plan.pdf&state=failed")) == ["failed"]
 
     for job in IngestJob.objects.filter(error_type="encrypted"):
-        address = f"jobs/{job.pk}/"
+        address = f"uploads/files/{job.pk}/"
         page = visitor.get(f"/collections/nature/{address}")
         assert has(page, "input[type=password][name=password]")
-        assert not has(page, f"form[action$='{address}retry/']"), "it would fail again"
-        assert tones(send(f"{address}file/", password="wrong")) == ["bad"]
-        assert tones(send(f"{address}file/", password=PASSWORD)) == ["good"]
+        assert not has(page, "[name=do][value=retry]"), "it would fail again"
+        assert tones(send(address, password="wrong")) == ["bad"]
+        assert tones(send(address, password=PASSWORD)) == ["good"]
         job.refresh_from_db()
         assert (job.state, job.attempts) == ("succeeded", 2)
         document = Document.objects.get(doc_id=job.doc_id)
@@ -94,19 +94,19 @@ def test_a_damaged_word_file_is_one_and_is_replaced_under_its_id(visitor: Client
         assert (job.kind, job.error_type) == ("file", "broken")
         assert "Word" in job.error
     job = IngestJob.objects.get(doc_id="cut.docx")
-    address = f"jobs/{job.pk}/"
+    address = f"uploads/files/{job.pk}/"
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("a.txt", "several files are no document")
-    refused = send(f"{address}file/", file=SimpleUploadedFile("a.zip", archive.getvalue()))
+    refused = send(address, file=SimpleUploadedFile("a.zip", archive.getvalue()))
     assert tones(refused) == ["bad"] and IngestJob.objects.get(pk=job.pk).state == "failed"
-    send(f"{address}file/", file=SimpleUploadedFile("another name.docx", whole))
+    send(address, file=SimpleUploadedFile("another name.docx", whole))
     job.refresh_from_db()
     assert (job.state, job.doc_id, job.source) == ("succeeded", "cut.docx", "another name.docx")
     assert Document.objects.get(doc_id="cut.docx").source == "another name.docx"
 
     never = IngestJob.objects.get(doc_id="never.docx")
-    send(f"jobs/{never.pk}/dismiss/")
+    send(f"uploads/files/{never.pk}/", do="dismiss")
     assert IngestJob.objects.get(pk=never.pk).state == "cancelled"
     assert not Upload.objects.filter(doc_id="never.docx").exists()
     assert states(visitor.get("/collections/nature/")) == ["enabled", "enabled"]
@@ -122,11 +122,11 @@ def test_retry_all_takes_what_may_succeed_and_the_counts_add_up(visitor: Client,
     IngestJob.objects.filter(doc_id="two.txt").update(state="failed", error_type="embedder_failed_timeout")
     batch = IngestJob.objects.get(doc_id="one.txt").batch
     assert batch is not None
-    page = visitor.get(f"/collections/nature/attempts/{batch.pk}/")
+    page = visitor.get(f"/collections/nature/uploads/{batch.pk}/")
     total, *parts = (int(value) for value in texts(page, ".numbers .value"))
     assert (total, parts) == (3, [1, 2, 0, 0]) and total == sum(parts)
     assert len(texts(page, "tbody tr")) == total
-    send(f"attempts/{batch.pk}/retry/")
+    send(f"uploads/{batch.pk}/", do="retry")
     assert dict(batch.jobs.values_list("doc_id", "attempts")) == {
         "pack.zip": 1, "one.txt": 1, "two.txt": 2, "broken.pdf": 1,
     }  # fmt: skip
@@ -143,8 +143,8 @@ def test_who_only_reads_sees_the_reason_and_no_form(
     grants.filter(role="evaluator").delete()
     grants.update(role="viewer")
     assert states(visitor.get("/collections/nature/"))[0] == "failed"
-    address = f"/collections/nature/jobs/{job.pk}/"
+    address = f"/collections/nature/uploads/files/{job.pk}/"
     assert not has(visitor.get(address), f"form[action^='{address}']")
-    for action in ("file", "dismiss"):
-        assert visitor.post(f"{address}{action}/", {"password": PASSWORD}).status_code == 403
+    for given in ({"password": PASSWORD}, {"do": "dismiss"}):
+        assert visitor.post(address, given).status_code == 403
     assert IngestJob.objects.get(pk=job.pk).state == "failed"

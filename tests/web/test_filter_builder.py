@@ -9,10 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from collections_app.domain.filter_language import read_filter
+from collections_app.documents.edits import edit_document
+from collections_app.documents.filters import FilterRow, filter_of_rows, read_filter, rows_of_filter
 from collections_app.models import RoleGrant
-from collections_app.services.documents.edits import edit_document
-from collections_app.services.documents.filters.rows import FilterRow, filter_of_rows, rows_of_filter
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
 from tests.web.pages import attribute, has, texts, tree

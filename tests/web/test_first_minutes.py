@@ -8,12 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.collections.services import update_collection
+from collections_app.documents.services import change_state
+from collections_app.jobs import operations
 from collections_app.models import Collection, ModelSetting, Operation, RoleGrant
-from collections_app.services.collections import operations
-from collections_app.services.collections.collections import update_collection
-from collections_app.services.documents.documents import set_documents_enabled
-from collections_app.services.governance.document_access import set_access
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.pages import attribute, has, texts
@@ -59,7 +59,7 @@ def test_without_starters_the_titles_of_readable_documents_make_them(
     RoleGrant.objects.create(user=User.objects.get(username="bob"), collection_id=nature.pk, role=Role.ASKER)
     first, second, third = nature.documents.order_by("doc_id")
     set_access(nature, [first.doc_id])
-    set_documents_enabled(nature, [second.doc_id], enabled=False)
+    change_state(nature, [second.doc_id], "disabled")
     (left,) = texts(bob.get("/chat/?collection=nature"), STARTERS)
     assert third.title in left
     assert texts(bob.get("/"), STARTERS) == [left]
@@ -89,13 +89,14 @@ def test_what_is_on_its_way_is_waited_for(visitor: Client, fill: Callable[..., C
                 attribute(page, "#arriving", "hx-get") == "/" and attribute(page, "#arriving progress", "value") == "33"
             )
         nature = fill("nature", 1)
-        assert has(visitor.get("/chat/"), "#arriving") and not has(visitor.get("/chat/"), "#composer")
+        assert has(visitor.get("/chat/"), "#arriving") and has(visitor.get("/chat/"), "#add-files")
         part = {"HX-Request": "true", "HX-Target": "arriving"}
-        assert "HX-Refresh" not in visitor.get("/", headers=part)
+        assert has(visitor.get("/", headers=part), "#arriving progress")
         fill("other", 1)
         assert has(visitor.get("/chat/"), "#composer"), "another one can be asked meanwhile"
         progress.succeed({})
-    assert visitor.get("/", headers=part)["HX-Refresh"] == "true"
+    arrived = visitor.get("/", headers=part)  # what is typed stays, and both can be chosen
+    assert not has(arrived, "#arriving progress") and len(texts(arrived, "#collections-menu label")) == 2
     assert not has(visitor.get("/"), "#arriving")
     assert nature.documents.count() == 1
 

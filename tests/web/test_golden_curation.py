@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from collections_app.models import Collection, Document, Generation
-from collections_app.services.generations.generations import start_generation
-from collections_app.services.worker.dispatch import run_job
+from collections_app.index.services import start_index_version
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import Collection, Document, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, set_gate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
@@ -19,7 +19,7 @@ from ragd.store.store import execute
 from ragd.types import RetrievePlan
 from tests.web.pages import attribute, facts, has, texts
 
-pytestmark = pytest.mark.usefixtures("bound")
+pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 PART = {"HX-Request": "true", "HX-Target": "impact"}
 
@@ -106,7 +106,7 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
     golden = GoldenSet.objects.get()
     run = EvaluationRun.objects.create(
         golden_set=golden, set_name=golden.name, set_version=1, set_digest="d", collection_name="nature",
-        plan_hash="p", state="succeeded", generation=1,
+        plan_hash="p", state="succeeded", index_version=1,
     )  # fmt: skip
     contributions = [
         {"key": "trees.md#0", "alone": 1.0, "without": 0.0, "contribution": 1.0, "effect": "helpful"},
@@ -120,7 +120,7 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
         )  # fmt: skip
     other = EvaluationRun.objects.create(
         set_name="x", set_version=1, set_digest="d", collection_name="nature", plan_hash="p", state="succeeded",
-        generation=7,
+        index_version=7,
     )  # fmt: skip
     EvaluationItem.objects.create(
         run=other, position=0, question_text="?", outcome="answered", contributions=contributions
@@ -162,15 +162,14 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     run(0.8, digest="other")
     (latest,) = visitor.get("/evaluation/last/").context["latest"]
     assert latest.against is None and [reading.moved for reading in latest.readings] == [None]
-    assert 'hx-get="/evaluation/last/"' in visitor.get("/").content.decode()
     assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
 
 
 def test_the_gate_is_set_judges_and_is_overruled(
     visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = "/collections/nature/gate/"
-    assert visitor.get(page).context["gate"] is None
+    page, shown = "/collections/nature/gate/", "/collections/nature/index-versions/"
+    assert has(visitor.get(shown), "#gate") and not has(visitor.get(shown), "#gate tbody")
     fields = {"set": "animals", "measure": "recall", "k": "3", "margin": "0.1"}
     assert visitor.post(page, fields | {"margin": "2"}).status_code == 422
     assert visitor.post(page, fields).status_code == 302
@@ -178,38 +177,40 @@ def test_the_gate_is_set_judges_and_is_overruled(
     assert gate is not None and (gate.measure, gate.k, gate.margin, gate.updated_by) == ("recall", 3, 0.1, "ada")
     whole = gates.open_version
 
-    def spoil(collection: Collection, generation: Generation) -> Any:
-        store = whole(collection, generation)
+    def spoil(collection: Collection, index_version: IndexVersion) -> Any:
+        store = whole(collection, index_version)
         execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = 'trees.md'")
         return store
 
     monkeypatch.setattr(gates, "open_version", spoil)
-    generation = start_generation(nature, {})
-    run_job(generation.jobs.get().pk)
-    assert has(visitor.get("/collections/nature/generations/"), 'a[href="/collections/nature/generations/2/gate/"]')
-    report = visitor.get("/collections/nature/generations/2/gate/")
+    index_version = start_index_version(nature, {})
+    run_job(index_version.jobs.get().pk)
+    assert has(
+        visitor.get("/collections/nature/index-versions/"), 'a[href="/collections/nature/index-versions/2/gate/"]'
+    )
+    report = visitor.get("/collections/nature/index-versions/2/gate/")
     assert attribute(report, ".banner", "data-tone") == "bad"
     assert re.findall(r"[\d.]*\d", texts(report, ".banner strong")[0]) == ["3", "0.500", "0.1"]
     assert questions(report) == ["Which tree is the tallest?"] and has(report, ".difference")
-    assert visitor.post("/collections/nature/generations/2/gate/", {"reason": ""}).status_code == 422
-    assert visitor.post("/collections/nature/generations/2/gate/", {"reason": "Trees are gone."}).status_code == 302
-    run_job(generation.jobs.newest()[0].pk)
+    assert visitor.post("/collections/nature/index-versions/2/gate/", {"reason": ""}).status_code == 422
+    assert visitor.post("/collections/nature/index-versions/2/gate/", {"reason": "Trees are gone."}).status_code == 302
+    run_job(index_version.jobs.newest()[0].pk)
     nature.refresh_from_db()
-    assert nature.generation == 2
-    overridden = visitor.get("/collections/nature/generations/2/gate/")
+    assert nature.index_version == 2
+    overridden = visitor.get("/collections/nature/index-versions/2/gate/")
     assert attribute(overridden, ".banner", "data-tone") == "watch"
     assert all(part in texts(overridden, ".banner p")[1] for part in ("ada", "Trees are gone."))
-    assert attribute(visitor.get(page), "tbody .chip", "data-tone") == "watch"
+    assert attribute(visitor.get(shown), "#gate tbody .chip", "data-tone") == "watch"
     assert visitor.post(page, fields | {"set": ""}).status_code == 302 and find_gate(nature) is None
-    assert visitor.get("/collections/nature/generations/9/gate/").status_code == 404
-    untested = visitor.get("/collections/nature/generations/1/gate/")
-    assert untested.context["generation"].gate_state == "" and not has(untested, ".banner, .facts-list")
+    assert visitor.get("/collections/nature/index-versions/9/gate/").status_code == 404
+    untested = visitor.get("/collections/nature/index-versions/1/gate/")
+    assert untested.context["index_version"].gate_state == "" and not has(untested, ".banner, .facts-list")
 
 
 def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> None:
     set_gate(nature, "animals")
     GoldenSet.objects.get().delete()
-    (warning,) = texts(visitor.get("/collections/nature/gate/"), ".banner[data-tone=watch]")
+    (warning,) = texts(visitor.get("/collections/nature/index-versions/"), "#gate .banner[data-tone=watch]")
     assert "animals" in warning
 
 

@@ -11,22 +11,21 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from collections_app.documents.services import change_state, ingest_text
 from collections_app.models import AuditEvent
-from collections_app.services.documents.archiving import archive_documents
-from collections_app.services.documents.documents import ingest_text
+from evaluation_app.golden import suggestions
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
-from evaluation_app.golden.pages.transfers import ColumnChoice
+from evaluation_app.golden.generated_questions import QuestionCandidate
+from evaluation_app.golden.question_views import ColumnChoice
 from evaluation_app.golden.sets import create_set
-from evaluation_app.golden.suggestions import suggestions
-from evaluation_app.golden.suggestions.model_questions import QuestionCandidate
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
-from tests.web.pages import has, is_empty
+from tests.web.pages import attribute, has, is_empty, wrong_fields
 from tests.web.test_every_page import check_page
 
-pytestmark = pytest.mark.usefixtures("bound")
+pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 
 def page(visitor: Client, address: str, status: int = 200) -> str:
@@ -117,6 +116,26 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
     assert (made.match, made.notes) == ("all", "Match is not stated.")
 
 
+@pytest.mark.fault("UX-F22")
+def test_a_switch_says_whether_a_question_should_be_answered(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/questions/new/"
+    typed = {"question": "Who won?", "category": "factual", "weight": "1", "do": "save"}
+    assert attribute(visitor.get(address), '[name="expects"][checked]', "value") == "answer"
+    refused = visitor.post(address, typed | {"expects": "answer"})
+    assert (refused.status_code, wrong_fields(refused)) == (422, ["expected_answer"])
+    visitor.post(address, typed | {"expects": "answer", "expected_answer": "Kasparov."})
+    made = GoldenQuestion.objects.get(question="Who won?")
+    listing, row = f"/evaluation/sets/{golden.pk}/", f"#question-{made.pk} [data-refuse]"
+    own = f"{listing}questions/{made.pk}/"
+    assert made.expected_answer == "Kasparov." and not has(visitor.get(listing), row)
+    everything = {"expected_answer": "Kasparov.", "expected_doc_ids": ["whales.md"], "expected_chunks": ["whales.md#0"]}
+    visitor.post(own, typed | everything | {"expects": "refusal"})
+    made.refresh_from_db()
+    assert (made.expected_answer, made.expected_doc_ids, made.expected_chunks) == ("", [], [])
+    assert attribute(visitor.get(own), '[name="expects"][checked]', "value") == "refusal"
+    assert has(visitor.get(listing), row)
+
+
 def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:
     question = golden.questions.get(position=0)
     address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
@@ -151,7 +170,7 @@ def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
 
 def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> None:
     collection = golden_collection(golden)
-    archive_documents(collection, ["whales.md"])
+    change_state(collection, ["whales.md"], "archived")
     add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
     html = page(visitor, f"/evaluation/sets/{golden.pk}/")
     assert 'href="?state=lost"' in html
@@ -163,7 +182,7 @@ def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> No
 
 
 def golden_collection(golden: GoldenSet) -> Any:
-    from collections_app.services.collections.collections import get_collection
+    from collections_app.collections.services import get_collection
 
     return get_collection(golden.collection_name)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from django.test import Client
 from django.urls import get_resolver
 
-from collections_app.http.help_pages import HELP
-from collections_app.views.help import AT_THE_TOP, REPOSITORY, render_document
+from collections_app.http.page_requests import HELP
+from collections_app.http.settings_views import AT_THE_TOP, REPOSITORY, render_document
+from tests.addresses import URLS
 from tests.web.pages import attribute, has, texts, tree
 
 DOCS = {path.stem: path for path in (REPOSITORY / "docs").glob("*.md")} | {
@@ -45,14 +46,11 @@ def test_what_is_html_in_a_file_is_text(tmp_path: Path) -> None:
 
 
 def test_each_page_opens_its_help(visitor: Client) -> None:
-    names = {
-        f"{namespace}:{pattern.name}"
-        for namespace in ("collections", "retrieval", "evaluation")
-        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns
-    }
+    names = {f"{space}:{each.name}" for space in URLS for each in get_resolver(URLS[space]).url_patterns}
     assert {name for name in HELP if ":" in name} <= names
-    assert set(HELP.values()) <= set(DOCS)
-    assert attribute(visitor.get("/traces/spans/"), "a[href^='/help/']", "href") == "/help/span-store/"
+    for page, _, anchor in (each.partition("#") for each in HELP.values()):
+        assert not anchor or f'id="{anchor}"' in render_document(DOCS[page], 0)[2], (page, anchor)
+    assert attribute(visitor.get("/activity/spans/"), "a[href^='/help/']", "href") == "/help/traces/"
     assert attribute(visitor.get("/help/"), ".top .tools a[href^='/help/']", "href") == "/help/"
     page = visitor.get("/help/chunking/")
     assert texts(page, "h1") == ["Chunking"] and has(page, ".prose h2[id]")

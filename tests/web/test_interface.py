@@ -8,7 +8,6 @@ import pytest
 
 from collections_app.domain import formats
 from collections_app.templatetags import interface, pictures
-from evaluation_app.pages.overview.trends import Trend
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -56,22 +55,6 @@ def test_counts_agree_with_their_noun() -> None:
     assert formats.percent(None) == "–"
     assert formats.percent(0.5) == "50 %"
     assert formats.score(None) == "–"
-
-
-@pytest.mark.parametrize(
-    ("now", "before", "kind", "said"),
-    [
-        (None, None, "ratio", "no data yet"),
-        (5.0, None, "ratio", "no earlier data"),
-        (5.0, 0.0, "ratio", "no earlier data"),
-        (5, 0, "count", "+5 vs. last week"),
-        (90.0, 100.0, "ratio", "−10 % vs. last week"),
-        (0.8, 0.75, "share", "+5 points vs. last week"),
-        (7, 7, "count", "unchanged vs. last week"),
-    ],
-)
-def test_trends_are_spelt(now: float | None, before: float | None, kind: str, said: str) -> None:
-    assert interface.trend_words(Trend(now, before, []), kind) == said
 
 
 def test_a_sparkline_needs_something_to_draw() -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.web.pages import is_empty, tones
+from tests.web.pages import has, is_empty, tones
 
 pytestmark = pytest.mark.usefixtures("bound")
 
@@ -38,9 +38,9 @@ def test_the_strip_polls_only_while_something_is_under_way(visitor: Client, make
 
 def test_the_strip_tells_the_table_when_work_has_ended(visitor: Client, make_job: Callable[..., Any]) -> None:
     make_job(state="running")
-    still = visitor.get("/collections/nature/jobs/running/?before=1", headers={"HX-Request": "true"})
+    still = visitor.get("/collections/nature/uploads/running/?before=1", headers={"HX-Request": "true"})
     assert "HX-Trigger-After-Swap" not in still
-    ended = visitor.get("/collections/nature/jobs/running/?before=3", headers={"HX-Request": "true"})
+    ended = visitor.get("/collections/nature/uploads/running/?before=3", headers={"HX-Request": "true"})
     assert json.loads(ended["HX-Trigger-After-Swap"]) == {"documents-changed": {}}
 
 
@@ -52,7 +52,7 @@ def test_the_lines_of_an_upload_follow_their_jobs(
     done = make_job(state="succeeded", source="c.txt", doc_id="c.txt", warnings=["It is no PDF."])
     same = make_job(state="succeeded", source="d.txt", doc_id="d.txt", unchanged=True)
     asked = "&".join(f"job={job.pk}" for job in (waiting, locked, done, same))
-    html = text(visitor.get(f"/collections/nature/jobs/lines/?{asked}&job=nonsense"))
+    html = text(visitor.get(f"/collections/nature/uploads/lines/?{asked}&job=nonsense"))
     lines = [line for line in html.split("<li ") if line.strip()]
     assert [f'data-job="{waiting.pk}"' in line for line in lines] == [True, False, False, False]
     for line, word in zip(lines, ("Queued", "Failed", "Succeeded", "Unchanged"), strict=True):
@@ -60,29 +60,29 @@ def test_the_lines_of_an_upload_follow_their_jobs(
     assert "The PDF is &lt;locked&gt;." in lines[1]
     assert "It is no PDF." in lines[2]
     fill("other", 0)
-    assert not text(visitor.get(f"/collections/other/jobs/lines/?{asked}")).strip()
+    assert not text(visitor.get(f"/collections/other/uploads/lines/?{asked}")).strip()
 
 
 def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) -> None:
     job = make_job(state="failed", error="The PDF is <locked>.", error_type="encrypted", attempts=1)
-    for address in ("", "?state=failed"):
-        assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/jobs/{address}"))
-    assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
-    assert is_empty(visitor.get("/collections/nature/jobs/?state=succeeded"))
+    for state in ("all", "failed"):
+        assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/uploads/?state={state}"))
+    assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/uploads/files/{job.pk}/"))
+    assert is_empty(visitor.get("/collections/nature/uploads/?state=succeeded"))
     assert "1 failed" in text(visitor.get("/collections/"))
 
 
 def test_the_list_says_how_long_a_job_took(visitor: Client, make_job: Callable[..., Any]) -> None:
     start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     job = make_job(state="failed", started_at=start, finished_at=start + timedelta(milliseconds=345))
-    for address in ("", f"{job.pk}/"):
-        assert "345 ms" in text(visitor.get(f"/collections/nature/jobs/{address}"))
+    for address in ("?state=all", f"files/{job.pk}/"):
+        assert "345 ms" in text(visitor.get(f"/collections/nature/uploads/{address}"))
 
 
 def test_a_job_links_to_its_document_where_there_is_one(visitor: Client, make_job: Callable[..., Any]) -> None:
     lost, kept = make_job(state="failed"), make_job(state="succeeded", doc_id="whales.md")
-    assert "/documents/" not in text(visitor.get(f"/collections/nature/jobs/{lost.pk}/"))
-    assert "/documents/whales.md/" in text(visitor.get(f"/collections/nature/jobs/{kept.pk}/"))
+    assert "/documents/" not in text(visitor.get(f"/collections/nature/uploads/files/{lost.pk}/"))
+    assert "/documents/whales.md/" in text(visitor.get(f"/collections/nature/uploads/files/{kept.pk}/"))
 
 
 def test_a_broken_file_fails_with_a_reason_on_the_page(
@@ -97,23 +97,21 @@ def test_a_broken_file_fails_with_a_reason_on_the_page(
     job = IngestJob.objects.get(collection=collection)
     assert job.state == "failed"
     assert job.error
-    html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
-    assert f"jobs/{job.pk}/file/" in html
-    assert f"jobs/{job.pk}/retry/" not in html
+    page = visitor.get(f"/collections/nature/uploads/files/{job.pk}/")
+    assert has(page, "input[type=file][name=file]") and not has(page, "[name=do][value=retry]")
     assert collection.documents.count() == 0
 
 
 def test_a_job_is_cancelled_and_tried_again(visitor: Client, make_job: Callable[..., Any]) -> None:
     job = make_job(state="queued", kind="reindex", doc_id="whales.md")
-    address = f"/collections/nature/jobs/{job.pk}/"
-    assert tones(visitor.post(f"{address}cancel/", follow=True)) == ["good"]
+    address = f"/collections/nature/uploads/files/{job.pk}/"
+    assert tones(visitor.post(address, {"do": "cancel"}, follow=True)) == ["good"]
     job.refresh_from_db()
     assert job.state == "cancelled"
-    assert "there is nothing to cancel" in text(visitor.post(f"{address}cancel/", follow=True))
-    assert tones(visitor.post(f"{address}retry/", follow=True)) == ["good"]
+    assert "there is nothing to cancel" in text(visitor.post(address, {"do": "cancel"}, follow=True))
+    assert tones(visitor.post(address, {"do": "retry"}, follow=True)) == ["good"]
     job.refresh_from_db()
     assert job.state == "queued"
-    assert visitor.get(f"{address}retry/").status_code == 405
 
 
 def test_a_job_belongs_to_its_collection(
@@ -121,13 +119,13 @@ def test_a_job_belongs_to_its_collection(
 ) -> None:
     job = make_job()
     fill("other", 0)
-    assert visitor.get(f"/collections/other/jobs/{job.pk}/").status_code == 404
-    assert visitor.post(f"/collections/other/jobs/{job.pk}/cancel/").status_code == 404
+    assert visitor.get(f"/collections/other/uploads/files/{job.pk}/").status_code == 404
+    assert visitor.post(f"/collections/other/uploads/files/{job.pk}/", {"do": "cancel"}).status_code == 404
 
 
 def test_an_open_job_page_follows_the_work(visitor: Client, make_job: Callable[..., Any]) -> None:
     job = make_job(state="running")
-    address = f"/collections/nature/jobs/{job.pk}/"
+    address = f"/collections/nature/uploads/files/{job.pk}/"
     part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "detail"}))
     assert part.lstrip().startswith('<div id="detail"')
     assert "every 2s" in part

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
-from collections_app.access_context import using_access
-from collections_app.http.list_views import VIEWS_MAX, clean_query, save_view
+from collections_app.access.context import using_access
+from collections_app.access.services import access_of_user
+from collections_app.http.lists import VIEWS_MAX, clean_query, save_view
 from collections_app.models import PersonalSetting
-from collections_app.services.governance.access import access_of_user
+from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 from tests.web.pages import attribute, has, texts, tones, tree
@@ -26,19 +28,16 @@ def make_run(**values: Any) -> QueryRun:
 
 def test_a_view_keeps_a_filter_and_is_deleted(visitor: Client) -> None:
     make_run(status="error", error="broken")
-    here = "/runs/?status=error&page=2&kind="
+    here = "/activity/?status=error&page=2&kind="
     assert attribute(visitor.get(here), 'input[name="query"]', "value") == "status=error"
-    saved = visitor.post(
-        CHANGE, {"do": "save", "list": "runs", "name": " Broken ", "query": "status=error", "next": here}
-    )
+    view = {"do": "save", "list": "runs", "name": " Broken ", "query": "status=error", "next": here}
+    saved = visitor.post(CHANGE, view)
     assert (saved.status_code, saved["Location"]) == (302, here)
-    page = visitor.get("/runs/?status=error")
-    assert [(node.text(), node.attributes["href"]) for node in tree(page).css(".view-list a")] == [
-        ("Broken", "?status=error")
-    ]
+    page = visitor.get("/activity/?status=error")
+    assert texts(page, ".view-list a") == ["Broken"] and attribute(page, ".view-list a", "href") == "?status=error"
     assert has(page, '.view-list a[aria-current="true"]')
-    assert not has(visitor.get("/runs/"), '.view-list a[aria-current="true"]')
-    assert not has(visitor.get("/traces/spans/"), ".view-list")
+    assert not has(visitor.get("/activity/"), '.view-list a[aria-current="true"]')
+    assert not has(visitor.get("/activity/spans/"), ".view-list")
     visitor.post(CHANGE, {"do": "save", "list": "runs", "name": "Broken", "query": "kind=ask"})
     assert [each["query"] for each in PersonalSetting.objects.get(key="views:runs").value] == ["kind=ask"], "replaced"
     visitor.post(CHANGE, {"do": "delete", "list": "runs", "name": "Broken"})
@@ -46,26 +45,18 @@ def test_a_view_keeps_a_filter_and_is_deleted(visitor: Client) -> None:
 
 
 def test_a_wrong_view_is_refused(visitor: Client) -> None:
-    for wrong in (
-        {"name": " "},
-        {"name": "x" * 61},
-        {"name": "a", "list": "others"},
-        {"name": "a", "query": "q=" + "x" * 2001},
-    ):
+    long = {"name": "a", "query": "q=1&" * 501}
+    for wrong in ({"name": " "}, {"name": "x" * 61}, {"name": "a", "list": "others"}, long):
         visitor.post(CHANGE, {"do": "save", "list": "runs", "query": "kind=ask"} | wrong)
-        assert tones(visitor.get("/runs/")) == ["bad"], wrong
+        assert tones(visitor.get("/activity/")) == ["bad"], wrong
     assert not PersonalSetting.objects.exists()
-    assert visitor.get(CHANGE).status_code == 405
-    assert clean_query("b=2&page=4&a=&cursor=x&b=1&a=0") == "a=0&b=2&b=1"
-
-
-def test_a_list_has_so_many_views(django_user_model: Any) -> None:
-    ada = django_user_model.objects.create_user("ada")
+    ada = User.objects.get(username="ada")
     for number in range(VIEWS_MAX):
         save_view(ada, "runs", f"view {number}", "kind=ask")
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput, match="at most"):
         save_view(ada, "runs", "one more", "kind=ask")
-    assert refused.value.field == "name"
+    assert visitor.get(CHANGE).status_code == 405
+    assert clean_query("b=2&page=4&a=&cursor=x&b=1&a=0") == "a=0&b=2&b=1"
 
 
 def test_what_a_person_keeps_is_theirs_alone(django_user_model: Any, visitor: Client) -> None:
@@ -75,18 +66,27 @@ def test_what_a_person_keeps_is_theirs_alone(django_user_model: Any, visitor: Cl
         save_view(person, "runs", f"of {person.username}", "kind=ask")
     with using_access(access_of_user(bob)):
         assert [each.value[0]["name"] for each in PersonalSetting.objects.all()] == ["of bob"]
-    assert texts(visitor.get("/runs/"), ".view-list a") == ["of ada"]
+    assert texts(visitor.get("/activity/"), ".view-list a") == ["of ada"]
     client = Client()
     client.force_login(bob)
     client.post(CHANGE, {"do": "delete", "list": "runs", "name": "of ada"})
-    assert texts(visitor.get("/runs/"), ".view-list a") == ["of ada"]
+    assert texts(visitor.get("/activity/"), ".view-list a") == ["of ada"]
+
+
+def test_a_chip_sets_and_removes_a_filter_and_what_makes_no_sense_is_told(visitor: Client) -> None:
+    golden = GoldenSet.objects.create(name="basics", collection_name="nature")
+    for number, category in enumerate(("sea", "land")):
+        GoldenQuestion.objects.create(golden_set=golden, question=f"Q{number}?", category=category, position=number)
+    page, wrong = (visitor.get(f"/evaluation/sets/{golden.pk}/?q=q&category={name}") for name in ("sea", "air"))
+    assert attribute(page, "#filter-category > a", "href") == "?q=q" and len(tree(page).css("tbody tr")) == 1
+    assert has(wrong, "[role=alert]") and len(tree(wrong).css("tbody tr")) == 2
 
 
 def test_filters_say_how_many_runs_they_leave(visitor: Client) -> None:
     for values in ({}, {"status": "error"}, {"kind": "search"}, {"environment": "evaluation"}):
         make_run(**values)
     choices = {
-        name: [node.text() for node in tree(visitor.get("/runs/?kind=ask")).css(f'select[name="{name}"] option')]
+        name: [node.text() for node in tree(visitor.get("/activity/?kind=ask")).css(f'select[name="{name}"] option')]
         for name in ("status", "kind", "environment")
     }
     assert [text.rpartition("(")[2] for text in choices["status"][1:]] == ["1)", "0)", "1)", "0)"]

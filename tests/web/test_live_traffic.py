@@ -12,12 +12,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection
 from evaluation_app.models import RunScore, Sampling
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.query_pipeline import ask
+from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.retrieval.corpus import make_collection
 from tests.web.pages import has, texts, tree
 
@@ -56,7 +56,8 @@ def page(client: Client, address: str) -> str:
 
 
 def test_a_run_is_judged_from_its_page(ada: Client) -> None:
-    run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=3), channel="page")
+    question = "What must be done before the pump is cleaned?"
+    run = ask(QueryRequest(make_collection(), question, RetrievePlan(k=3), "page"))
     before = page(ada, f"/runs/{run.pk}/evaluation/")
     assert 'class="score-strip"' not in before and f'action="/runs/{run.pk}/judge/"' in before
     answer = ada.post(f"/runs/{run.pk}/judge/")

@@ -10,9 +10,9 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.domain.passages import ChunkSpan, cut_pieces
+from collections_app.chunks.preview import ChunkSpan, cut_pieces
 from evaluation_app.templatetags.scores import without_marks
-from retrieval_app.citations.answer_html import cut_answer, render_answer, render_sentence
+from retrieval_app.answers.answer_html import cut_answer, render_answer, render_sentence
 
 
 def draw(citation: Any) -> SafeString:

@@ -12,10 +12,10 @@ from django.core.exceptions import ValidationError
 from django.http import QueryDict
 from django.test import Client
 
+from collections_app.documents.edits import edit_document
+from collections_app.documents.services import get_document
+from collections_app.http.form_fields import EMPTY_ROWS, KINDS, MetadataField, Row, row_of, value_of
 from collections_app.models import Document, RoleGrant
-from collections_app.services.documents.documents import get_document
-from collections_app.services.documents.edits import edit_document
-from collections_app.views.forms.metadata import EMPTY_ROWS, KINDS, MetadataField, Row, row_of, value_of
 from tests.web.pages import attribute, has, texts, wrong_fields
 
 EDIT = "/collections/nature/edit/whales.md/"

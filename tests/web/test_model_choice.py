@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from collections_app.collections.services import create_collection
 from collections_app.models import ModelSetting
-from collections_app.services.collections.collections import create_collection
 from ragd.models import multilingual_e5
 from tests.web.pages import texts
 
@@ -67,7 +67,7 @@ def test_an_unknown_model_is_refused_at_once_with_what_is_known(admin_client: Cl
 
 def test_with_an_endpoint_any_name_may_be_typed(admin_client: Client, settings: Any, missing: None) -> None:
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
-    for page in ("/collections/new/", "/collections/docs/generations/"):
+    for page in ("/collections/new/", "/collections/docs/index-versions/"):
         create_collection(name="docs") if "docs" in page else None
         assert texts(admin_client.get(page), "#embed-models option")
     typed = choose(admin_client, "our-own", "12")
@@ -82,7 +82,7 @@ def test_the_list_says_dimensions_languages_and_size(admin_client: Client, insta
         identity="ours-1", dims=12,
     )  # fmt: skip
     create_collection(name="docs")
-    for page in ("/collections/new/", "/collections/docs/generations/"):
+    for page in ("/collections/new/", "/collections/docs/index-versions/"):
         options = texts(admin_client.get(page), "#id_embed_model option")
         assert [option.partition(":")[0] for option in options] == [ENGLISH, MULTILINGUAL, "ours-1"]
         (multilingual,) = [option for option in options if option.startswith(MULTILINGUAL)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,43 +13,35 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
-from collections_app.domain.model_presets import CHAT, EMBEDDINGS, RERANK
-from collections_app.errors import ServiceError
-from collections_app.model_endpoints import endpoints, secrets
-from collections_app.model_endpoints.endpoints import chat_endpoint, embedding_endpoint, stored
-from collections_app.models import AuditEvent, ModelSetting, Provider
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.endpoints.providers import ingest_embedder, provider_name
-from collections_app.services.models.connection_test import run_test
-from collections_app.services.models.model_settings import (
+from collections_app.collections.services import create_collection
+from collections_app.endpoints import endpoints, secrets
+from collections_app.endpoints.connection_test import run_test
+from collections_app.endpoints.endpoints import chat_endpoint, embedding_endpoint, stored
+from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, RERANK
+from collections_app.endpoints.model_settings import (
     SettingValues,
     delete_setting,
     draft_endpoint,
     renew_secrets,
     save_setting,
 )
-from collections_app.services.models.registry import find_model, list_models
-from collections_app.stores import embedder_for
+from collections_app.endpoints.providers import ingest_embedder, provider_name
+from collections_app.endpoints.registry import find_model, list_models
+from collections_app.errors import ServiceError
+from collections_app.index.stores import embedder_for
+from collections_app.models import AuditEvent, ModelSetting, Provider
 from evaluation_app.models import Span
 from ragd.errors import EmbedderError
+from tests.collections.test_model_presets import fresh
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
 from tests.web.test_every_page import check_page
 
+__all__ = ["fresh"]
 pytestmark = pytest.mark.django_db
 KEY = "sk-leak-me-if-you-can"
 AT = "/models/"
-
-
-@pytest.fixture(autouse=True)
-def fresh(settings: Any) -> Iterator[None]:
-    for name in ("EMBED", "LLM", "JUDGE", "RERANK"):
-        setattr(settings, f"RAGD_{name}_BASE_URL", "")
-        setattr(settings, f"RAGD_{name}_API_KEY", "")
-    stored.forget()
-    yield
-    stored._rows, stored._read_at = (), 0.0
 
 
 @pytest.fixture

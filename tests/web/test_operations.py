@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.http.places import all_pages
+from collections_app.http.navigation import all_pages
+from collections_app.jobs.workers import record_archive, record_backup, record_drill
 from collections_app.models import Report
-from collections_app.services.worker.backup_records import record_archive, record_backup, record_drill
-from evaluation_app.pages.overview.palette import NEW, VERBS
+from ragd_site.operations.palette import NEW, VERBS, find_destinations
 from tests.web.pages import attribute, has, texts, tones, tree
 
 
@@ -33,46 +34,14 @@ def make_run(
     )  # fmt: skip
 
 
-def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None:
-    from evaluation_app.pages.overview.trends import home_trends
-
-    collection = fill(documents=3)
-    collection.documents.filter(doc_id="trees.md").update(created_at=timezone.now() - timedelta(days=9))
-    for days_ago, took_ms, status in [
-        (0.1, 10, "ok"),
-        (1, 30, "ok"),
-        (2, 20, "abstained"),
-        (8, 100, "ok"),
-        (20, 999, "ok"),
-    ]:
-        make_run(days_ago, took_ms=took_ms, status=status)
-    make_run(0.2, took_ms=40, kind="search")
-    make_run(0.3, took_ms=9000, status="error", channel="worker")  # of an evaluation: nobody asked
-    trends = home_trends()
-    assert (trends.documents.now, trends.documents.before) == (3, 1)
-    assert (trends.runs.now, trends.runs.before) == (4, 1)
-    assert (trends.took_ms.now, trends.took_ms.before) == (25, 100)
-    assert (trends.answered.now, trends.answered.before) == (2 / 3, 1.0)
-    assert len(trends.runs.days) == len(trends.documents.days) == 14
-    assert sum(value or 0 for value in trends.runs.days) == 5
-    assert trends.documents.days[-1] == 3
-
-
-def test_the_four_numbers_of_nothing(db: None) -> None:
-    from evaluation_app.pages.overview.trends import home_trends
-
-    trends = home_trends()
-    assert (trends.documents.now, trends.runs.now, trends.took_ms.now, trends.answered.now) == (0, 0, None, None)
-
-
 def test_home_asks_a_suggested_question(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.models import Collection
 
-    assert not has(visitor.get("/"), "form.starters")
+    assert not has(visitor.get("/"), "#starters button")
     Collection.objects.filter(pk=fill("nature", 1).pk).update(starters=["What & why?"])
     home = visitor.get("/")
-    assert texts(home, "form.starters button") == ["What & why?"]
-    asked = {"collection": attribute(home, "form.starters [name=collection]", "value"), "starter": "What & why?"}
+    assert texts(home, "#starters button") == ["What & why?"]
+    asked = {"collection": attribute(home, "#composer [name=collection][checked]", "value"), "starter": "What & why?"}
     assert has(visitor.post("/chat/", asked, follow=True), ".message")
 
 
@@ -82,17 +51,7 @@ def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any])
     IngestJob.objects.create(collection=fill(documents=0), doc_id="a.txt")
     assert texts(visitor.get("/"), ".banner[data-tone=bad] p")[0].startswith("1 job queued")
     WorkerHeartbeat.objects.create(name="w", beat_at=timezone.now())
-    assert not has(visitor.get("/"), ".banner[data-tone=bad]")
-
-
-def test_home_follows_running_jobs_by_a_part(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.models import IngestJob
-
-    IngestJob.objects.create(collection=fill(documents=0), doc_id="a.txt", state="running")
-    part = text(visitor.get("/", headers={"HX-Request": "true", "HX-Target": "running"}))
-    assert part.lstrip().startswith('<section id="running"')
-    assert "every 2s" in part
-    assert "<html" not in part
+    assert not has(visitor.get("/"), ".banner[data-tone=bad]:not([hidden])")
 
 
 def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -109,8 +68,8 @@ def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callab
 
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app.pages.overview import summaries
-    from evaluation_app.pages.overview.summaries import index_builds, storage_summary
+    from ragd_site.operations import summaries
+    from ragd_site.operations.summaries import index_builds, storage_summary
 
     monkeypatch.setattr(summaries, "TABLES_SHOWN", 1000)
     fill()
@@ -139,7 +98,7 @@ def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
 def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
     make_span(1)
     make_span(2, 1, name="rag.retrieve <b>", status_code="ERROR", status_description="no index")
-    listed = text(visitor.get("/traces/list/"))
+    listed = text(visitor.get("/activity/traces/"))
     assert f'href="/traces/{"a" * 32}/"' in listed
     html = text(visitor.get(f"/traces/{'a' * 32}/"))
     assert 'data-depth="1"' in html
@@ -180,11 +139,13 @@ def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], d
 def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill: Callable[..., Any]) -> None:
     nature = fill("nature", 1)
 
+    ada = User.objects.get(username="ada")
+
     def found(words: str) -> dict[str, str]:
         """Label and address, of links and of forms."""
-        page = tree(visitor.get("/go/", {"q": words}, headers={"HX-Request": "true", "HX-Target": "palette-results"}))
-        places = {node.text(strip=True): str(node.attributes["href"]) for node in page.css("a[href]")}
-        return places | {node.text(strip=True): str(node.attributes["action"]) for node in page.css("form")}
+        groups = find_destinations(words, ada, {})
+        places = {each.label: each.href for group in groups for each in group.destinations}
+        return places | {each.label: each.href for group in groups for each in group.commands}
 
     for page in (*all_pages(), *NEW):
         assert found(page.title)[page.title] == page.href
@@ -192,15 +153,18 @@ def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill
             assert page.title in found(word), word
     for verb in VERBS:
         label = verb.label % {"name": "nature"}
-        for word in verb.words:
-            for typed in (word, word[:3], f"{word} nat"):
-                assert found(typed)[label] == verb.address_of(nature)
+        for typed in (*verb.words, verb.words[0][:3], f"{verb.words[0]} nat"):
+            assert found(typed)[label] == verb.address_of(nature)
         assert label not in found(f"{verb.words[0]} elsewhere")
     assert found("ask nature")["Ask nature"] == "/chat/?collection=nature"
-    done = ("System theme", "Light theme", "Dark theme", "English", "Deutsch", "Log out", "Show the keys?")
+    done = ("System theme", "Light theme", "Dark theme", "English", "Deutsch", "Log out", "Show the keys")
     assert set(done) <= found("").keys()
     for label in done:
-        assert label in found(label.strip("?"))
+        assert label in found(label)
+    page = tree(visitor.get("/go/", {"q": "o"}, headers={"HX-Request": "true", "HX-Target": "palette-results"}))
+    shown = {(node.text(strip=True), node.attributes["href"]) for node in page.css("a[href]")}
+    shown |= {(node.text(strip=True).strip("?"), node.attributes["action"]) for node in page.css("form")}
+    assert {("Operations", "/operations/"), ("Log out", "/accounts/logout/")} <= shown
 
 
 def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) -> None:
@@ -224,8 +188,8 @@ def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) ->
 
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.jobs.maintenance import sweep
     from collections_app.models import IngestBatch, IngestJob, Provider, WorkerHeartbeat
-    from collections_app.services.worker.maintenance import sweep
 
     collection = fill(documents=1)
     now = timezone.now()
@@ -254,7 +218,7 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     )
     sweep()
     assert "resent 1" in text(visitor.get("/operations/"))
-    assert tones(visitor.post("/operations/retry/", follow=True)) == ["good"]
+    assert tones(visitor.post("/operations/", {"do": "retry"}, follow=True)) == ["good"]
     failed.refresh_from_db()
     assert failed.state == "queued"
 

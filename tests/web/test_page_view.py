@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import delete_documents, ingest_text
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, Upload
-from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import delete_documents, ingest_text
-from collections_app.services.governance.api_keys import create_key
-from collections_app.services.uploads.uploads import HeldFile, submit_uploads
-from collections_app.services.worker.dispatch import run_job
+from collections_app.uploads.services import HeldFile, submit_uploads
 from tests.parsing.builders import make_pdf
 
 PAGES = ["The whale sings under the ice", "Krill moves north in March", "A river carries warm water"]
@@ -78,7 +78,7 @@ def test_the_picture_is_drawn_once_for_a_browser_that_keeps_it(visitor: Client, 
 
 def test_a_picture_is_for_those_who_may_read_the_document(visitor: Client, paper: Collection) -> None:
     tag = visitor.get(IMAGE.format(1))["ETag"]
-    key = create_key("reader")[1]
+    key = create_key(NewKey("reader"))[1]
     for headers in ({}, {"If-None-Match": tag}, {"Authorization": f"Bearer {key}"}):
         answer = Client().get(IMAGE.format(1), headers=headers)
         assert answer.status_code == 302 and "/login" in answer["Location"] and not answer.content

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.utils.translation import override
 
-from collections_app.models import Generation
-from collections_app.models.personal import PersonalSetting
+from collections_app.access.models import PersonalSetting
+from collections_app.models import IndexVersion
 from evaluation_app.experiments.forms import PlansForm
 from evaluation_app.experiments.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
-from retrieval_app.pages.forms import AskForm
-from retrieval_app.pages.plan_forms import PlaygroundForm
-from retrieval_app.runs.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.plans.forms import PlaygroundForm
+from retrieval_app.plans.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.runs.forms import AskForm
 from tests.web.pages import has, texts, tree
 
+pytestmark = pytest.mark.usefixtures("module_nature")
 PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/new/?set=birds")
 FOLD = "details[data-expert]"
 
@@ -33,7 +35,7 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
     forms = [
         AskForm(collections=[collection]),
         PlaygroundForm(
-            {}, collection=collection, saved=[], rerankers=[], versions=[Generation(number=2, embed_model="m")]
+            {}, collection=collection, saved=[], rerankers=[], versions=[IndexVersion(number=2, embed_model="m")]
         ),
         PlansForm(golden_set=golden_set),
     ]
@@ -51,8 +53,7 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
     assert titles | {"k": "k"} == {name: TITLES[name] for name in titles}
 
 
-def test_simple_settings_are_shown_and_the_others_folded(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_simple_settings_are_shown_and_the_others_folded(visitor: Client) -> None:
     GoldenSet.objects.create(name="birds", collection_name="nature")
     for page in PAGES:
         response = visitor.get(page)
@@ -61,18 +62,14 @@ def test_simple_settings_are_shown_and_the_others_folded(visitor: Client, fill: 
         assert not has(response, f"{FOLD}[open]") and has(response, "[data-also-set][hidden]")
 
 
-def test_what_is_set_in_the_fold_is_named_outside(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_what_is_set_in_the_fold_is_named_outside(visitor: Client) -> None:
     response = visitor.get("/collections/nature/playground/?q=whale&rrf_k=20&exact=always&k=3")
     assert texts(response, "[data-also-set] span") == ["RRF constant, Exact vector search"]
     assert not has(response, f"{FOLD}[open]")
     assert has(visitor.get("/collections/nature/playground/?q=whale&rrf_k=x"), f"{FOLD}[open]")
 
 
-def test_the_expert_view_is_remembered_for_the_person(
-    visitor: Client, fill: Callable[..., Any], django_user_model: Any
-) -> None:
-    fill()
+def test_the_expert_view_is_remembered_for_the_person(visitor: Client, django_user_model: Any) -> None:
     assert visitor.post("/list-view/", {"do": "expert", "open": "on"}).status_code == 204
     GoldenSet.objects.create(name="birds", collection_name="nature")
     assert all(has(visitor.get(page), f"{FOLD}[open]") for page in PAGES)

@@ -12,12 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
-from collections_app.domain.permissions import Role
+from collections_app.access.permissions import Role
 from collections_app.models import RoleGrant
 from tests.web.pages import has, is_empty, wrong_fields
 from tests.web.test_every_page import check_page
 
-pytestmark = pytest.mark.usefixtures("bound")
+pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 PLAY = "/collections/nature/playground/"
 ROW = re.compile(r'<li data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"')
@@ -48,7 +48,6 @@ def newest_run() -> Any:
 def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..., Any]) -> None:
     from retrieval_app.models import QueryRun
 
-    fill()
     html = text(visitor.get(PLAY))
     check_page(html)
     assert "data-column" not in html
@@ -59,14 +58,14 @@ def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..
 
 
 def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[..., Any]) -> None:
-    from retrieval_app.runs import query_pipeline
-    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, search
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=largest+animal&k=3&mode=hybrid"))
     check_page(html)
     plan = build_plan(collection, mode="hybrid", k=3)
-    same = query_pipeline.search(collection, "largest animal", plan, channel="cli")
+    same = search(QueryRequest(collection, "largest animal", plan, "cli"))
     assert column(html, "final") == as_shown(same.results)
     for name, rows in same.lists.items():
         shown = [(f"{doc_id}#{index}", json.loads(score)) for doc_id, index, _, score in column(html, name)]
@@ -74,8 +73,7 @@ def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[
     assert len(column(html, "fused")) == len(column(html, "vector")) > 3
 
 
-def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client) -> None:
     html = text(visitor.get(f"{PLAY}?q=krill&mode=lexical&k=2"))
     run = newest_run()
     assert f'href="/runs/{run.pk}/"' in html
@@ -84,24 +82,21 @@ def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client, fill: Callable[.
     )  # fmt: skip
 
 
-def test_what_was_asked_lately_stands_there_once(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_what_was_asked_lately_stands_there_once(visitor: Client) -> None:
     for query in ("whale", "bee", "whale", "whale"):
         visitor.get(PLAY, {"q": query})
     lately = re.search(r'<ul role="list" class="questions">(.*?)</ul>', text(visitor.get(PLAY)), re.DOTALL)
     assert lately and re.findall(r'<a href="([^"]+)"', lately[1]) == [f"{PLAY}?q=whale", f"{PLAY}?q=bee"]
 
 
-def test_empty_fields_leave_the_address(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_empty_fields_leave_the_address(visitor: Client) -> None:
     response = visitor.get(f"{PLAY}?q=krill&mode=&k=+&tags_any=a%2C+b&b-k=")
     assert response.status_code == 302
     assert parse_qs(urlsplit(response["Location"]).query) == {"q": ["krill"], "tags_any": ["a, b"]}
     assert visitor.get(f"{PLAY}?q=")["Location"] == PLAY
 
 
-def test_every_field_reaches_the_plan_and_comes_back(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_every_field_reaches_the_plan_and_comes_back(visitor: Client) -> None:
     address = (
         f"{PLAY}?q=krill&mode=hybrid&k=2&candidate_pool=7&rrf_k=11&weight_vector=0.5&exact=always&ef_search=80"
         "&compress=sentences&token_budget=30&tags_any=nature%2C+x&tags_all=nature&metadata=%7B%22year%22%3A+2024%7D"
@@ -129,10 +124,7 @@ def test_every_field_reaches_the_plan_and_comes_back(visitor: Client, fill: Call
         ("plan=gone", 422, ["plan"]),
     ],
 )
-def test_a_wrong_plan_is_refused_beside_the_query(
-    visitor: Client, fill: Callable[..., Any], query: str, status: int, wrong: list[str]
-) -> None:
-    fill(documents=1)
+def test_a_wrong_plan_is_refused_beside_the_query(visitor: Client, query: str, status: int, wrong: list[str]) -> None:
     response = visitor.get(f"{PLAY}?q=whale&tags_any=kept&{query}")
     assert response.status_code == status
     html = html_module.unescape(text(response))
@@ -143,17 +135,16 @@ def test_a_wrong_plan_is_refused_beside_the_query(
 
 
 def test_lexical_mode_without_lexical_index_says_so(visitor: Client, db: None) -> None:
-    from collections_app.services.collections.collections import create_collection
+    from collections_app.collections.services import create_collection
 
-    create_collection(name="nature", hybrid_enabled=False)
-    response = visitor.get(f"{PLAY}?q=whale&mode=lexical")
+    create_collection(name="plain", hybrid_enabled=False)
+    response = visitor.get("/collections/plain/playground/?q=whale&mode=lexical")
     assert response.status_code == 400
     assert wrong_fields(response) == ["mode"]
-    assert visitor.get(f"{PLAY}?q=whale").status_code == 200
+    assert visitor.get("/collections/plain/playground/?q=whale").status_code == 200
 
 
-def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_fewer_than_asked_is_a_banner(visitor: Client) -> None:
     html = text(visitor.get(f"{PLAY}?q=xylophone&mode=lexical"))
     assert "Asked for 12, got 0" in html
     assert 'data-column="final"' in html
@@ -162,17 +153,16 @@ def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any])
 
 def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
     from ragd.insight.ranking_comparison import kendall_tau
-    from retrieval_app.runs import query_pipeline
-    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, search
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=the+largest+animal&k=5&mode=vector&ab=on&b-mode=lexical&b-k=3"))
     check_page(html)
     results = []
     for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
-        run = query_pipeline.search(
-            collection, "the largest animal", build_plan(collection, **plan), channel="cli"  # type: ignore[arg-type]
-        )  # fmt: skip
+        chosen = build_plan(collection, **plan)
+        run = search(QueryRequest(collection, "the largest animal", chosen, "cli"))
         assert column(html, "final", side) == as_shown(run.results)
         results.append(run.retrieved_ids)
     tau = kendall_tau(*results)
@@ -187,10 +177,9 @@ def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> No
     ]  # fmt: skip
 
 
-def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client, fill: Callable[..., Any]) -> None:
+def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client) -> None:
     from retrieval_app.models import QueryRun
 
-    fill()
     html = text(visitor.get(f"{PLAY}?q=krill+eating+animals&k=3&weight_lexical=2"))
     runs = QueryRun.objects.count()
     links = [html_module.unescape(link) for link in re.findall(r'<a class="path" href="([^"]+)"', html)]
@@ -215,8 +204,7 @@ def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client, fill: Callable
     assert visitor.get(links[0].split("?")[0]).status_code == 302
 
 
-def test_a_row_of_the_second_plan_opens_by_that_plan(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_a_row_of_the_second_plan_opens_by_that_plan(visitor: Client) -> None:
     html = text(visitor.get(f"{PLAY}?q=krill&mode=vector&ab=on&b-mode=lexical&analyze=on"))
     second = re.search(r'data-side="B">(.*?)</ol>', html, re.DOTALL)
     assert second
@@ -224,15 +212,13 @@ def test_a_row_of_the_second_plan_opens_by_that_plan(visitor: Client, fill: Call
     assert parse_qs(urlsplit(link).query) == {"q": ["krill"], "mode": ["lexical"]}
 
 
-def test_losses_stand_with_their_reasons(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_losses_stand_with_their_reasons(visitor: Client) -> None:
     html = text(visitor.get(f"{PLAY}?q=krill&k=1&mode=vector&candidate_pool=2"))
     assert "rank 2; k is 1" in html
     assert "rank 3 (vector); top N is 2" in html
 
 
-def test_the_sql_stands_there_with_its_plan(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_the_sql_stands_there_with_its_plan(visitor: Client) -> None:
     html = html_module.unescape(text(visitor.get(f"{PLAY}?q=krill&mode=vector")))
     assert "embedding <=> %(vector)s::vector" in html
     assert not re.search(r"Limit  \(cost=", html)  # a plan tells of rows that this reader may not read
@@ -244,10 +230,9 @@ def test_the_sql_stands_there_with_its_plan(visitor: Client, fill: Callable[...,
     assert "actual time" in text(visitor.get(f"{PLAY}?q=krill&mode=vector&analyze=on"))
 
 
-def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fill: Callable[..., Any]) -> None:
+def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client) -> None:
     from retrieval_app.models import SavedPlan
 
-    fill()
     save = {"address": "q=krill&mode=vector&k=2", "name": "tight"}
     response = visitor.post(f"{PLAY}save/", save)
     assert response.status_code == 302
@@ -270,15 +255,15 @@ def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fil
 
 
 def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents.documents import ingest_text
-    from retrieval_app.runs import query_pipeline
-    from retrieval_app.runs.plans import build_plan
+    from collections_app.documents.services import ingest_text
+    from retrieval_app.plans.services import build_plan
+    from retrieval_app.search.query_pipeline import QueryRequest, search
 
     collection = fill()
     plan = build_plan(
         collection, mode="hybrid", k=3, rrf_k=9, weights={"vector": 0.1, "lexical": 3}, tags_any=["nature"]
     )
-    run = query_pipeline.search(collection, "krill & whales", plan, channel="api")
+    run = search(QueryRequest(collection, "krill & whales", plan, "api"))
     link = re.search(r'href="([^"]*/playground/[^"]*)"', text(visitor.get(f"/runs/{run.pk}/")))
     assert link
     address = html_module.unescape(link[1])
@@ -292,28 +277,21 @@ def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Ca
     assert visitor.get(f"{PLAY}?q=krill&run=rubbish").status_code == 200
 
 
-def test_a_hostile_query_is_text(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
+def test_a_hostile_query_is_text(visitor: Client) -> None:
     html = text(visitor.get(PLAY, {"q": '<script>alert(1)</script>"><img src=x>', "metadata": '{"<img src=x>": 1}'}))
     check_page(html)
     assert "<script>alert" not in html
     assert "<img" not in html
 
 
-def test_nobody_looks_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
-    for address in (f"{PLAY}?q=x", f"{PLAY}0/whales.md/?q=x", f"{PLAY}save/"):
-        assert client.get(address)["Location"].startswith("/accounts/login/"), address
-
-
 def test_the_ask_page_and_the_palette_lead_to_it(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections.deletion import delete_collection
+    from collections_app.collections.deletion import delete_collection
 
     collection = fill()
     run = ask("Which animal is the largest?")
-    html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
+    html = text(visitor.get(f"/runs/{run.pk}/ranking/"))
     assert re.search(rf'href="{PLAY}\?q=Which[^"]*run={run.pk}"', html)
     for words in ("play", "natur"):
         assert f'href="{PLAY}"' in text(visitor.get("/go/", {"q": words}))
@@ -329,21 +307,21 @@ def found_in(response: Any) -> set[str]:
 def test_an_index_version_is_searched_before_it_serves(
     visitor: Client, fill: Callable[..., Any], django_user_model: Any
 ) -> None:
-    from collections_app.services.generations.generations import start_generation
-    from collections_app.services.governance.document_access import set_access
-    from collections_app.services.worker.dispatch import run_job
+    from collections_app.access.document_access import set_access
+    from collections_app.index.services import start_index_version
+    from collections_app.jobs.dispatch import run_job
 
     collection = fill()
     asked = PLAY + "?q=whale+river+tree&k=50&mode=vector"
     assert not has(visitor.get(asked), "[name=index_version]"), "there is one index version"
-    generation = start_generation(collection, {"chunk_policy": {"target_tokens": 2000}}, automatic=False)
-    assert run_job(generation.jobs.get().pk) == "succeeded"
+    index_version = start_index_version(collection, {"chunk_policy": {"target_tokens": 2000}}, automatic=False)
+    assert run_job(index_version.jobs.get().pk) == "succeeded"
     page = visitor.get(asked + "&index_version=2")
     assert page.status_code == 200 and has(page, "[name=index_version]")
     run = newest_run()
-    assert (run.generation, run.store_state["generation"]) == (2, 2)
+    assert (run.index_version, run.store_state["index_version"]) == (2, 2)
     assert len(run.results) == 3 < len(column(text(visitor.get(asked)), "final"))
-    assert newest_run().generation == 1
+    assert newest_run().index_version == 1
     compared = visitor.get(asked + "&ab=on&b-mode=vector&b-k=50&b-index_version=2")
     assert len(column(text(compared), "final", "B")) == 3 < len(column(text(compared), "final", "A"))
     ada = django_user_model.objects.create_user("grace")
@@ -356,8 +334,7 @@ def test_an_index_version_is_searched_before_it_serves(
     assert both.status_code == 422
 
 
-def test_the_answer_stands_beside_its_ranking(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
+def test_the_answer_stands_beside_its_ranking(visitor: Client) -> None:
     page = text(visitor.get(PLAY + "?q=Which+tree+is+the+tallest?&k=2&ab=on&b-k=3"))
     links = [html_module.unescape(each) for each in re.findall(r'href="([^"]+/playground/answer/[^"]+)"', page)]
     assert [parse_qs(urlsplit(link).query)["k"] for link in links] == [["2"], ["3"]]

@@ -33,10 +33,10 @@ PLANS = (
 @pytest.fixture
 def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
     """A collection that a server in another thread sees, with a saved plan; gone at the end."""
-    from collections_app.services.collections.deletion import delete_collection
-    from collections_app.services.documents.documents import ingest_text
+    from collections_app.collections.deletion import delete_collection
+    from collections_app.documents.services import ingest_text
     from ragd.types import RetrievePlan
-    from retrieval_app.runs.plans import save_plan
+    from retrieval_app.plans.services import save_plan
 
     collection = fill()
     ingest_text(collection, "été.md", "The tree of summer.", metadata={"lang": "d'été", "old": None})
@@ -47,10 +47,10 @@ def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def key(nature: Any) -> Iterator[str]:
+    from collections_app.access.api_keys import NewKey, create_key
     from collections_app.models import ApiKey
-    from collections_app.services.governance.api_keys import create_key
 
-    made, secret = create_key("calls", scope="read")
+    made, secret = create_key(NewKey("calls", scope="read"))
     yield secret
     ApiKey.objects.filter(pk=made.pk).delete()
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from collections_app.connectors.registry import BUILT_IN
+from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Connector, ConnectorRun, Document
-from collections_app.services.connectors.sync import process_run
-from collections_app.services.worker.dispatch import run_job
+from collections_app.sources.kinds.registry import BUILT_IN
+from collections_app.sources.sync import process_run
 from tests.web.pages import attribute, has, is_empty, numbers, states, texts, wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")

@@ -43,7 +43,7 @@ def test_a_look_first_writes_nothing(visitor: Client, nature: Collection) -> Non
 def test_addresses_are_queued_and_the_attempt_is_shown(visitor: Client, nature: Collection) -> None:
     answer = visitor.post(URLS, {"urls": "https://example.org/a", "tags": "x", "metadata": '{"y": 1}', "go": "1"})
     batch = IngestBatch.objects.get()
-    assert answer["Location"] == f"/collections/nature/attempts/{batch.pk}/"
+    assert answer["Location"] == f"/collections/nature/uploads/{batch.pk}/"
     job = IngestJob.objects.get()
     assert (job.kind, job.tags, job.metadata, job.created_by) == ("fetch", ["x"], {"y": 1}, "ada")
     page = visitor.get(answer["Location"]).content.decode()
@@ -60,7 +60,7 @@ def test_addresses_are_queued_and_the_attempt_is_shown(visitor: Client, nature: 
 )
 def test_a_list_comes_as_a_file(visitor: Client, nature: Collection, name: str, content: bytes) -> None:
     visitor.post(URLS, {"file": SimpleUploadedFile(name, content), "urls": "https://example.org/c", "go": "1"})
-    jobs = {job.origin["url"]: job for job in IngestJob.objects.all()}
+    jobs = {job.origin.address: job for job in IngestJob.objects.all()}
     assert sorted(jobs) == [f"https://example.org/{letter}" for letter in "abc"]
     if b"doc_id" in content:
         assert (jobs["https://example.org/b"].doc_id, jobs["https://example.org/a"].title) == ("mine", "A")
@@ -89,5 +89,5 @@ def test_a_job_that_waits_for_its_site_says_so(visitor: Client, nature: Collecti
     IngestJob.objects.update(error_type="waiting_for_site", sent_at=timezone.now() + timedelta(minutes=5))
     job = IngestJob.objects.get()
     assert job.waits_for_site
-    for address in (f"/collections/nature/jobs/{job.pk}/", "/collections/nature/jobs/"):
+    for address in (f"/collections/nature/uploads/files/{job.pk}/", "/collections/nature/uploads/?state=all"):
         assert has(visitor.get(address), ".state[data-state=queued] + .muted")

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.context import Forbidden, using_access
+from collections_app.access.services import access_of_key, access_of_user
+from collections_app.collections.models import name_actor
+from collections_app.jobs import operations
+from collections_app.jobs.operations import cancel_operation, process_operation, sweep_operations
+from collections_app.models import Operation
+from evaluation_app import conformance
+from ragd.conformance import run
+from tests.refusals import refuses
 
 
 def text(response: Any) -> str:
@@ -19,26 +32,44 @@ def text(response: Any) -> str:
     return str(response.content.decode())
 
 
-def make_result(**values: Any) -> Any:
-    from evaluation_app.models import ConformanceResult
+RULES = [
+    {"section": "1.1.1", "title": "text is brought to Unicode NFC", "cases": 12, "passed": True, "failures": [],
+     "took_ms": 1.5},
+    {"section": "4.3", "title": "score = sum of 1 / (rrf_k + rank)", "cases": 8, "passed": False, "took_ms": 2.0,
+     "failures": [{"case": "a#0", "expected": "0.0325", "got": "<0.033>"}]},
+]  # fmt: skip
+REPORT = {
+    "spec_version": "0.1.0", "database": "18.4", "pgvector": "0.8.5", "passed": False, "cases": 20, "took_ms": 4321.0,
+    "rules": RULES,
+}  # fmt: skip
 
-    rules = [
-        {"section": "1.1.1", "title": "text is brought to Unicode NFC", "cases": 12, "passed": True, "failures": [],
-         "took_ms": 1.5},
-        {"section": "4.3", "title": "score = sum of 1 / (rrf_k + rank)", "cases": 8, "passed": False, "took_ms": 2.0,
-         "failures": [{"case": "a#0", "expected": "0.0325", "got": "<0.033>"}]},
-    ]  # fmt: skip
+
+def make_result(report: dict[str, Any] = REPORT, **values: Any) -> Operation:
     given = {
-        "spec_version": "0.1.0", "database_version": "18.4", "pgvector_version": "0.8.5", "cases": 20, "rules": rules,
-        "took_ms": 4321.0, "finished_at": timezone.now(), "started_by": "ada",
+        "kind": "conformance", "state": "succeeded", "report": report, "findings": 1, "arguments": {},
+        "finished_at": timezone.now(), "created_by": "ada",
     }  # fmt: skip
-    return ConformanceResult.objects.create(**given | values)
+    return Operation.objects.create(**given | values)
+
+
+def make_running(**values: Any) -> Operation:
+    return make_result({}, state="running", findings=0, finished_at=None, **values)
+
+
+@pytest.fixture
+def run_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have only the rules of these sections tried."""
+
+    def choose(*sections: str) -> None:
+        monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=sections))
+
+    return choose
 
 
 def test_the_page_before_any_run(visitor: Client) -> None:
     html = text(visitor.get("/status/"))
     assert "data-section" not in html
-    assert 'action="/status/try/"' in html
+    assert 'action="/status/"' in html
     assert 'hx-trigger="every 2s"' not in html
 
 
@@ -71,108 +102,101 @@ def test_the_page_shows_rules_by_chapter_and_the_failing_case(visitor: Client) -
 
 
 def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
-    older = make_result(passed=True, started_at=timezone.now() - timedelta(days=1), rules=[], cases=1234)
+    older = make_result(REPORT | {"rules": []}, created_at=timezone.now() - timedelta(days=1), findings=0)
+    other = Operation.objects.create(kind="check")
     make_result()
     assert "1 of 2" in text(visitor.get("/status/"))
     assert "0 of 0" in text(visitor.get(f"/status/?result={older.pk}"))
-    assert visitor.get("/status/?result=999999").status_code == 404
+    assert visitor.get(f"/status/?result={other.pk}").status_code == 404
     assert visitor.get("/status/?result=x").status_code == 404
 
 
 def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
-    from evaluation_app.conformance import sweep_conformance
-
-    running = make_result(finished_at=None, rules=[], took_ms=None)
+    running = make_running(attempts=3, lease_until=timezone.now() - timedelta(seconds=1))
     part = visitor.get("/status/", headers={"HX-Request": "true", "HX-Target": "conformance"})
     assert 'hx-trigger="every 2s"' in text(part)
     assert "<title>" not in text(part)
-    running.attempts, running.lease_until = 3, timezone.now() - timedelta(seconds=1)
-    running.save()
-    assert sweep_conformance() == 0
+    assert sweep_operations(timezone.now()) == 0
     running.refresh_from_db()
-    assert (running.state, running.lease_until) == ("error", None)
+    assert (running.verdict, running.lease_until) == ("error", None)
     html = text(visitor.get("/status/"))
-    assert "its worker ended 3 times" in html
+    assert "given up after 3 attempts" in html
     assert 'hx-trigger="every 2s"' not in html
 
 
-def test_a_run_whose_worker_died_is_tried_again(
-    db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from collections_app.work.leases import claim
-    from evaluation_app import conformance
-    from evaluation_app.models import ConformanceResult
-    from ragd.conformance import run
-
-    monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=["4.3"]))
-    result = make_result(finished_at=None, rules=[], took_ms=None)
-    assert claim(ConformanceResult, result.pk, "elsewhere:1", "finished_at IS NULL") is not None
-    assert conformance.complete_run(result.pk) is None and conformance.sweep_conformance() == 0
-    ConformanceResult.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    with django_capture_on_commit_callbacks(execute=True):
-        assert conformance.sweep_conformance() == 1
-    result.refresh_from_db()
-    assert (result.state, result.attempts) == ("passed", 2)
-
-
 def test_the_button_asks_the_worker_once(
-    visitor: Client, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+    visitor: Client, django_capture_on_commit_callbacks: Any, run_only: Callable[..., None]
 ) -> None:
-    from evaluation_app import conformance
-    from evaluation_app.models import ConformanceResult
-    from ragd.conformance import run
-
-    monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=["4.3", "5.3"]))
+    run_only("4.3", "5.3")
     with django_capture_on_commit_callbacks(execute=False) as callbacks:
-        assert visitor.post("/status/try/").status_code == 302
-        assert visitor.post("/status/try/").status_code == 302
+        assert visitor.post("/status/").status_code == 302
+        assert visitor.post("/status/").status_code == 302
     assert len(callbacks) == 1
-    (result,) = ConformanceResult.objects.all()
-    assert (result.state, result.started_by) == ("running", "ada")
+    (result,) = Operation.objects.all()
+    assert (result.verdict, result.created_by) == ("running", "ada")
     callbacks[0]()  # the task runs where it is sent
     result.refresh_from_db()
-    assert (result.state, result.error) == ("passed", "")
-    assert {rule["section"] for rule in result.rules} == {"4.3", "5.3"}
-    assert result.database_version
-    assert conformance.complete_run(result.pk) is None
-
-
-def test_a_queue_that_is_down_only_delays_a_run(
-    visitor: Client, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from evaluation_app import tasks
-    from evaluation_app.conformance import sweep_conformance
-    from evaluation_app.models import ConformanceResult
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise ConnectionError("no broker")
-
-    monkeypatch.setattr(tasks.run_conformance, "apply_async", refuse)
-    with django_capture_on_commit_callbacks(execute=True):
-        visitor.post("/status/try/")
-    assert ConformanceResult.objects.get().state == "running"
-    monkeypatch.undo()
-    ConformanceResult.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
-    with django_capture_on_commit_callbacks(execute=True):
-        assert sweep_conformance() == 1
-    assert ConformanceResult.objects.get().state == "passed"
+    assert (result.verdict, result.error, result.attempts) == ("passed", "", 1)
+    assert {rule["section"] for rule in result.report["rules"]} == {"4.3", "5.3"}
+    assert result.report["database"]
+    process_operation(str(result.pk))  # the broker delivers again
+    result.refresh_from_db()
+    assert result.attempts == 1
 
 
 def test_a_suite_that_cannot_run_is_kept_as_an_error(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app import conformance
-
     def refuse(connection: Any) -> None:
         raise PermissionError("permission denied for database")
 
     monkeypatch.setattr(conformance.conformance, "run", refuse)
-    result = conformance.run_now()
-    assert result.state == "error"
+    assert conformance.run_now().verdict == "error"
     assert "PermissionError: permission denied for database" in text(visitor.get("/status/"))
 
 
-def test_strangers_are_sent_to_the_login(db: None, client: Client) -> None:
-    assert client.get("/status/")["Location"].startswith("/accounts/login/")
-    assert client.post("/status/try/")["Location"].startswith("/accounts/login/")
+def test_a_run_is_cancelled_by_who_began_it_and_by_administrators(
+    visitor: Client, django_user_model: type[User]
+) -> None:
+    bob = django_user_model.objects.create_user("bob")
+    running, own = make_running(), make_running(created_by="bob")
+    address = f"/collections/operation/{running.pk}/"
+    with using_access(access_of_user(bob)):
+        with pytest.raises(Forbidden):
+            cancel_operation(running, actor=bob)
+        assert cancel_operation(own, actor=bob).state == "cancelled"
+    visitor.post(address)
+    running.refresh_from_db()
+    assert (running.state, running.error) == ("cancelled", "cancelled by ada")
+    process_operation(str(running.pk))
+    running.refresh_from_db()
+    assert running.attempts == 0
+    with refuses("conflict"):
+        cancel_operation(running, actor=bob.__class__.objects.get(username="ada"))
+
+
+def test_a_key_of_the_same_name_cancels_nothing_that_another_began(db: None) -> None:
+    began, key = (create_key(NewKey("ci", scopes=["read"]))[0] for _ in range(2))
+    running = make_running(created_by=name_actor(began))
+    access = access_of_key(key)
+    assert access is not None
+    with using_access(access):
+        assert not operations.may_cancel(running, actor=key)
+        with pytest.raises(Forbidden):
+            cancel_operation(running, actor=key)
+
+
+def test_the_last_scan_of_a_collection_stays_and_so_does_what_runs(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "KEPT_PER_KIND", 2)
+    now = timezone.now()
+    for number, subject in enumerate(("small", "large", "large", "large")):
+        Operation.objects.create(
+            kind="findings", subject=subject, state="succeeded", report={"number": number},
+            created_at=now + timedelta(seconds=number), finished_at=now,
+        )  # fmt: skip
+    waiting = [make_running(kind="check") for _ in range(3)]
+    assert operations.forget_operations() == 1
+    kept = Operation.objects.filter(kind="findings").values_list("subject", "report__number")
+    assert set(kept) == {("small", 0), ("large", 2), ("large", 3)}
+    assert Operation.objects.filter(pk__in=[each.pk for each in waiting]).count() == 3
 
 
 def run_command(*arguments: str) -> tuple[str, int]:
@@ -184,34 +208,30 @@ def run_command(*arguments: str) -> tuple[str, int]:
     return out.getvalue(), 0
 
 
-def test_the_shell_command_keeps_the_result(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app import conformance
-    from evaluation_app.models import ConformanceResult
-    from ragd.conformance import run
-
-    monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=["4.3"]))
+def test_the_shell_command_keeps_the_result(
+    db: None, monkeypatch: pytest.MonkeyPatch, run_only: Callable[..., None]
+) -> None:
+    run_only("4.3")
     printed, status = run_command()
     assert status == 0
     assert "all pass" in printed.splitlines()[-1]
-    assert ConformanceResult.objects.get().passed
+    assert Operation.objects.get().verdict == "passed"
     monkeypatch.setattr("ragd.fuse", lambda *_, **__: [])
     printed, status = run_command("--json")
     assert status == 1
     answer = json.loads(printed)
     assert answer["passed"] is False
     assert answer["rules"][0]["section"] == "4.3"
-    assert ConformanceResult.objects.count() == 2
+    assert Operation.objects.count() == 2
 
 
 @pytest.mark.django_db
 def test_no_span_is_left_by_a_run() -> None:
-    from django.db import connection
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from ragd import conformance
     from ragd_site.observability.tracing import RagdSampler
 
     exporter = InMemorySpanExporter()
@@ -224,6 +244,6 @@ def test_no_span_is_left_by_a_run() -> None:
         with tracer.start_as_current_span("rag.retrieve postgresql+pgvector"):
             seen.append(trace.get_current_span().is_recording())
 
-    conformance.run(connection, only=["4.3"], on_rule=look)
+    run(connection, only=["4.3"], on_rule=look)
     assert seen == [False] * 4
     assert exporter.get_finished_spans() == ()

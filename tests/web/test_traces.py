@@ -24,7 +24,7 @@ def text(response: Any, status: int = 200) -> str:
 
 def add_span(number: int, name: str, **values: Any) -> Any:
     from evaluation_app.models import Span
-    from evaluation_app.spans.store.columns import span_columns
+    from evaluation_app.telemetry.store.exporter import span_columns
 
     attributes = values.pop("attributes", {})
     began = timezone.now() - timedelta(minutes=number)
@@ -38,13 +38,11 @@ def add_span(number: int, name: str, **values: Any) -> Any:
     )  # fmt: skip
 
 
-@pytest.fixture
-def spans(visitor: Client) -> None:
+@pytest.fixture(scope="module")
+def module_spans(module_db: None) -> None:
     """Ten queries, one of which failed, with a chat call each, and an ingest; spans are a minute apart."""
-    from evaluation_app.spans.search.conditions import forget_seen
     from retrieval_app.models import QueryRun
 
-    forget_seen()
     for number in range(10):
         run = QueryRun.objects.create(
             kind="ask", collection_name="nature", query=f"Question {number}?", channel="api", cost_usd=0.002
@@ -66,6 +64,23 @@ def spans(visitor: Client) -> None:
         30, "ragd.ingest", attributes={"ragd.collection": "nature", "ragd.doc_id": "whales.md"}, status_code="ERROR",
         status_description="ParseError: not a PDF",
     )  # fmt: skip
+
+
+@pytest.fixture
+def spans(module_spans: None) -> None:
+    """Those of the module, for the tests that ask for them."""
+
+
+@pytest.fixture(autouse=True)
+def no_others(db: None, request: pytest.FixtureRequest) -> None:
+    from evaluation_app.models import Span
+    from evaluation_app.telemetry.search.conditions import forget_seen
+    from retrieval_app.models import QueryRun
+
+    forget_seen()
+    if "spans" not in request.fixturenames:
+        Span.objects.all().delete()
+        QueryRun.objects.all().delete()
 
 
 def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
@@ -94,7 +109,7 @@ def test_the_overview_shows_a_range_and_refreshes_when_asked(visitor: Client, sp
         assert re.search(rf'name="{field}"[^>]* value="{value}"', page)
     queries = int(re.findall(r'<span class="value">([^<]*)</span>', page)[0])
     assert 0 < queries < 10
-    links = re.findall(r'class="number" href="(/traces/spans/[^"]+)"', page)
+    links = re.findall(r'class="number" href="(/activity/spans/[^"]+)"', page)
     assert count_of(visitor, links[0]) == queries, "the figure opens what it counts"
     assert "hx-trigger" not in page.split('id="figures"')[1].split(">")[0], "what has ended stays as it is"
     assert re.search(
@@ -116,14 +131,14 @@ def count_of(visitor: Client, address: str) -> int:
 
 def test_every_number_opens_the_spans_that_it_counts(visitor: Client, spans: None) -> None:
     page = text(visitor.get("/traces/?period=1h&collection=nature&key=site"))
-    links = dict.fromkeys(re.findall(r'href="(/traces/spans/\?[^"]+)"', page))
+    links = dict.fromkeys(re.findall(r'href="(/activity/spans/\?[^"]+)"', page))
     assert len(links) > 10
     for link in links:
         asked = parse_qs(urlsplit(link).query)
         assert asked["collection"] == ["nature"] and asked["api_key"] == ["site"] and "since" in asked
     stages = re.search(r"<h2>Latency by stage</h2>.*?</section>", page, re.DOTALL)
     assert stages is not None
-    told = re.findall(r'<td class="num"><a href="(/traces/spans/[^"]+)">(\d+)</a></td>', stages[0])
+    told = re.findall(r'<td class="num"><a href="(/activity/spans/[^"]+)">(\d+)</a></td>', stages[0])
     assert {int(count) for _, count in told} == {10}
     assert [count_of(visitor, link) for link, _ in told] == [10, 10]
     bars = re.findall(r'<a href="([^"]+)" tabindex="-1"[^>]*>', page.split("<h2>Slowest queries</h2>")[0])
@@ -144,30 +159,30 @@ def test_the_overview_takes_a_fixed_number_of_queries(visitor: Client, spans: No
 
 
 def test_traces_are_listed_by_question_and_document(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/list/"))
+    page = text(visitor.get("/activity/traces/"))
     assert page.count('scope="row"') == 11
     assert page.index("Question 0?") < page.index("Question 9?") < page.index("whales.md")
     assert f'href="/traces/{30:032x}/"' in page
-    only = text(visitor.get("/traces/list/?show=ingests&status=error"))
+    only = text(visitor.get("/activity/traces/?show=ingests&status=error"))
     assert only.count('scope="row"') == 1 and "ParseError: not a PDF" in only
-    assert text(visitor.get("/traces/list/?text=question&min_ms=108")).count('scope="row"') == 2
-    assert "Min_ms must be a number" in text(visitor.get("/traces/list/?min_ms=soon"), 422)
-    assert is_empty(visitor.get("/traces/list/?collection=elsewhere"))
+    assert text(visitor.get("/activity/traces/?text=question&min_ms=108")).count('scope="row"') == 2
+    assert "Min_ms must be a number" in text(visitor.get("/activity/traces/?min_ms=soon"), 422)
+    assert is_empty(visitor.get("/activity/traces/?collection=elsewhere"))
     with CaptureQueriesContext(connection) as taken:
-        visitor.get("/traces/list/")
+        visitor.get("/activity/traces/")
     assert len(taken) <= 15
 
 
 def test_spans_are_found_by_filter(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/spans/"))
+    page = text(visitor.get("/activity/spans/"))
     assert page.count("data-drawer>") == 21
     assert re.search(r'Chat</span><span class="tally">10<', page), "facets count"
-    page = text(visitor.get("/traces/spans/?type=chat&attr=gen_ai.request.model:eq:gpt-4o&min_ms=10"))
+    page = text(visitor.get("/activity/spans/?type=chat&where=gen_ai.request.model+%3D+gpt-4o&min_ms=10"))
     assert page.count("data-drawer>") == 5
-    assert "gen_ai.request.model is gpt-4o" in page and "at least 10 ms" in page
+    assert "gen_ai.request.model = gpt-4o" in page and "at least 10 ms" in page
     without = re.search(r'aria-label="Remove filter: gen_ai[^"]*"', page)
     assert without is not None
-    put_together = "/traces/spans/?attr_name=gen_ai.usage.input_tokens&attr_op=ge&attr_value=100&model=llama3"
+    put_together = "/activity/spans/?attr_name=gen_ai.usage.input_tokens&attr_op=%3E%3D&attr_value=100&model=llama3"
     assert text(visitor.get(put_together)).count("data-drawer>") == 5
     row = re.search(r'href="(/traces/[0-9a-f]{32}/spans/[^"]+)" data-drawer', page)
     assert row is not None
@@ -189,7 +204,7 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     add_span(2, "chat gpt-4o", attributes={"input.value": "__REDACTED__", "output.value": "sha256:" + "a" * 64})
     statement = {"db.query.text": 'SELECT "golden_sets"."id" FROM "golden_sets" WHERE 1 = 1'}
     add_span(3, "SELECT", attributes=statement | {"ragd.environment": "evaluation"})
-    page = text(visitor.get("/traces/spans/?environment=all"))
+    page = text(visitor.get("/activity/spans/?environment=all"))
     cells = cells_of(page, "rag.pipeline nature")
     assert cells[3].startswith("How long may a lease be? x") and len(cells[3]) <= 200 and cells[4] == "A year."
     assert cells[5:7] == [f"{1:032x}"[:8], "production"]
@@ -198,22 +213,22 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     assert "a" * 64 not in page
     assert cells_of(page, "SELECT")[0] == "SELECT golden_sets" and cells_of(page, "SELECT")[6] == "evaluation"
     with CaptureQueriesContext(connection) as few:
-        visitor.get("/traces/spans/?environment=all")
+        visitor.get("/activity/spans/?environment=all")
     for number in range(4, 40):
         add_span(number, "chat gpt-4o", attributes=texts)
     with CaptureQueriesContext(connection) as many:
-        visitor.get("/traces/spans/?environment=all")
+        visitor.get("/activity/spans/?environment=all")
     assert len(many) == len(few)
 
 
 def test_the_expression_is_in_sight_and_completed(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/spans/"))
+    page = text(visitor.get("/activity/spans/"))
     assert page.index('id="id_where"') < page.index("more-filters"), "in no fold"
     listed = re.search(r'<datalist id="expressions">(.*?)</datalist>', page, re.DOTALL)
     assert listed is not None and '<option value="latency_ms">' in listed[1], "also without a script"
-    options = text(visitor.get("/traces/spans/completions/", {"where": "kind == 'LLM' and late"}))
+    options = text(visitor.get("/activity/completions/", {"where": "kind == 'LLM' and late"}))
     assert re.findall('value="([^"]+)"', options) == ["kind == 'LLM' and latency_ms"]
-    assert is_bare(text(visitor.get("/traces/spans/completions/", {"where": "kind =\x00= 5 '"})))
+    assert is_bare(text(visitor.get("/activity/completions/", {"where": "kind =\x00= 5 '"})))
 
 
 def is_bare(part: str) -> bool:
@@ -228,25 +243,25 @@ def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
     made = make_run([{"correctness": 0.2}, {"correctness": 0.9}, {"correctness": None}])
     for item, run in zip(EvaluationItem.objects.filter(run=made).order_by("position"), runs, strict=False):
         EvaluationItem.objects.filter(pk=item.pk).update(query_run=run)
-    assert count_of(visitor, "/traces/spans/?where=score.correctness+<+0.5") == 1
-    assert count_of(visitor, "/traces/spans/?where=score.correctness+>=+0.2") == 2
-    by_fields = "/traces/spans/?measure=correctness&score_below=0.5"
+    assert count_of(visitor, "/activity/spans/?where=score.correctness+<+0.5") == 1
+    assert count_of(visitor, "/activity/spans/?where=score.correctness+>=+0.2") == 2
+    by_fields = "/activity/spans/?measure=correctness&score_below=0.5"
     assert count_of(visitor, by_fields) == 1 and count_of(visitor, f"{by_fields}&score_above=0.3") == 0
     assert count_of(visitor, f"{by_fields}&where=kind+==+'LLM'+or+latency_ms+>+1") == 1
-    assert count_of(visitor, "/traces/spans/?measure=correctness") == 2
+    assert count_of(visitor, "/activity/spans/?measure=correctness") == 2
     assert 'value="score.correctness < 0.5"' in text(visitor.get(by_fields)), "the expression says it"
     for wrong in ("score_below=0.5", "measure=correctness&score_below=low", "measure=corectness"):
-        assert 'id="spans-error"' in text(visitor.get(f"/traces/spans/?{wrong}"), 422)
+        assert 'id="spans-error"' in text(visitor.get(f"/activity/spans/?{wrong}"), 422)
     Span.objects.filter(run_id=runs[1]).update(environment="evaluation")
-    nothing = text(visitor.get("/traces/spans/?where=score.correctness+>+0.5"))
+    nothing = text(visitor.get("/activity/spans/?where=score.correctness+>+0.5"))
     assert re.search(r'href="\?[^"]*environment=evaluation[^"]*">', nothing), (
         "golden questions are of another environment"
     )
-    assert "there is no measure" in text(visitor.get("/traces/spans/?where=score.corect+<+1"), 422).lower()
+    assert "there is no measure" in text(visitor.get("/activity/spans/?where=score.corect+<+1"), 422).lower()
 
 
 def test_bars_open_their_range(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/spans/?type=chat&type=rag.pipeline&since=1h&min_ms=50"))
+    page = text(visitor.get("/activity/spans/?type=chat&type=rag.pipeline&since=1h&min_ms=50"))
     volume, latency = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
     for chart, names in ((volume, {"since", "until"}), (latency, {"min_ms", "max_ms"})):
         rows = re.findall(r'<th scope="row"><a href="([^"]+)">.*?</th>(.*?)</tr>', chart, re.DOTALL)
@@ -255,13 +270,13 @@ def test_bars_open_their_range(visitor: Client, spans: None) -> None:
         for (link, _), count in zip(rows, told, strict=True):
             asked = parse_qs(link[1:])
             assert names <= asked.keys() and asked["type"] == ["gen_ai.inference", "aitf.rag.pipeline"]
-            assert count_of(visitor, f"/traces/spans/{link}") == count
+            assert count_of(visitor, f"/activity/spans/{link}") == count
     assert re.search(r">failed</th>", volume) and "Counting timed out" not in page
-    assert "<figure" not in text(visitor.get("/traces/spans/?collection=elsewhere"))
+    assert "<figure" not in text(visitor.get("/activity/spans/?collection=elsewhere"))
 
 
 def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/spans/?type=chat&status=ok&since=24h"))
+    page = text(visitor.get("/activity/spans/?type=chat&status=ok&since=24h"))
     chosen = re.findall(r'<a href="(\?[^"]*)" aria-current="true" title', page)
     assert len(chosen) == 2
     for link in chosen:
@@ -270,7 +285,7 @@ def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: No
 
 
 def test_one_leads_to_the_next_in_the_filtered_list(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/traces/spans/?type=chat&model=gpt-4o"))
+    page = text(visitor.get("/activity/spans/?type=chat&model=gpt-4o"))
     rows = re.findall(r'href="(/traces/[0-9a-f]{32}/spans/[^"]+)" data-drawer', page)
     assert len(rows) == 5
     seen = [rows[0]]
@@ -289,23 +304,23 @@ def test_one_leads_to_the_next_in_the_filtered_list(visitor: Client, spans: None
         ("wher=1", "no filter 'wher'"),
         ("where=kynd+%3D%3D+'LLM'", "did you mean kind"),
         ("type=chatt", "there is no type 'chatt'"),
-        ("attr=gen_ai.modell:eq:x", "no span has an attribute 'gen_ai.modell'"),
+        ("where=gen_ai.modell+=+x", "no span has an attribute 'gen_ai.modell'"),
         ("since=yesterday", "since must be a time"),
         ("cursor=nonsense", "cursor is not one"),
     ],
 )
 def test_what_is_unknown_is_told(visitor: Client, spans: None, query: str, said: str) -> None:
-    page = text(visitor.get(f"/traces/spans/?{query}&text=keep+this"), 422)
+    page = text(visitor.get(f"/activity/spans/?{query}&text=keep+this"), 422)
     assert said.lower() in page.lower() and 'value="keep this"' in page
     assert "data-drawer>" not in page
-    part = visitor.get(f"/traces/spans/?{query}", headers={"HX-Request": "true", "HX-Target": "spans"})
+    part = visitor.get(f"/activity/spans/?{query}", headers={"HX-Request": "true", "HX-Target": "spans"})
     assert part.headers["Ragd-Part"] == "spans" and part.content.decode().lstrip().startswith('<div id="spans">')
 
 
-@pytest.mark.parametrize("address", ["/traces/", "/traces/list/?text=whale", "/traces/spans/?text=whale"])
+@pytest.mark.parametrize("address", ["/traces/", "/activity/traces/?text=whale", "/activity/spans/?text=whale"])
 def test_what_cannot_be_read_in_time_is_told(visitor: Client, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(
-        "evaluation_app.pages.explorer.span_links.READ_BRIEFLY",
+        "evaluation_app.telemetry.explorer.span_links.READ_BRIEFLY",
         "SET LOCAL statement_timeout = '50ms'; SELECT pg_sleep(5)",
     )
     page = text(visitor.get(address), 503)
@@ -317,19 +332,19 @@ def test_what_cannot_be_read_in_time_is_told(visitor: Client, monkeypatch: pytes
 def test_pages_go_back_in_time(visitor: Client) -> None:
     for number in range(60):
         add_span(number, "rag.lexical")
-    first = text(visitor.get("/traces/spans/?type=rag.lexical"))
+    first = text(visitor.get("/activity/spans/?type=rag.lexical"))
     assert first.count("data-drawer>") == 50
     older = re.search(r'href="(\?[^"]+)" rel="next"', first)
     assert older is not None
-    second = text(visitor.get(f"/traces/spans/{older[1]}"))
+    second = text(visitor.get(f"/activity/spans/{older[1]}"))
     assert second.count("data-drawer>") == 10 and "Newest" in second
-    slowest = text(visitor.get("/traces/spans/?sort=slowest"))
+    slowest = text(visitor.get("/activity/spans/?sort=slowest"))
     assert "from=spans" not in slowest
 
 
 def test_nothing_is_stored(visitor: Client) -> None:
-    assert is_empty(visitor.get("/traces/spans/"))
-    assert is_empty(visitor.get("/traces/list/"))
+    assert is_empty(visitor.get("/activity/spans/"))
+    assert is_empty(visitor.get("/activity/traces/"))
     assert is_empty(visitor.get("/traces/"))
 
 
@@ -344,21 +359,21 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
         )  # fmt: skip
 
     def found(query: str) -> str:
-        page = text(visitor.get(f"/runs/?{query}"))
+        page = text(visitor.get(f"/activity/?{query}"))
         return "".join(sorted(re.findall(r">Question (\d)\?<", page)))
 
     dear = QueryRun.objects.get(query="Question 2?")
     assert "<dt>Cost</dt><dd>$0.003</dd>" in text(visitor.get(f"/runs/{dear.pk}/"))
     assert found("") == found("model=minilm") == found("min_ms=soon") == "0123"
-    assert "<b>Min latency (ms)</b> is ignored: Enter a number." in text(visitor.get("/runs/?min_ms=soon"))
+    assert "<b>Min latency (ms)</b> is ignored: Enter a number." in text(visitor.get("/activity/?min_ms=soon"))
     assert texts(visitor.get("/traces/?collection=gone"), "#id_collection [value=gone][selected]") == ["gone"]
     assert found("model=llama3") == "13" and found("model=other") == ""
     assert found("min_ms=100&max_ms=200") == "12" and found("max_ms=0") == "0"
     assert found("min_cost=0") == "02" and found("min_cost=0.002") == "2" and found("max_cost=0.002") == "0"
     assert found("min_cost=0.001&model=gpt-4o&min_ms=50&status=ok") == "2"
-    page = text(visitor.get("/runs/?max_cost=0.002"))
+    page = text(visitor.get("/activity/?max_cost=0.002"))
     assert "$0.001" in page and re.search(r'<details class="quiet more-filters" open>', page)
-    assert is_empty(visitor.get("/runs/?min_ms=99999"))
+    assert is_empty(visitor.get("/activity/?min_ms=99999"))
 
 
 def test_runs_are_found_by_score(visitor: Client) -> None:
@@ -379,7 +394,7 @@ def test_runs_are_found_by_score(visitor: Client) -> None:
     )  # fmt: skip
 
     def found(query: str) -> str:
-        return "".join(sorted(re.findall(r">Question (\d)\?<", text(visitor.get(f"/runs/?{query}")))))
+        return "".join(sorted(re.findall(r">Question (\d)\?<", text(visitor.get(f"/activity/?{query}")))))
 
     assert found("measure=correctness") == "01", "a score that could not be told is none"
     assert found("measure=correctness&score_below=0.5") == "0" and found("measure=correctness&score_above=0.2") == "1"
@@ -387,11 +402,11 @@ def test_runs_are_found_by_score(visitor: Client) -> None:
     assert found("measure=recall@10&score_above=0.99") == "0" and found("measure=recall@5") == ""
     assert found("measure=adherence&score_below=0.5") == "3"
     for wrong in ("measure=corectness", "score_below=0.5", "measure=correctness&score_below=low"):
-        page = text(visitor.get(f"/runs/?{wrong}"))
+        page = text(visitor.get(f"/activity/?{wrong}"))
         assert "is ignored:" in page and re.search(r'<details class="quiet more-filters" open>', page)
     assert found("measure=corectness") == found("score_below=0.5") == "01234"
-    page = text(visitor.get("/runs/?measure=correctness&score_below=0.5"))
+    page = text(visitor.get("/activity/?measure=correctness&score_below=0.5"))
     assert f'href="/runs/{runs[0].pk}/?measure=correctness&score_below=0.5"' in page, "the filter goes along"
     with CaptureQueriesContext(connection) as taken:
-        visitor.get("/runs/?measure=correctness&score_below=0.5")
+        visitor.get("/activity/?measure=correctness&score_below=0.5")
     assert len(taken) <= 12

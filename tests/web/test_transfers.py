@@ -25,8 +25,8 @@ def text(response: Any) -> str:
 @pytest.fixture
 def committed(transactional_db: None) -> Iterator[None]:
     """Everything is really committed, because exports read by a connection of their own; tasks run at once."""
+    from collections_app.collections.deletion import purge_collection
     from collections_app.models import Collection
-    from collections_app.services.collections.deletion import purge_collection
 
     yield
     for collection in Collection.objects.all():
@@ -113,7 +113,7 @@ def test_settings_keep_retention_and_lead_to_the_rest(visitor: Client, fill: Cal
 
 def test_plans_are_listed_with_the_default_one(visitor: Client, fill: Callable[..., Collection]) -> None:
     from ragd.types import RetrievePlan
-    from retrieval_app.runs.plans import save_plan
+    from retrieval_app.plans.services import save_plan
 
     collection = fill("nature", 1)
     assert not has(visitor.get("/collections/nature/plans/"), "table")
@@ -125,16 +125,16 @@ def test_plans_are_listed_with_the_default_one(visitor: Client, fill: Callable[.
 def test_statistics_tell_of_states_types_growth_and_what_was_never_retrieved(
     visitor: Client, fill: Callable[..., Collection], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.documents.documents import set_documents_enabled
+    from collections_app.documents.services import change_state
 
     collection = fill("nature", 3)
     never = "/collections/nature/never-retrieved/"
     assert not has(visitor.get(never), "table")
-    set_documents_enabled(collection, ["trees.md"], enabled=False)
+    change_state(collection, ["trees.md"], "disabled")
     ask("Where do whales sing?")
     listed = text(visitor.get(never))
     assert "1 of 3 documents" in listed and "Trees" in listed and "Whales" not in listed
-    page = text(visitor.get("/collections/nature/statistics/"))
+    page = text(visitor.get("/collections/nature/?show=statistics"))
     assert 'Disabled</th><td class="num">1</td>' in page and ">Text<" in page
     assert 'aria-label="Documents per week, last 26 weeks"' in page
     for days in ("7", "0", "x", "9" * 30):
@@ -155,17 +155,17 @@ def test_a_check_is_asked_for_and_told(
         begun = visitor.post("/check/")
     page = text(visitor.get(begun["Location"]))
     assert "trees.md has" in page and "Re-index these documents" in page
-    assert "1 problem" in text(visitor.get("/collections/nature/statistics/"))
+    assert "1 problem" in text(visitor.get("/collections/nature/?show=statistics"))
     assert visitor.post("/check/", {"collection": "none"}).status_code == 404
 
 
 def test_the_audit_log_says_who_did_what_when(visitor: Client, fill: Callable[..., Collection]) -> None:
-    from collections_app.services.documents.documents import set_documents_enabled
-    from collections_app.services.governance.api_keys import create_key
+    from collections_app.access.api_keys import NewKey, create_key
+    from collections_app.documents.services import change_state
 
     collection, other = fill("nature", 2), fill("other", 1)
-    key, _ = create_key("robot")
-    set_documents_enabled(collection, ["trees.md"], enabled=False, actor=key)
+    key, _ = create_key(NewKey("robot"))
+    change_state(collection, ["trees.md"], "disabled", actor=key)
     visitor.post("/collections/other/settings/", {"description": "changed by ada"})
     page = text(visitor.get("/audit/"))
     assert "key robot" in page and "changed description" in page.lower()
@@ -184,13 +184,12 @@ def test_operations_shows_checks_retention_and_what_was_done(
 ) -> None:
     from evaluation_app.runs.retention import apply_retention
 
-    page = text(visitor.get("/operations/upkeep/"))
+    page = text(visitor.get("/operations/"))
     assert page.count("not run yet") == 2 and 'href="/audit/"' in page
-    assert 'hx-get="/operations/upkeep/"' in text(visitor.get("/operations/"))
     fill("nature", 1)
     apply_retention()
     with django_capture_on_commit_callbacks(execute=True):
         visitor.post("/check/")
     visitor.post("/collections/nature/delete/", {"typed_name": "nature"})
-    page = text(visitor.get("/operations/upkeep/"))
+    page = text(visitor.get("/operations/"))
     assert "passed" in page and "nothing deleted" in page and "Deletion nature" in page

@@ -15,13 +15,15 @@ from django.test import Client
 from django.utils import translation
 from django.utils.translation.template import templatize
 
+from collections_app.access.forms import ROLE_HELP
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
 from collections_app.domain.formats import language_name
-from collections_app.domain.permissions import Role
-from collections_app.services.collections.collections import create_collection
-from collections_app.views.forms.people import ROLE_HELP
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.modes import TITLES, find_mode, stored_table
-from evaluation_app.pages.overview.periods import period_until
+from evaluation_app.telemetry.overview.figures import period_until
+from ragd_site.environment import Environment
+from ragd_site.operations.settings_page import SUBJECTS
 from tests.web.pages import tree
 from tests.web.template_texts import template_texts
 
@@ -120,6 +122,8 @@ def test_what_python_lists_call_things_is_in_the_language_of_the_page(german: di
     with translation.override("de"):
         assert find("recall@10").title == f"{german['Recall']}@10 ({german['documents']})"
         assert find("completeness").title == german["Completeness"] != "Completeness"
+        described = {Environment.model_fields[name].description for page in SUBJECTS.values() for name in page.names}
+        assert described <= german.keys()
         assert find_mode("retrieval_miss").title == german["Retrieval miss"] != "Retrieval miss"
         assert (language_name("de"), language_name("")) == ("Deutsch", german["unknown"])
         assert period_until("1h").words == german["Last hour"]

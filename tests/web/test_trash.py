@@ -12,6 +12,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.chunks.edits import edit_chunk
+from collections_app.documents.services import change_state, ingest_text
+from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.index import ingestion
 from collections_app.models import (
     Chunk,
     ChunkOverlay,
@@ -20,15 +24,10 @@ from collections_app.models import (
     DocumentRevision,
     TrashedChunk,
     TrashedDocument,
-    TrashedFile,
     Upload,
 )
-from collections_app.services.chunks.chunk_edits import edit_chunk
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.documents.trash import restore_documents, trash_documents
-from collections_app.services.indexing import ingestion
-from evaluation_app.erasure.documents import erase_document
 from evaluation_app.runs.retention import apply_retention
+from ragd_site.operations.erasure.documents import erase_document
 from tests.parsing.builders import make_pdf
 from tests.web.pages import attribute, has, is_empty, texts, toasts, tones, tree
 
@@ -65,7 +64,7 @@ def test_what_is_deleted_is_undone_from_the_toast_as_it_was(
     visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["whales.md", "paper.pdf"]
-    set_documents_enabled(nature, ["paper.pdf"], enabled=False)
+    change_state(nature, ["paper.pdf"], "disabled")
     before = {name: state_of(nature, name) for name in names}
     page = "/collections/nature/documents/whales.md/"
     answer = visitor.post(
@@ -87,7 +86,7 @@ def test_what_is_deleted_is_undone_from_the_toast_as_it_was(
     monkeypatch.setattr(ingestion, "ingest_embedder", lambda *_: unable)
     assert tones(visitor.post(str(form.attributes["action"]), posted, follow=True)) == ["good"]
     assert {name: state_of(nature, name) for name in names} == before
-    for model in (TrashedDocument, TrashedChunk, TrashedFile):
+    for model in (TrashedDocument, TrashedChunk):
         assert not model._default_manager.exists()
     assert tones(visitor.post(str(form.attributes["action"]), posted, follow=True)) != ["good"], "it is back already"
     old = visitor.get("/collections/nature/revision/1/whales.md/")
@@ -124,8 +123,8 @@ def test_nobody_finds_what_is_in_the_trash(
         "",
         "?q=paper",
         "?state=any",
-        "jobs/",
-        "statistics/",
+        "uploads/",
+        "?show=statistics",
         "documents/paper.pdf/",
         "original/paper.pdf/",
     ):
@@ -145,7 +144,6 @@ def test_the_trash_forgets_by_time_and_by_erasure(nature: Collection, settings: 
     TrashedDocument.objects.filter(doc_id="paper.pdf").update(deleted_at=timezone.now() - timedelta(days=31))
     assert apply_retention().report["trashed_documents"] == 1
     assert list(TrashedDocument.objects.values_list("doc_id", flat=True)) == ["whales.md"]
-    assert not TrashedFile.objects.exists()
     erase_document(nature, "whales.md")
     assert not TrashedDocument.objects.exists() and not TrashedChunk.objects.exists()
     settings.RAGD_TRASH_DAYS = 0

@@ -12,11 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, ProgrammingError
 from psycopg.errors import InsufficientPrivilege
 
-from collections_app.access_context import SYSTEM, Access, using_access
+from collections_app.access.context import SYSTEM, Access, using_access
+from collections_app.access.services import access_of_user
 from collections_app.commands.progress import StoppedError
 from collections_app.commands.subcommand import FAILED, MISUSED, UsageError, find_subcommands
 from collections_app.errors import ServiceError, describe
-from collections_app.services.governance.access import access_of_user
 from ragd.errors import RagdError
 
 NO_SCHEMA = (

@@ -12,7 +12,7 @@ from tests.faults.fault_matrix.load import Load
 from tests.faults.fault_matrix.setups import COLLECTION, PATIENCE_S, POLICY, Setup
 from tests.faults.kills import differences
 
-STARTUP = "SELECT id, generation FROM collections WHERE name = %s"
+STARTUP = "SELECT id, index_version FROM collections WHERE name = %s"
 DOCUMENTS = "SELECT doc_id, text, title FROM documents WHERE collection_id = %s"
 CHUNKS = """
 SELECT doc_id, chunk_index, content, start_char, end_char, context, embedding::text FROM chunks_c{}_g{}
@@ -57,8 +57,8 @@ def verify(setup: Setup, load: Load, *, checks: bool = True) -> Verdict:
     """The load is paused. Waits PATIENCE_S for what is still under way."""
     found = Verdict()
     wait_for_the_end(setup, found)
-    ((owner, generation),) = setup.ask(STARTUP, COLLECTION)
-    compare_documents(setup, load, owner, generation, found)
+    ((owner, index_version),) = setup.ask(STARTUP, COLLECTION)
+    compare_documents(setup, load, owner, index_version, found)
     compare_jobs(setup, load, owner, found)
     compare_runs(setup, load, found)
     found.hanging += [f"{load.unanswered} requests without an answer"] * bool(load.unanswered)
@@ -81,10 +81,10 @@ def wait_for_the_end(setup: Setup, found: Verdict) -> None:
         time.sleep(0.4)
 
 
-def compare_documents(setup: Setup, load: Load, owner: int, generation: int, found: Verdict) -> None:
+def compare_documents(setup: Setup, load: Load, owner: int, index_version: int, found: Verdict) -> None:
     documents = {doc_id: (text, title) for doc_id, text, title in setup.ask(DOCUMENTS, owner)}
     stored: dict[str, list[tuple[Any, ...]]] = {}
-    for doc_id, *chunk in setup.ask(CHUNKS.format(owner, generation), owner):
+    for doc_id, *chunk in setup.ask(CHUNKS.format(owner, index_version), owner):
         stored.setdefault(doc_id, []).append(tuple(chunk))
     policy = ChunkPolicy.from_dict(POLICY)
     for doc_id, wanted in load.expected.items():

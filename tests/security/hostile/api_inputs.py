@@ -74,7 +74,7 @@ def numbers_in_bodies() -> Iterator[Attempt]:
         yield sends(group, "PATCH", AT, {"chunk_policy": {"target_tokens": value}})
         yield sends(group, "POST", "/collections", {"name": "c", "embed_model": "m", "embed_dims": value})
         yield sends(group, "PATCH", f"{AT}/chunks/0/pump.md", {"enabled": True, "revision": value})
-        yield sends(group, "PUT", f"{AT}/sampling", {"enabled": True, "rate": value, "per_day": value})
+        yield sends(group, "PATCH", f"{AT}/evaluation", {"sampling": {"enabled": True, "rate": value}})
         yield sends(group, "PATCH", f"{AT}/overlays/1", {"chunk_index": value})
         yield sends(group, "POST", "/evaluation-runs", {"collection": NAME, "golden_set": "set", "k": value})
     for moment in TIMES:
@@ -119,7 +119,7 @@ def addresses() -> Iterator[Attempt]:
         ):  # fmt: skip
             yield sends(group, "GET", path)
     for number in ("-1", "0", "99999999999999999999", "true", "1.5", "1e3", "%00", "٣"):
-        for path in (f"{AT}/generations/{number}", f"{AT}/revisions/{number}?doc_id=pump.md", f"/experiments/{number}",
+        for path in (f"{AT}/index-versions/{number}", f"{AT}/revisions/{number}?doc_id=pump.md", f"/experiments/{number}",
                      f"{AT}/chunks/{number}/pump.md", f"{AT}/chunks/{number}/a/filter.md"):  # fmt: skip
             yield sends(group, "GET", path)
         yield sends(group, "DELETE", f"/api-keys/{number}")
@@ -136,7 +136,7 @@ def forged(order: Any, values: Any) -> str:
 
 def cursors() -> Iterator[Attempt]:
     lists = ("/runs", "/jobs", "/batches", "/operations", "/api-keys", "/evaluation-runs", "/experiments", "/golden-sets",
-             "/collections", f"{AT}/documents", f"{AT}/plans", f"{AT}/recall-probes", "/run-scores",
+             "/collections", f"{AT}/documents", f"{AT}/plans", "/run-scores",
              f"{AT}/revisions?doc_id=pump.md")  # fmt: skip
     made = (
         "x", "=", "AAAA", base64.b64encode(b"\x80\x04.").decode(), forged([], []), forged(["-created_at", "-id"], ["x", "y"]),
@@ -174,7 +174,7 @@ def filters() -> Iterator[Attempt]:
                  "page = 1 or " * 2000 + "page = 1", "a.b.c = '\x00'", "metadata.a = '" + "x" * 5000 + "'", "page == 1",
                  "created_at > 'infinity'", "'", "page = 1e999", "tag starts ''", "\ud800 = 1", "x[\"'] = 1"):  # fmt: skip
         yield sends(group, "GET", f"{AT}/documents?filter={part(text)}")
-        yield sends(group, "GET", f"{AT}/facets?filter={part(text)}")
+        yield sends(group, "GET", f"{AT}/documents?facets=true&filter={part(text)}")
 
 
 def span_filters() -> Iterator[Attempt]:
@@ -186,22 +186,11 @@ def span_filters() -> Iterator[Attempt]:
         yield Attempt(
             group,
             f"page {where[:40]}",
-            lambda doors, q=part(where): doors.pages.get(f"/traces/spans/?where={q}"),
+            lambda doors, q=part(where): doors.pages.get(f"/activity/spans/?where={q}"),
             "page",
         )
-    for name in (
-        "type",
-        "kind",
-        "status",
-        "environment",
-        "service",
-        "model",
-        "attr",
-        "api_key",
-        "collection",
-        "text",
-        "min_ms",
-    ):
+    listed = ("type", "kind", "status", "environment", "service", "model", "api_key", "collection")
+    for name in (*listed, "text", "min_ms"):
         for text in ("\x00", "'", "=", "a=b=c", "\ud800", "x" * 3000):
             yield sends(group, "GET", f"/spans?{name}={part(text)}")
 

@@ -236,7 +236,7 @@ def golden(doors: Doors, name: str, content: bytes) -> Any:
 
 def exported_formulas(doors: Doors) -> str:
     """No cell of an exported table begins like a formula."""
-    answer = doors.send("GET", "/golden-sets/set/export?format=csv")
+    answer = doors.send("GET", "/golden-sets/set/questions?format=csv")
     content = b"".join(answer.streaming_content) if answer.streaming else answer.content
     lines = content.decode("utf-8-sig").splitlines()
     bad = [line[:60] for line in lines if line.lstrip('"')[:1] in ("=", "+", "-", "@", "\t")]
@@ -315,7 +315,7 @@ def exports() -> Iterator[tuple[str, Change]]:
         ("collection", []),
         ("members", {}),
         ("members", [1]),
-        ("generation", None),
+        ("index_version", None),
         ("spec_version", {}),
         ("collection.security", {"action": "x"}),
     ):

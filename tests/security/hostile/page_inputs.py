@@ -12,12 +12,12 @@ from typing import Any
 from django.test import Client
 from django.utils.html import format_html
 
-from collections_app.fetching import FetchError, Guard, read_address
 from ragd.errors import InvalidInput
+from ragd.readers.fetching import FetchError, Guard, read_address
 from ragd.security.links import KnownAddresses, filter_links
 from ragd.types import Candidate
-from retrieval_app.citations.answer_html import render_answer, render_sentence
-from retrieval_app.citations.citations import check_citations
+from retrieval_app.answers.answer_html import render_answer, render_sentence
+from retrieval_app.answers.citations import check_citations
 from tests.security.hostile.doors import NAME, Attempt, Doors, part
 from tests.security.hostile.values import FEW, NUMBERS, ODD, TEXTS, deep
 
@@ -33,15 +33,14 @@ POSTS = (
     (f"{PAGE}/edit/pump.md/", ("title", "tags", "metadata", "revision", "enabled")),
     ("/evaluation/sets/new/", ("name", "collection", "description")),
     ("/theme/", ("theme", "next")),
-    ("/operations/prices/", ("model", "input", "output")),
-    ("/status/try/", ("text",)),
+    ("/status/", ("text",)),
 )
 GETS = (
-    "/chat/?run={}", "/chat/?q={}", "/runs/?q={}&status={}&page={}", "/audit/?who={}&what={}&since={}", PAGE + "/?q={}&tag={}&state={}",
+    "/chat/?run={}", "/chat/?q={}", "/activity/?q={}&status={}&page={}", "/audit/?who={}&what={}&since={}", PAGE + "/?q={}&tag={}&state={}",
     PAGE + "/documents/{}/", PAGE + "/documents/pump.md/?start={}&end={}", PAGE + "/playground/?q={}&k={}&filter={}",
-    "/traces/?since={}", "/traces/list/?where={}&page={}", "/traces/spans/?type={}", "/evaluation/compare/?base={}&other={}",
+    "/traces/?since={}", "/activity/traces/?where={}&page={}", "/activity/spans/?type={}", "/evaluation/compare/?base={}&other={}",
     "/collections/{}/", "/go/?q={}", "/traces/{}/", "/filter-completions/?text={}&collection={}", "/operations/?cursor={}",
-    PAGE + "/jobs/?state={}&cursor={}", PAGE + "/chunks/{}/pump.md/", PAGE + "/revision/{}/pump.md/", "/evaluation/live/{}/",
+    PAGE + "/uploads/?state={}&page={}", PAGE + "/chunks/{}/pump.md/", PAGE + "/revision/{}/pump.md/", "/evaluation/live/{}/",
     "/evaluation/board/?mode={}&set={}", PAGE + "/outliers/?flag={}&page={}", PAGE + "/findings/?family={}&page={}",
 )  # fmt: skip
 
@@ -81,7 +80,7 @@ def page_addresses() -> Iterator[Attempt]:
 
 def headers() -> Iterator[Attempt]:
     for text in (*FEW, "documents", "../base", "x" * 5000, "content;script"):
-        for path in (f"{PAGE}/", "/runs/", "/operations/", "/traces/list/"):
+        for path in (f"{PAGE}/", "/activity/", "/operations/", "/activity/traces/"):
             given = {
                 "HX-Request": "true",
                 "HX-Target": text,

@@ -12,14 +12,15 @@ from django.urls import NoReverseMatch, get_resolver, reverse
 
 from collections_app.models import Collection, Document
 from retrieval_app.models import QueryRun
+from tests.addresses import URLS
 from tests.security.hostile import api_inputs, files, page_inputs
 from tests.security.hostile.doors import NAME, Attempt, Doors, judge
 
 SWEPT = "pages and lists afterwards"
 LISTS = ("/collections", "/runs", "/jobs", "/batches", "/operations", "/api-keys", "/golden-sets", "/experiments", "/evaluation-runs",
-         "/spans", "/run-scores", "/queue", "/models", "/runs/export", "/evidence", "/golden-sets/set/questions")  # fmt: skip
-PAGES = ("", "settings/", "statistics/", "jobs/", "attempts/", "generations/", "outliers/", "findings/", "playground/?q=pump",
-         "upload/", "gate/", "plans/", "never-retrieved/")  # fmt: skip
+         "/spans", "/run-scores", "/queue", "/models", "/runs?format=jsonl", "/evidence", "/golden-sets/set/questions")  # fmt: skip
+PAGES = ("", "settings/", "?show=statistics", "uploads/", "uploads/?state=all", "index-versions/", "outliers/",
+         "findings/", "playground/?q=pump", "upload/", "plans/", "never-retrieved/")  # fmt: skip
 
 
 @dataclass
@@ -81,7 +82,7 @@ def addresses(most: int | None) -> Iterator[str]:
     yield from (f"/v1{path}" for path in LISTS)
     yield from plain_pages()
     for collection in Collection.objects.live().by_name()[:most]:
-        for page in PAGES if collection.name == NAME else ("", "statistics/"):
+        for page in PAGES if collection.name == NAME else ("", "?show=statistics"):
             yield reverse("collections:detail", args=[collection.name]) + page
     for document in Document.objects.filter(collection__name=NAME).order_by("-pk")[:most]:
         yield reverse("collections:document", args=[NAME, document.doc_id])
@@ -94,8 +95,8 @@ def addresses(most: int | None) -> Iterator[str]:
 
 def plain_pages() -> Iterator[str]:
     """Every page that takes no arguments and is no form for a script."""
-    for namespace in ("collections", "retrieval", "evaluation"):
-        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns:
+    for namespace in URLS:
+        for pattern in get_resolver(URLS[namespace]).url_patterns:
             if pattern.name in NO_PAGES:
                 continue
             try:
@@ -104,8 +105,8 @@ def plain_pages() -> Iterator[str]:
                 continue
 
 
-NO_PAGES = ("theme", "check", "ask-stream", "retry-failed", "try-rules", "switcher", "filter-builder", "filter-completions",
-            "span-completions", "spans-export", "evidence", "model-add", "chat-stream", "list-view", "guide")  # fmt: skip
+NO_PAGES = ("theme", "check", "ask-stream", "switcher", "filter-builder", "filter-completions",
+            "span-completions", "spans-export", "evidence", "model-add", "chat-files", "chat-stream", "list-view", "guide")  # fmt: skip
 
 
 def outside() -> list[Path]:

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ragd_site.environment import local_address
-from ragd_site.sign_on.links import link_path
+from ragd_site.sign_on.sessions import link_path
 
 
 class Command(BaseCommand):

@@ -1,1 +1,0 @@
-"""Who may what over HTTP: roles, access lists of documents, API keys, and the audit log."""

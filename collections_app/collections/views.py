@@ -1,0 +1,169 @@
+"""Collections: the list, making one, its settings, its statistics, its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.db.models import Max, OuterRef, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.access.context import current_access
+from collections_app.access.rules import ADMINISTER, READ, WRITE, needs, needs_login
+from collections_app.chunks.policies import resolve_policy
+from collections_app.collections.deletion import count_rows, record_deletion
+from collections_app.collections.forms import SAID, CollectionForm, CollectionSettingsForm, DeleteCollectionForm
+from collections_app.collections.services import (
+    Histogram,
+    collection_statistics,
+    create_collection,
+    default_model,
+    update_collection,
+)
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    render_page,
+    submit_form,
+)
+from collections_app.index.index_builds import index_progress
+from collections_app.index.measurements import measurements_of, submit_measurement
+from collections_app.index.stores import embedder_for
+from collections_app.jobs.operations import recent_transfers
+from collections_app.models import Collection, Document, IngestJob, Operation
+from collections_app.templatetags.interface import THEMES
+
+YEAR_S = 365 * 24 * 3600
+SWITCHER_ROWS = 30
+CREATED_WITH = ("name", "title", "description", "hybrid_enabled", "language", "embed_model", "embed_dims", "open_role")
+
+
+def find_collection(name: str) -> Collection:
+    """The live collection of that name with its counts, or 404."""
+    return find_or_404(Collection.objects.live().with_counts(), name=name)
+
+
+def find_document(name: str, doc_id: str) -> tuple[Collection, Document]:
+    """(the live collection of that name with its counts, its document as lists show it), or 404."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    document.collection = collection
+    return collection, document
+
+
+@needs_login
+@require_GET
+def list_collections(request: PageRequest) -> HttpResponse:
+    documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
+    newest = documents.annotate(at=Max("updated_at"))
+    rows = Collection.objects.live().by_name().with_counts().annotate(changed_at=Subquery(newest.values("at")[:1]))
+    return render_page(request, "collections/list.html", {"collections": rows})
+
+
+@needs(WRITE, everywhere=True)
+@require_http_methods(["GET", "POST"])
+def create(request: PageRequest) -> HttpResponse:
+    form = CollectionForm(request.POST or None)
+    model, dims = default_model()
+    form.suggest(resolve_policy({}, embedder_for(model, dims).window))  # where the collection states nothing
+
+    def save() -> HttpResponse:
+        options = {name: form.cleaned_data[name] for name in CREATED_WITH}
+        options["placement"] = form.cleaned_data.get("placement") or None
+        collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
+        messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.label})
+        return redirect("collections:upload", collection.name)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "collections/create.html", {"form": form}, status=status)
+
+
+@needs(WRITE)
+@require_http_methods(["GET", "POST"])
+def settings(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    explicit = collection.retention | collection.security
+    stated = {name: getattr(collection, name) for name in SAID}
+    form = CollectionSettingsForm(request.POST or None, initial=explicit | stated)
+    form.suggest_retention()
+
+    def save() -> HttpResponse:
+        update_collection(collection, changes=form.changes(), actor=request.user)
+        messages.success(request, gettext("Settings saved."))
+        return redirect("collections:settings", name)
+
+    response, status = submit_form(request, form, save)
+    context = {"collection": collection, "form": form, "tab": "settings", **recent_transfers(collection.name)}
+    return response or render_page(request, "collections/settings.html", context, status=status)
+
+
+def describe_statistics(collection: Collection) -> dict[str, Any]:
+    """What its first page shows below the documents where it is asked for."""
+    result = collection_statistics(collection)
+    lengths = result["chunk_lengths"]
+    checks = Operation.objects.filter(kind=Operation.Kind.CHECK, subject__in=("", collection.name))
+    return {
+        "statistics": result,
+        "index_build": index_progress(collection, collection.index_version),
+        "lengths": None if lengths is None else Histogram(**lengths),
+        "growth": result["growth"],
+        "growth_totals": [week["documents"] for week in result["growth"]],
+        "check": checks.first(),
+        "measurements": measurements_of(collection),
+        "measuring": IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.MEASURE).first(),
+    }
+
+
+@needs(READ, WRITE)
+@require_POST
+def measure(request: PageRequest, name: str) -> HttpResponse:
+    with RefusalMessages(request):
+        submit_measurement(find_collection(name), actor=request.user)
+        messages.success(request, gettext("Measurement started."))
+    return redirect(reverse("collections:detail", args=[name]) + "?show=statistics#measurements")
+
+
+@needs(ADMINISTER)
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    form = DeleteCollectionForm(request.POST or None, name=collection.name)
+    if request.method == "POST" and form.is_valid():
+        try:
+            proof = record_deletion(collection, actor=request.user)
+        except ServiceError as error:  # it is invisible already; the sweeper goes on with its rows
+            messages.warning(request, error.message)
+            return redirect("collections:list")
+        messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
+        if not current_access().unbound:  # the proof is of a collection that is not theirs any more
+            return redirect("collections:list")
+        return redirect("collections:operation", proof.pk)
+    status = 422 if request.method == "POST" else 200
+    context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}
+    return render_page(request, "collections/delete.html", context, status=status)
+
+
+@needs_login
+@require_GET
+def switcher(request: PageRequest) -> HttpResponse:
+    rows = Collection.objects.live().by_name()[:SWITCHER_ROWS]
+    return render_page(request, "collections/switcher.html", {"collections": rows})
+
+
+@needs_login
+@login_not_required
+@require_POST
+def choose_theme(request: HttpRequest) -> HttpResponse:
+    """Remember light, dark or system for a year; anything else is taken as system."""
+    chosen = request.POST.get("theme", "")
+    response = redirect(next_address(request, "operations:home"))
+    response.set_cookie("theme", chosen if chosen in THEMES else "system", max_age=YEAR_S, samesite="Lax")
+    return response

@@ -1,0 +1,178 @@
+"""Documents and their chunks over HTTP, one at a time and many at once. A doc_id may hold slashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router
+from ninja.params import functions as param
+
+from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.document_access import OPEN, read_access, resolve
+from collections_app.access.readers import change_readers
+from collections_app.documents import edits
+from collections_app.documents import services as service
+from collections_app.documents.bulk_changes import BulkChange, DocumentResult, change_documents
+from collections_app.documents.revisions import services as revisions
+from collections_app.documents.schemas import (
+    BulkAnswer,
+    BulkRequest,
+    DocumentChanges,
+    DocumentEdited,
+    DocumentFilters,
+    DocumentList,
+    DocumentShown,
+    RevisionChunkPage,
+)
+from collections_app.documents.selection import choose_matching, choose_named, count_facets
+from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
+from collections_app.http.lists import DEFAULT_LIMIT, cut_page, paginate
+from collections_app.http.schemas import (
+    ChunkPage,
+    DocumentDeleted,
+    DocumentRequest,
+    Ingested,
+    read_content,
+)
+from collections_app.models import Chunk, Collection
+from ragd.errors import InvalidInput
+
+router = Router(auth=BearerAuth(), tags=["documents"])
+
+POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
+BY_ID = "/collections/{collection}/documents/{doc:doc_id}"
+
+
+@router.get(
+    "/collections/{collection}/documents", operation_id="documents-list", response={200: DocumentList, **ERRORS}
+)
+def list_documents(
+    request: HttpRequest,
+    collection: str,
+    filters: Query[DocumentFilters],
+    facets: bool = param.Query(False, description="count too how many documents each value of a filter would leave"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
+) -> Any:
+    """The documents of a collection, by id."""
+    target, stated = find_collection(request, collection), filters.read()
+    page = paginate(stated.rows(target).listed(), ("doc_id",), limit=limit, cursor=cursor)
+    counts = count_facets(target, stated) if facets else None
+    return {"items": page.items, "next_cursor": page.next_cursor, "facets": counts}
+
+
+@router.get(
+    "/collections/{collection}/chunks",
+    operation_id="chunks-list",
+    response={200: ChunkPage | RevisionChunkPage, **ERRORS},
+)
+def list_chunks(
+    request: HttpRequest,
+    collection: str,
+    doc_id: DocId | None = param.Query(None, description="only of this document"),
+    revision: int | None = param.Query(None, description="those that the document had in this revision"),
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
+) -> Any:
+    """The chunks of a collection or of one document, by doc_id and chunk_index."""
+    target = find_collection(request, collection)
+    if revision is not None:
+        if doc_id is None:
+            raise InvalidInput("revision goes with doc_id", field="doc_id")
+        document = service.get_document(target, doc_id)
+        revisions.any_revision(document, revision)
+        return cut_page(revisions.revision_chunks(document, revision), limit=limit, cursor=cursor)
+    rows = Chunk.objects.of(target).light()
+    if doc_id is not None:
+        rows = rows.filter(doc_id=service.get_document(target, doc_id).doc_id)
+    return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
+
+
+@router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
+def ingest_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentRequest) -> Any:
+    """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
+    target = find_collection(request, collection)
+    try:
+        return service.ingest_text(
+            target,
+            doc_id,
+            read_content(payload.content),
+            title=payload.title or "",
+            tags=payload.tags,
+            metadata=payload.metadata,
+            policy={name: getattr(payload, f"chunk_{name}") for name in POLICY_FIELDS},
+            mode=payload.ingest_mode,
+            language=payload.language,
+            access=resolve(target, None if payload.access is None else read_access(payload.access)),
+            actor=request_key(request),
+        )
+    except InvalidInput as error:
+        if error.field in POLICY_FIELDS:
+            raise InvalidInput(f"chunk_{error.message}", field=f"chunk_{error.field}") from None
+        raise
+
+
+@router.get(BY_ID, operation_id="documents-get", response={200: DocumentShown, **ERRORS})
+def get_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
+    return service.get_document(find_collection(request, collection), doc_id)
+
+
+@router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
+def delete_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
+    """Delete a document with its chunks and files; answers how many of each went."""
+    target = find_collection(request, collection)
+    document = service.get_document(target, doc_id)
+    return service.delete_documents(target, [document.doc_id], actor=request_key(request))
+
+
+@router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
+def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentChanges) -> Any:
+    """Change title, tags, metadata, language, chunk policy or state; answers the document then.
+
+    Or restore an earlier revision, or set who may read it and what was attached to it. 409 when archived, for
+    restoring while it is ingested, and for the access of an attachment, which has that of what it was attached to.
+    """
+    target = find_collection(request, collection)
+    for name in ("restore_revision", "access"):
+        if getattr(payload, name) is not None and payload.model_fields_set != {name}:
+            raise InvalidInput(f"{name} goes with no other field", field=name)
+    if payload.restore_revision is not None:
+        edits.roll_back(target, doc_id, payload.restore_revision, actor=request_key(request))
+        return service.get_document(target, doc_id)
+    if payload.access is not None:
+        codes = resolve(target, read_access(payload.access))
+        doc_id = service.get_document(target, doc_id).doc_id
+        change_readers(target, [doc_id], codes or OPEN, actor=request_key(request))
+        return service.get_document(target, doc_id)
+    changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if payload.chunk_policy is not None:
+        changes["chunk_policy"] = payload.chunk_policy.dict(exclude_none=True)
+    return edits.edit_document(
+        target, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
+    )
+
+
+@router.post(
+    "/collections/{collection}/documents-bulk", operation_id="documents-bulk", response={200: BulkAnswer, **ERRORS}
+)
+def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
+    """Make one change to many documents; one result per document."""
+    target = find_collection(request, collection)
+    stated = {name: getattr(payload, name) for name in ("action", "key", "value", "only_existing", "language")}
+    access = resolve(target, None if payload.access is None else read_access(payload.access))
+    change = BulkChange(**stated, tags=tuple(payload.tags), access=access).checked()
+    names = _choose(target, payload)
+    if payload.dry_run:
+        results = [DocumentResult(name, "meant") for name in names]
+        return {"counts": {"meant": len(names)}, "removed": {}, "results": results}
+    return change_documents(target, change, names, actor=request_key(request))
+
+
+def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
+    if (payload.doc_ids is None) == (payload.filter is None):
+        raise InvalidInput("name the documents by doc_ids or by a filter, one of the two", field="doc_ids")
+    if payload.filter is None:
+        return choose_named(payload.doc_ids or [])
+    return choose_matching(collection, payload.filter.read(), expected=payload.expected)

@@ -1,0 +1,284 @@
+"""One change made to many documents: a few hundred at a time, each lot in a transaction of its own, told per document.
+
+What one document refuses holds up no other, and what was done before something broke stays done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from django.db import OperationalError, transaction
+
+from collections_app.access.context import require
+from collections_app.access.document_access import OPEN, Codes
+from collections_app.access.permissions import Permission
+from collections_app.access.readers import change_readers, follows_parent, refuse_attachment
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.documents.edits import (
+    FILE_KINDS,
+    Labels,
+    find_busy,
+    refuse_busy,
+    relabel,
+    rewrite_document,
+    touches_chunk_keys,
+)
+from collections_app.documents.revisions.services import BULK_EDIT
+from collections_app.documents.services import change_state, delete_documents, get_document, reindex_documents
+from collections_app.documents.stored_documents import Cause, lock_documents, refuse_archived
+from collections_app.documents.trash import trash_documents
+from collections_app.errors import ServiceError, describe
+from collections_app.jobs.attempts import IngestOutcome
+from collections_app.models import Collection, Document
+from ragd.errors import InvalidInput, RagdError, UnknownCollection
+from ragd.identity import check_language, clean_metadata, clean_tags
+
+LOT = 500
+Action = Literal[
+    "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
+    "set_language", "set_access", "reindex", "delete",
+]  # fmt: skip
+ACTIONS = get_args(Action)
+LABELLING = ("add_tags", "remove_tags", "set_metadata", "remove_metadata")
+STATE_CHANGES = {"enable": "enabled", "disable": "disabled", "archive": "archived", "unarchive": "unarchived"}
+DONE = {"reindex": "queued", "delete": "deleted"}
+READS_ARCHIVED = ("archive", "unarchive", "delete", "disable", "set_access")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkChange:
+    """What is to be done. tags: for add_tags and remove_tags. key: for set_metadata, with value, and remove_metadata.
+
+    only_existing: set_metadata leaves documents alone that do not have the key. language: for set_language, "" to have
+    it found. access: for set_access, as `document_access.resolve` gives it. to_trash: what is deleted can be restored.
+    """
+
+    action: str
+    tags: tuple[str, ...] = ()
+    key: str = ""
+    value: Any = None
+    only_existing: bool = False
+    language: str = ""
+    access: Codes | None = None
+    to_trash: bool = False
+
+    def checked(self) -> BulkChange:
+        """The same in the form that is kept. InvalidInput naming the field."""
+        if self.action not in ACTIONS:
+            raise InvalidInput(f"action must be one of {', '.join(ACTIONS)}, not {self.action!r}", field="action")
+        if self.action == "set_access" and self.access is None:
+            raise InvalidInput("set_access needs access: users and groups, or restricted: false", field="access")
+        tags, key, value = clean_tags(self.tags), self.key, self.value
+        if self.action in ("add_tags", "remove_tags") and not tags:
+            raise InvalidInput(f"{self.action} needs at least one tag in tags", field="tags")
+        if self.action in ("set_metadata", "remove_metadata"):
+            if not key.strip():
+                raise InvalidInput(f"{self.action} needs the name of a field in key", field="key")
+            ((key, value),) = clean_metadata({key: value}).items()
+        return replace(self, tags=tags, value=value, language=check_language(self.language))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """What became of one document. status: changed, queued, deleted, unchanged, unknown, or refused with the reason."""
+
+    doc_id: str
+    status: str
+    error_type: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOutcome:
+    """One result per document, in the order asked for. removed: what went along with deleted documents, counted."""
+
+    results: list[DocumentResult]
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """status -> documents, those that occur."""
+        totals: dict[str, int] = {}
+        for result in self.results:
+            totals[result.status] = totals.get(result.status, 0) + 1
+        return totals
+
+    def count(self, *statuses: str) -> int:
+        return sum(self.counts.get(status, 0) for status in statuses)
+
+
+def change_documents(
+    collection: Collection, change: BulkChange, doc_ids: Sequence[str], *, actor: services.Actor = None
+) -> BulkOutcome:
+    """Make one change to all of these documents (`selection` chooses them); documents that repeat are done once.
+
+    Raises InvalidInput when the change itself makes no sense, UnknownCollection when the collection goes away.
+    """
+    require(Permission.WRITE, collection.pk)
+    bulk = _Bulk(collection, change.checked(), actor)
+    names = list(dict.fromkeys(doc_ids))
+    lot = len(names) if bulk.change.action == "reindex" else LOT  # one batch of jobs
+    for first in range(0, len(names), max(lot, 1)):
+        bulk.do(names[first : first + lot])
+    return BulkOutcome([bulk.results[name] for name in names], bulk.removed)
+
+
+class _Bulk:
+    """One change over lots of documents, and what has come of it so far."""
+
+    def __init__(self, collection: Collection, change: BulkChange, actor: services.Actor) -> None:
+        self.collection, self.change, self.actor = collection, change, actor
+        self.results: dict[str, DocumentResult] = {}
+        self.removed: dict[str, int] = {}
+
+    def do(self, names: Sequence[str]) -> None:
+        try:
+            changed = self._lot(names)
+        except UnknownCollection:
+            raise
+        except (ServiceError, RagdError, OperationalError) as error:
+            details = describe(error)[1]["error"]
+            for name in names:
+                self.results.setdefault(name, DocumentResult(name, "refused", details["type"], details["message"]))
+            return
+        done = DONE.get(self.change.action, "changed")
+        for name in names:
+            self.results.setdefault(name, DocumentResult(name, done if name in changed else "unchanged"))
+
+    def _lot(self, names: Sequence[str]) -> set[str]:
+        """Do it to one lot; returns the ids that changed. Who is refused or unknown is written down at once."""
+        rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
+        result = dict(rows.values_list("doc_id", "state"))
+        for name in names:
+            if name not in result:
+                self._refuse(name, "unknown", "unknown_document", "there is no such document in the collection")
+            elif result[name] == Document.State.ARCHIVED and self.change.action not in READS_ARCHIVED:
+                self._refuse_archived(name)
+        open_names = [name for name in names if name not in self.results]
+        if not open_names:
+            return set()
+        if self.change.action in LABELLING:
+            return self._relabel(open_names)
+        if self.change.action == "set_language":
+            return self._set_language(open_names)
+        return set(self._simple(open_names))
+
+    def _simple(self, names: list[str]) -> Sequence[str]:
+        action, collection, actor = self.change.action, self.collection, self.actor
+        if action in STATE_CHANGES:
+            return change_state(collection, names, STATE_CHANGES[action], actor=actor)
+        if action == "reindex":
+            return [job.doc_id for job in reindex_documents(collection, names, actor=actor)]
+        if action == "delete":
+            gone = (trash_documents if self.change.to_trash else delete_documents)(collection, names, actor=actor)
+            self.removed = {what: self.removed.get(what, 0) + number for what, number in gone.items()}
+            return names
+        attached = follows_parent(collection, names)  # set_access
+        for name, parent in attached.items():
+            refusal = refuse_attachment(name, parent)
+            self._refuse(name, "refused", refusal.type, refusal.message)
+        owners = [name for name in names if name not in attached]
+        return change_readers(collection, owners, self.change.access or OPEN, actor=actor)
+
+    def _relabel(self, names: list[str]) -> set[str]:
+        """Most in a few statements; those whose chunks have the key of their own are cut anew, one by one."""
+        slow: list[Labels] = []
+        with transaction.atomic():
+            lock_documents(self.collection, names)
+            busy = find_busy(self.collection, names, FILE_KINDS)
+            quick: list[Labels] = []
+            rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
+            for pk, doc_id, tags, metadata, state in rows.values_list("pk", "doc_id", "tags", "metadata", "state"):
+                if state == Document.State.ARCHIVED:
+                    self._refuse_archived(doc_id)
+                    continue
+                if doc_id in busy:
+                    self._refuse_busy(doc_id)
+                    continue
+                try:
+                    labels = Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))
+                except InvalidInput as error:
+                    self._refuse(doc_id, "refused", "invalid_input", error.message)
+                    continue
+                (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
+            cause = Cause(BULK_EDIT, name_actor(self.actor))
+            changed = set(relabel(self.collection, quick, cause, actor=self.actor))
+        return changed | self._rewrite_each([labels.doc_id for labels in slow])
+
+    def _set_language(self, names: list[str]) -> set[str]:
+        for name in find_busy(self.collection, names, FILE_KINDS):
+            self._refuse_busy(name)
+        rows = Document.objects.filter(collection=self.collection, doc_id__in=set(names) - self.results.keys())
+        others = rows.exclude(language_stated=self.change.language)
+        return self._rewrite_each(list(others.by_doc_id().values_list("doc_id", flat=True)))
+
+    def _rewrite_each(self, names: Sequence[str]) -> set[str]:
+        """Cut these anew, one by one; returns the ids that changed."""
+        changed = set()
+        for name in names:
+            try:
+                outcome = self._rewrite(name)
+            except (ServiceError, RagdError) as error:
+                details = describe(error)[1]["error"]
+                self._refuse(name, "refused", details["type"], details["message"])
+            else:
+                changed |= set() if outcome.unchanged else {name}
+        return changed
+
+    def _rewrite(self, doc_id: str) -> IngestOutcome:
+        """From what the document says at that moment: those before it may have taken a while."""
+        fields: dict[str, Any] = {"language": self.change.language}
+        if self.change.action in LABELLING:
+            document = get_document(self.collection, doc_id)
+            tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
+            fields = {"tags": tags, "metadata": metadata}
+        return rewrite_document(self.collection, doc_id, fields, actor=self.actor)
+
+    def _refuse(self, doc_id: str, status: str, error_type: str, error: str) -> None:
+        self.results[doc_id] = DocumentResult(doc_id, status, error_type, error)
+
+    def _refuse_busy(self, doc_id: str) -> None:
+        self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
+
+    def _refuse_archived(self, doc_id: str) -> None:
+        refusal = refuse_archived(doc_id)
+        self._refuse(doc_id, "refused", refusal.type, refusal.message)
+
+
+def _labelled(
+    change: BulkChange, tags: tuple[str, ...], metadata: Mapping[str, Any]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Tags and metadata with the change made. InvalidInput when they would be too much to keep."""
+    return RELABEL[change.action](change, tags, dict(metadata))
+
+
+_Relabelled = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _add_tags(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return clean_tags([*tags, *change.tags]), metadata
+
+
+def _remove_tags(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return tuple(tag for tag in tags if tag not in change.tags), metadata
+
+
+def _set_metadata(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    if change.only_existing and change.key not in metadata:
+        return tags, metadata
+    return tags, clean_metadata({**metadata, change.key: change.value})
+
+
+def _remove_metadata(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return tags, {key: value for key, value in metadata.items() if key != change.key}
+
+
+RELABEL: dict[str, Callable[[BulkChange, tuple[str, ...], dict[str, Any]], _Relabelled]] = {
+    "add_tags": _add_tags,
+    "remove_tags": _remove_tags,
+    "set_metadata": _set_metadata,
+    "remove_metadata": _remove_metadata,
+}

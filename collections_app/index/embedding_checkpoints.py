@@ -1,0 +1,375 @@
+"""The stage embed: the vectors of chunks, batch by batch. In memory are one batch of chunks and its vectors.
+
+The batches of what is long enough to be interrupted are checkpoints: each is kept with its job as soon as it is made,
+and the next run takes over those that were made of the same texts by the same model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tempfile
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import chain, islice
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from collections_app.endpoints.providers import TextRefusedError
+from collections_app.jobs.models import ACTIVE_STATES
+from collections_app.models import EmbeddedBatch, IngestJob
+from ragd.errors import DimensionMismatch
+from ragd.store.store import execute, fetch_all
+from ragd.types import Chunk, Embedder
+
+Floats = npt.NDArray[np.float32]
+TextKey = tuple[str, bytes]  # doc_id, SHA-256 of the embedded text
+
+HELD_CHUNKS = 256  # of so many chunks none is cut twice, and no vector is a checkpoint
+SPOOLED_BYTES = 1 << 23  # of vectors that are held in memory rather than in a file
+FAILED_KEPT = timedelta(days=1)
+STORED_AS = np.dtype("<f4")
+
+DIGEST = "sha256(convert_to(CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END, 'UTF8'))"
+
+KNOWN = f"""
+SELECT doc_id, {DIGEST}, chunk_index FROM {{chunks}}
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+"""  # noqa: S608  (constants of this module)
+
+VECTORS = f"""
+SELECT c.doc_id, {DIGEST}, c.embedding::real[] FROM {{chunks}} c
+JOIN unnest(%(doc_ids)s::text[], %(numbers)s::integer[]) AS listed (doc_id, chunk_index)
+  ON c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index = listed.chunk_index
+WHERE c.collection_id = %(collection_id)s
+"""  # noqa: S608  (constants of this module)
+
+KEEP = """
+INSERT INTO embedded_batches (collection_id, job, first, size, digest, vectors, made_at)
+VALUES (%(collection_id)s, %(job)s, %(first)s, %(size)s, %(digest)s, %(vectors)b, now())
+ON CONFLICT (job, first) DO UPDATE
+SET collection_id = excluded.collection_id, size = excluded.size, digest = excluded.digest, vectors = excluded.vectors,
+    made_at = excluded.made_at
+"""
+
+READ = "SELECT size, vectors FROM embedded_batches WHERE job = %(job)s AND first = %(first)s"
+DROP = "DELETE FROM embedded_batches WHERE job = %(job)s"
+
+
+class Chunks(Protocol):
+    """Bound chunks in order: how many there are, and each of them, as often as it is asked."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+
+class CutChunks:
+    """The chunks of one document as `cut` makes them: held up to HELD_CHUNKS, of more cut again on each pass."""
+
+    def __init__(self, cut: Callable[[], Iterator[Chunk]]) -> None:
+        stream = cut()
+        held = list(islice(stream, HELD_CHUNKS + 1))
+        self._size = len(held) + sum(1 for _ in stream)
+        self._read = cut if len(held) > HELD_CHUNKS else held.__iter__
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self._read()
+
+
+class ChainedChunks:
+    """The chunks of several documents, one after the other."""
+
+    def __init__(self, documents: Sequence[Chunks]) -> None:
+        self.documents = documents
+
+    def __len__(self) -> int:
+        return sum(map(len, self.documents))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return chain.from_iterable(self.documents)
+
+
+class EmbeddingCheckpoints(Protocol):
+    """The vectors of consecutive batches of chunks; `first` is the position of a batch's first chunk among all."""
+
+    def find(self) -> dict[int, str]:
+        """first -> digest of what is there already."""
+
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+        """Keep a batch for good. vectors: [chunks, dimensions]. forgive: the attempts before count no more."""
+
+    def read(self, first: int) -> Floats:
+        """A batch that was kept, [chunks, dimensions]."""
+
+    def drop(self) -> None:
+        """Forget everything, inside the transaction that stores the chunks."""
+
+
+class EmbeddedChunks:
+    """Chunks with their vectors.
+
+    checkpoints: where the vectors of more than HELD_CHUNKS are kept, those of an earlier run included, and of any
+    number what was embedded before a refused text; None: vectors are kept for as long as this object lives.
+    """
+
+    def __init__(self, chunks: Chunks, checkpoints: EmbeddingCheckpoints | None = None) -> None:
+        self.chunks, self.checkpoints = chunks, checkpoints
+        is_long = checkpoints is not None and len(chunks) > HELD_CHUNKS
+        self.vectors: EmbeddingCheckpoints = checkpoints if checkpoints and is_long else SpooledCheckpoints()
+        self.firsts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        stream = iter(self.chunks)
+        for first in self.firsts:
+            for vector in self.vectors.read(first):
+                yield replace(next(stream), embedding=vector)
+
+    def embed(
+        self, embedder: Embedder, known: KnownVectors, *, batch_size: int, advance: Callable[[int], None]
+    ) -> None:
+        """Embed what is not there yet, batch_size texts at a time.
+
+        advance(done) is called after each batch with the chunks that have vectors; what it raises passes through.
+        """
+        stored, first = self.vectors.find(), 0
+        rescued = self.checkpoints.find() if self.checkpoints else {}
+        for batch in _batches(self.chunks, known, batch_size):
+            digest = digest_batch(embedder, batch)
+            if stored.get(first) != digest:
+                vectors = known.find(batch) | self._rescued(embedder, batch, first, rescued)
+                try:
+                    self.vectors.keep(first, digest, _embed(batch, embedder, vectors))
+                except TextRefusedError as refusal:
+                    raise self._rescue(embedder, batch, first, vectors, refusal) from refusal
+            self.firsts.append(first)
+            first += len(batch)
+            advance(first)
+
+    def _rescued(
+        self, embedder: Embedder, batch: Sequence[Chunk], first: int, rescued: Mapping[int, str]
+    ) -> dict[TextKey, Any]:
+        """The vectors that an earlier run kept of single chunks of the batch. rescued: position -> digest."""
+        return {
+            _text_key(chunk): self.checkpoints.read(position)[0]
+            for position, chunk in enumerate(batch, first)
+            if self.checkpoints and position in rescued and rescued[position] == digest_batch(embedder, [chunk])
+        }
+
+    def _rescue(
+        self,
+        embedder: Embedder,
+        batch: Sequence[Chunk],
+        first: int,
+        known: Container[TextKey],
+        refusal: TextRefusedError,
+    ) -> TextRefusedError:
+        """Keep what was embedded before the refused text, for the next run; return the error that names the chunk."""
+        missing = {
+            _text_key(chunk): (first + n, chunk) for n, chunk in enumerate(batch) if _text_key(chunk) not in known
+        }
+        texts = list(missing.values())
+        if self.checkpoints:
+            for (position, chunk), vector in zip(texts, refusal.vectors, strict=False):
+                array = np.array([vector], np.float32)
+                self.checkpoints.keep(position, digest_batch(embedder, [chunk]), array, forgive=False)
+        _, refused = texts[len(refusal.vectors)]
+        message = f"chunk {refused.chunk_index} of {refused.doc_id!r} cannot be embedded: {refusal.message}"
+        return TextRefusedError(message, kind=refusal.kind)
+
+    def over(self, chunks: Chunks) -> EmbeddedChunks:
+        """Other chunks of the same document, each with the vector of one of equal text, None where there is none."""
+        return _Rearranged(chunks, self)
+
+
+class _Rearranged(EmbeddedChunks):
+    """Chunks over which other changes were laid after their vectors were made."""
+
+    def __init__(self, chunks: Chunks, embedded: EmbeddedChunks) -> None:
+        self.chunks, self.vectors = chunks, embedded.vectors
+        self.positions: dict[TextKey, tuple[int, int]] = {}
+        stream = iter(embedded.chunks)
+        for first, end in zip(embedded.firsts, [*embedded.firsts[1:], len(embedded)], strict=True):
+            batch = islice(stream, end - first)
+            self.positions |= {_text_key(chunk): (first, offset) for offset, chunk in enumerate(batch)}
+
+    def __iter__(self) -> Iterator[Chunk]:
+        opened, vectors = -1, np.empty((0, 0), np.float32)
+        for chunk in self.chunks:
+            position = self.positions.get(_text_key(chunk))
+            if position is None:
+                yield replace(chunk, embedding=None)
+                continue
+            if opened != position[0]:
+                opened, vectors = position[0], self.vectors.read(position[0])
+            yield replace(chunk, embedding=vectors[position[1]])
+
+
+class KnownVectors:
+    """What is stored of documents, asked for by text: a text that a document had before keeps its vector.
+
+    tables: of chunks under the same model, where to look; the later ones win. None: nothing is known.
+    """
+
+    def __init__(self, collection_id: int, doc_ids: Iterable[str], tables: Sequence[str]) -> None:
+        self.scope: dict[str, Any] = {"collection_id": collection_id}
+        self.rows: dict[TextKey, tuple[str, int]] = {}
+        params = self.scope | {"doc_ids": list(doc_ids)}
+        for table in tables:
+            rows = fetch_all(connection, KNOWN.format(chunks=table), params)
+            self.rows |= {(doc_id, bytes(digest)): (table, number) for doc_id, digest, number in rows}
+
+    def __contains__(self, chunk: Chunk) -> bool:
+        return bool(self.rows) and _text_key(chunk) in self.rows
+
+    def find(self, chunks: Sequence[Chunk]) -> dict[TextKey, Any]:
+        """Text -> vector of those that are known; a row that was written anew meanwhile is passed over."""
+        numbers: dict[str, set[tuple[str, int]]] = {}
+        for chunk in chunks if self.rows else ():
+            if row := self.rows.get(_text_key(chunk)):
+                numbers.setdefault(row[0], set()).add((chunk.doc_id, row[1]))
+        result: dict[TextKey, Any] = {}
+        for table, listed in numbers.items():
+            params = {"doc_ids": [doc_id for doc_id, _ in listed], "numbers": [number for _, number in listed]}
+            rows = fetch_all(connection, VECTORS.format(chunks=table), self.scope | params)
+            result |= {(doc_id, bytes(digest)): vector for doc_id, digest, vector in rows}
+        return result
+
+
+def _batches(chunks: Chunks, known: KnownVectors, batch_size: int) -> Iterator[list[Chunk]]:
+    """Consecutive chunks, in each batch batch_size that are to be embedded, or HELD_CHUNKS in all."""
+    batch: list[Chunk] = []
+    missing = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        missing += chunk not in known
+        if missing == batch_size or len(batch) == HELD_CHUNKS:
+            yield batch
+            batch, missing = [], 0
+    if batch:
+        yield batch
+
+
+def _embed(batch: Sequence[Chunk], embedder: Embedder, known: Mapping[TextKey, Any]) -> Floats:
+    keys, vectors = [_text_key(chunk) for chunk in batch], dict(known)
+    missing = {key: chunk.embed_text for key, chunk in zip(keys, batch, strict=True) if key not in vectors}
+    vectors |= zip(missing, embedder.embed(list(missing.values())) if missing else (), strict=True)
+    array = np.array([vectors[key] for key in keys], np.float32)
+    if array.shape != (len(batch), embedder.dims):
+        raise DimensionMismatch(
+            f"{embedder.model!r} was to give {embedder.dims} numbers for each of {len(batch)} texts; it gave an array "
+            f"of {array.shape}",
+            field="embedding",
+        )
+    return array
+
+
+def digest_batch(embedder: Embedder, batch: Sequence[Chunk]) -> str:
+    """SHA-256 (hex) of what decides the vectors of these chunks: texts, model and dimensions."""
+    digest = hashlib.sha256(f"{embedder.model} {embedder.dims}\n".encode())
+    for chunk in batch:
+        text = chunk.embed_text.encode()
+        digest.update(struct.pack("!q", len(text)) + text)
+    return digest.hexdigest()
+
+
+def _text_key(chunk: Chunk) -> TextKey:
+    return chunk.doc_id, hashlib.sha256(chunk.embed_text.encode()).digest()
+
+
+class RunningJob(Protocol):
+    """The run of a job. `hold` raises when the job is no longer this run's."""
+
+    def hold(self, *, forgive: bool = False) -> None: ...
+
+
+class JobCheckpoints:
+    """Kept with a job: another attempt finds them, also after this process or the database was killed."""
+
+    def __init__(self, job: IngestJob, run: RunningJob) -> None:
+        self._collection_id, self._job, self._run = job.collection_id, job.pk, run
+
+    def find(self) -> dict[int, str]:
+        return dict(EmbeddedBatch.objects.filter(job=self._job).values_list("first", "digest"))
+
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+        """One transaction, which with `forgive` also says that the job got on."""
+        values = {
+            "collection_id": self._collection_id,
+            "job": self._job,
+            "first": first,
+            "size": len(vectors),
+            "digest": digest,
+            "vectors": np.ascontiguousarray(vectors, STORED_AS).tobytes(),
+        }
+        with transaction.atomic():
+            self._run.hold(forgive=forgive)
+            with _binary_cursor() as cursor:
+                cursor.execute(KEEP, values)
+
+    def read(self, first: int) -> Floats:
+        with _binary_cursor() as cursor:
+            row = cursor.execute(READ, {"job": self._job, "first": first}, binary=True).fetchone()
+        if row is None:
+            raise LookupError(f"the vectors of the chunks from {first} of job {self._job} are gone; run the job again")
+        size, vectors = row
+        return np.frombuffer(vectors, STORED_AS).reshape(size, -1).astype(np.float32, copy=False)
+
+    def drop(self) -> None:
+        execute(connection, DROP, {"job": self._job})
+
+
+class SpooledCheckpoints:
+    """Kept in memory, from SPOOLED_BYTES on in a file without a name; they go with this object."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 (lives as long as this object)
+        self._batches: dict[int, tuple[str, int, tuple[int, ...]]] = {}
+
+    def find(self) -> dict[int, str]:
+        return {first: digest for first, (digest, _, _) in self._batches.items()}
+
+    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+        self._batches[first] = (digest, self._file.seek(0, 2), vectors.shape)
+        self._file.write(np.ascontiguousarray(vectors, STORED_AS).tobytes())
+
+    def read(self, first: int) -> Floats:
+        _, offset, shape = self._batches[first]
+        self._file.seek(offset)
+        size = STORED_AS.itemsize * int(np.prod(shape))
+        return np.frombuffer(self._file.read(size), STORED_AS).reshape(shape).astype(np.float32, copy=False)
+
+    def drop(self) -> None:
+        self._file.truncate(0)
+        self._batches.clear()
+
+
+def drop_orphaned_checkpoints(now: datetime) -> int:
+    """Remove what no job needs: it is gone, was cancelled, or failed a day ago; returns how many batches went.
+
+    What a job that failed has embedded is kept that long, so that a retry goes on where it stopped.
+    """
+    under_way = Q(state__in=ACTIVE_STATES)
+    failed = Q(state=IngestJob.State.FAILED, finished_at__gt=now - FAILED_KEPT)
+    needed = IngestJob.objects.filter(under_way | failed, pk=OuterRef("job"))
+    return EmbeddedBatch.objects.filter(~Exists(needed))._raw_delete("default")
+
+
+@contextmanager
+def _binary_cursor() -> Iterator[psycopg.Cursor[Any]]:
+    """Binds on the server and in binary: in the statement's text vectors would take several times their size."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        yield cursor

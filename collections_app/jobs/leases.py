@@ -1,0 +1,296 @@
+"""Leases: work is claimed by one process at a time, held by heartbeats, and released, cancelled or taken over.
+
+Every write of an attempt says which attempt it belongs to; one that finds the work cancelled, taken over or gone
+changes nothing and raises LeaseLostError. A thread beside the attempt notices the loss (`Lease.hold`) and signals the
+main thread, where the handler raises LeaseLostError if the attempt has said that it may be interrupted there: while it
+waits for a parser, an endpoint, a pause. Elsewhere, such as in a transaction, nothing is raised: the attempt's next
+write finds out by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection, models
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+log = logging.getLogger(__name__)
+
+SIGNAL = signal.SIGUSR2
+LOOK_EVERY_S = 1.0  # for whether the work was cancelled
+WRITE_EVERY_S = 0.5
+
+# One statement, so that of two processes one gets it; who finds the row held by another transaction takes nothing.
+# Run for every job; a QuerySet would compile its SQL each time.
+CLAIM = """
+UPDATE {table}
+SET attempts = attempts + 1, worker = %(owner)s, {heartbeat} = statement_timestamp(),
+    lease_until = statement_timestamp() + %(lease)s{assignments}
+WHERE {pk} = (
+    SELECT {pk} FROM {table}
+    WHERE {pk} = %(pk)s AND (lease_until IS NULL OR lease_until < statement_timestamp()) AND {condition}
+    FOR NO KEY UPDATE SKIP LOCKED
+) RETURNING *
+"""
+
+
+class LeasedWork(models.Model):
+    """Work whose whole state is its row. The broker carries the row's id and may lose or repeat it.
+
+    worker: host:pid of the process that claimed it last, "" when it was given back. attempts: how often it was claimed;
+    the number fences the writes of an attempt. attempts_forgiven: those that do not count against the limit, because
+    progress was stored for good after them or because the work is not to blame for their end. sent_at: when its message
+    was last sent, or the moment before which it is not to be sent. lease_until: null while nobody holds it.
+    """
+
+    worker = models.TextField(default="", blank=True)
+    attempts = models.IntegerField(default=0)
+    attempts_forgiven = models.IntegerField(default=0)
+    sent_at = models.DateTimeField(default=timezone.now, editable=False)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def tries(self) -> int:
+        """The attempts that count against the limit."""
+        return self.attempts - self.attempts_forgiven
+
+
+W = TypeVar("W", bound=LeasedWork)
+
+
+class LeaseLostError(Exception):
+    """This attempt no longer holds its work: that was cancelled, superseded, taken over or deleted."""
+
+
+_run = {"is_lost": False, "may_raise": False}
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Around an attempt, which begins with nothing lost. The signal does nothing outside of the main thread."""
+    _run.update(is_lost=False, may_raise=False)
+    if threading.current_thread() is threading.main_thread():
+        # never taken back: a signal that comes a moment after the run would otherwise end the process
+        signal.signal(SIGNAL, _on_signal)
+    try:
+        yield
+    finally:
+        _run.update(is_lost=False)  # what comes after it in this process has lost nothing
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Around what may take long and holds nothing: the loss of the lease raises LeaseLostError in it, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _run["may_raise"] = True
+    try:
+        if _run["is_lost"]:
+            raise LeaseLostError
+        yield
+    finally:
+        _run["may_raise"] = False
+
+
+def interrupt(run: threading.Thread) -> None:
+    """From another thread: the lease of the attempt in this thread is lost."""
+    if run is threading.main_thread() and run.ident is not None:
+        _run["is_lost"] = True
+        signal.pthread_kill(run.ident, SIGNAL)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    if _run["may_raise"]:
+        _run["may_raise"] = False  # once: what cleans up is left in peace
+        raise LeaseLostError
+
+
+def worker_name() -> str:
+    """host:pid, which tells one worker process from another."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def lease_length() -> timedelta:
+    return timedelta(seconds=settings.RAGD_JOB_LEASE_S)
+
+
+def database_now() -> datetime:
+    """The time by the clock that leases go by."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
+
+
+def claimable() -> Q:
+    """Held by nobody, or by a process whose lease has expired."""
+    return Q(lease_until=None) | Q(lease_until__lt=Now())
+
+
+def claim(
+    model: type[W], pk: object, owner: str, condition: str, assignments: str = "", **params: Any
+) -> Lease[W] | None:
+    """Take the work of this id, if it is claimable and meets the condition; None when it is not.
+
+    condition: SQL over the row. assignments: SQL of what is set with it. Both may use the params.
+    """
+    table = model._meta
+    statement = CLAIM.format(
+        table=table.db_table,
+        pk=table.pk.column,
+        heartbeat=next(field.column for field in table.concrete_fields if field.name == "heartbeat_at"),
+        condition=condition,
+        assignments=f", {assignments}" if assignments else "",
+    )
+    params |= {"pk": pk, "owner": owner, "lease": lease_length()}
+    work = next(iter(model._default_manager.raw(statement, params)), None)
+    return None if work is None else Lease(work, work.attempts)
+
+
+@dataclass(frozen=True)
+class Lease(Generic[W]):
+    """The hold of one attempt on one piece of work."""
+
+    work: W
+    attempt: int
+
+    @property
+    def mine(self) -> QuerySet[W]:
+        """The row, as long as this attempt holds it; else no row."""
+        rows: QuerySet[W] = type(self.work)._default_manager.all()
+        return rows.filter(pk=self.work.pk, attempts=self.attempt, lease_until__isnull=False)
+
+    def heartbeat(self, **values: Any) -> None:
+        """Extend the lease and set these columns. Raises LeaseLostError."""
+        if not self.mine.update(**{"heartbeat_at": Now(), "lease_until": Now() + lease_length(), **values}):
+            raise LeaseLostError
+
+    def check(self) -> None:
+        """Raise LeaseLostError when it is lost. Nothing is written, so nobody waits for it."""
+        if not self.mine.exists():
+            raise LeaseLostError
+
+    def release(self, **values: Any) -> bool:
+        """Give it back and set these columns; False when it was lost before."""
+        return bool(self.mine.update(**{"lease_until": None, "worker": "", **values}))
+
+    @contextmanager
+    def hold(self, *, interrupts: bool = False) -> Iterator[threading.Event]:
+        """Extend the lease from a thread of its own while the block runs, however long one step of it takes.
+
+        The event is set when the lease is lost. interrupts: the loss also raises LeaseLostError in the block, where
+        that says that it may be interrupted (`interruptible`).
+        """
+        ended, lost = threading.Event(), threading.Event()
+        run = threading.current_thread() if interrupts else None
+        args = (self._keep, ended, lost, run)  # in a copy of the context: it may do what this thread may
+        keeper = threading.Thread(target=copy_context().run, args=args, daemon=True, name="ragd-lease")
+        with watched():
+            keeper.start()
+            try:
+                yield lost
+            finally:
+                ended.set()
+                keeper.join()
+
+    def _keep(self, ended: threading.Event, lost: threading.Event, run: threading.Thread | None) -> None:
+        extend_every_s = max(0.5, settings.RAGD_JOB_LEASE_S / 4)
+        extended_at, was_seen = time.monotonic(), False
+        while not lost.is_set() and not ended.wait(min(LOOK_EVERY_S, extend_every_s)):
+            try:
+                if self.mine.exists():
+                    was_seen = True
+                elif was_seen or type(self.work)._default_manager.filter(pk=self.work.pk).exists():
+                    lost.set()
+                    if run is not None and not ended.is_set():
+                        interrupt(run)
+                if not lost.is_set() and time.monotonic() - extended_at >= extend_every_s:
+                    extended_at = time.monotonic()
+                    self.mine.update(heartbeat_at=Now(), lease_until=Now() + lease_length())
+            except (DatabaseError, InterfaceError) as error:
+                log.warning(
+                    "the lease of %s %s could not be extended: %s", type(self.work).__name__, self.work.pk, error
+                )
+                connection.close()
+        connection.close()
+
+
+def cancel(rows: QuerySet[Any], reason: str) -> int:
+    """End what waits or runs, whoever holds it; returns how many. An attempt that runs notices within seconds."""
+    ended = {"state": "cancelled", "finished_at": timezone.now(), "lease_until": None}
+    return rows.update(**ended, error_type="", error=reason)
+
+
+def forgive_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> int:
+    """The workers of a host are to stop: no work is to blame for being cut off. Returns how much they hold.
+
+    but: as `held_by_host`.
+    """
+    return held_by_host(rows, host, but=but).update(attempts_forgiven=F("attempts"))
+
+
+def held_by_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> QuerySet[Any]:
+    """What the workers of a host hold. but: processes that died by themselves, whose work may be to blame."""
+    blamed = [f"{host}:{pid}" for pid in but]
+    return rows.filter(lease_until__isnull=False, worker__startswith=f"{host}:").exclude(worker__in=blamed)
+
+
+def release_dead(rows: QuerySet[Any], host: str) -> int:
+    """End the leases of processes of this host, the caller's, that are gone: nobody has to wait for them. The number.
+
+    The attempts of that work count: it may be to blame.
+    """
+    held = rows.filter(lease_until__gt=Now(), worker__startswith=f"{host}:")
+    workers = held.order_by().values_list("worker", flat=True).distinct()
+    gone = [worker for worker in workers if not _is_process(worker.rpartition(":")[2])]
+    return held.filter(worker__in=gone).update(lease_until=Now()) if gone else 0
+
+
+def _is_process(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError, OverflowError):
+        return True
+    return True
+
+
+class Progress(Generic[W]):
+    """Writes through the lease: every write says which attempt it belongs to, and extends the lease."""
+
+    def __init__(self, lease: Lease[W]) -> None:
+        self.lease = lease
+        self.written_at = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last write is half a second ago. What changes quickly is written only then."""
+        return time.monotonic() - self.written_at >= WRITE_EVERY_S
+
+    def write(self, **values: Any) -> None:
+        """Set these columns of the row and of `lease.work`. Raises LeaseLostError; the row is then as it was."""
+        self.lease.heartbeat(**values)
+        self.written_at = time.monotonic()
+        for name, value in values.items():
+            setattr(self.lease.work, name, value)

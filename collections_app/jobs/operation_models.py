@@ -1,0 +1,255 @@
+"""What keeps the service going: signs of life, operations, how long data is kept, answers for repeated requests.
+
+What all workers know together: how the model endpoints fare, and the last results of what is done repeatedly.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db import models
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext_lazy
+
+from collections_app.access.models import CollectionScope
+from collections_app.jobs.leases import LeasedWork
+
+SILENT_AFTER = timedelta(minutes=2)
+
+
+class WorkerHeartbeat(models.Model):
+    """A worker process that was alive at `beat_at`. Health is read here, never asked over the broker."""
+
+    name = models.CharField(max_length=200, primary_key=True)
+    host = models.TextField(default="")
+    pid = models.IntegerField(default=0)
+    job = models.UUIDField(null=True, blank=True)
+    jobs_done = models.IntegerField(default=0)
+    memory_mb = models.IntegerField(default=0)
+    started_at = models.DateTimeField(default=timezone.now)
+    beat_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "worker_heartbeats"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IdempotencyRecord(models.Model):
+    """The answer that a POST with an Idempotency-Key got, to be given again. `status` is null while it is made.
+
+    response: the JSON of the answer as one text, because jsonb would put its keys in another order.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    owner = models.CharField(max_length=64)
+    key = models.CharField(max_length=255)
+    request_hash = models.CharField(max_length=64)
+    status = models.IntegerField(null=True, blank=True)
+    response: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "idempotency_records"
+        constraints = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_owner_key")]
+        indexes = [models.Index(fields=["created_at"], name="idempotency_created_idx")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class ServerSetting(models.Model):
+    """A setting of the server as an administrator set it on a page (`endpoints/server_settings.py`).
+
+    key: its name in `ragd_site/environment.py`. value: JSON; null for a secret, which is in `secret`, encrypted.
+    """
+
+    encrypted_fields = ("secret",)
+
+    key = models.CharField(max_length=64, primary_key=True)
+    value: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
+    secret = models.TextField(default="", blank=True, editable=False)
+    updated_by = models.TextField(default="", blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "server_settings"
+        ordering = ["key"]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class OperationQuerySet(QuerySet["Operation"]):
+    def visible_to(self, scope: CollectionScope) -> OperationQuerySet:
+        """Those on collections that a key opens; the import that made one began before it."""
+        if scope.opened is None:
+            return self.all()
+        made = [Q(subject=name, created_at__lt=at, finished_at__gte=at) for name, at in scope.opened.values()]
+        imported = reduce(or_, made, Q(pk__in=[])) & Q(kind=Operation.Kind.IMPORT)
+        return self.filter(scope.by_name("subject", "created_at") | imported)
+
+
+class Operation(LeasedWork):
+    """Something done to a whole collection, or to the server, outside the worker's jobs, and what came of it.
+
+    subject: the collection's name, "" for the server. done of total: rows of the present stage. report: what is kept
+    of the result; its shape is that of the service which did it. findings: what a check found wrong. arguments: what a
+    worker needs to do it; null for one that the process does which began it, and that nobody else can go on with.
+    """
+
+    class Kind(models.TextChoices):
+        EXPORT = "export", gettext_lazy("Export")
+        IMPORT = "import", gettext_lazy("Import")
+        CHECK = "check", gettext_lazy("Check")
+        RETENTION = "retention", gettext_lazy("Retention")
+        DELETION = "deletion", gettext_lazy("Deletion")
+        CONFORMANCE = "conformance", gettext_lazy("Conformance")
+        BISECTION = "bisection", gettext_lazy("Bisection")
+        DUPLICATES = "duplicates", gettext_lazy("Near-duplicate scan")
+        FINDINGS = "findings", gettext_lazy("Security scan")
+
+    class State(models.TextChoices):
+        RUNNING = "running", gettext_lazy("Running")
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
+    subject = models.TextField(db_collation="C", default="", blank=True)
+    stage = models.TextField(default="", blank=True)
+    done = models.BigIntegerField(default=0)
+    total = models.BigIntegerField(default=0)
+    findings = models.IntegerField(default=0)
+    report = models.JSONField(default=dict, blank=True)
+    arguments: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
+    error_type = models.CharField(max_length=64, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    heartbeat_at = models.DateTimeField(default=timezone.now, db_column="beat_at")
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = OperationQuerySet.as_manager()
+
+    class Meta:
+        db_table = "operations"
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["kind", "-created_at", "-id"], name="operations_kind_idx"),
+            models.Index(fields=["subject", "-created_at", "-id"], name="operations_subject_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.subject}".strip()
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == self.State.RUNNING and not self.is_interrupted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether its process gave no sign of life for two minutes and no worker can go on with it."""
+        if self.state != self.State.RUNNING or self.arguments is not None:
+            return False
+        return self.lease_until is None or self.lease_until < timezone.now()
+
+    @property
+    def shown_state(self) -> str:
+        """The state in a word, "interrupted" where its process died."""
+        return "interrupted" if self.is_interrupted else str(self.state)
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether it has not ended and a worker does it; what another process does ends with that process."""
+        return self.finished_at is None and self.arguments is not None
+
+    @property
+    def verdict(self) -> str:
+        """Of a kind that tries rules, in a word: running, error, failed (with findings) or passed."""
+        if self.finished_at is None:
+            return "running"
+        return "error" if self.error else "failed" if self.findings else "passed"
+
+    @property
+    def percent(self) -> int:
+        """How far the present stage is, 0 to 100."""
+        if self.state == self.State.SUCCEEDED:
+            return 100
+        return min(100, 100 * self.done // self.total) if self.total else 0
+
+    @property
+    def took_ms(self) -> float | None:
+        return None if self.took_s is None else 1000 * self.took_s
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds from the beginning to the end; None before it."""
+        return (self.finished_at - self.created_at).total_seconds() if self.finished_at else None
+
+
+class OperationFile(models.Model):
+    """A part of the file that an operation works on, in the order of `position`, stored until the operation ends."""
+
+    id = models.BigAutoField(primary_key=True)
+    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="files")
+    position = models.IntegerField()
+    content = models.BinaryField()
+
+    class Meta:
+        db_table = "operation_files"
+        constraints = [models.UniqueConstraint(fields=["operation", "position"], name="operation_files_position")]
+
+    def __str__(self) -> str:
+        return f"part {self.position}"
+
+
+class Provider(models.Model):
+    """A model endpoint as all workers together know it: how it fares, and what it may still be asked.
+
+    name: "<address> <model>". failures: requests that failed for now, in a row. open_until: until then nobody asks it;
+    after that one request at a time tries it, until one succeeds; null when all is well. probe_until: such a try is
+    under way. requests_left, tokens_left: what the bucket held at `filled_at`.
+    """
+
+    name = models.CharField(max_length=300, primary_key=True)
+    failures = models.IntegerField(default=0)
+    open_until = models.DateTimeField(null=True, blank=True)
+    opened_at = models.DateTimeField(null=True, blank=True)
+    probe_until = models.DateTimeField(null=True, blank=True)
+    error = models.TextField(default="", blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
+    requests_left = models.FloatField(null=True, blank=True)
+    tokens_left = models.FloatField(null=True, blank=True)
+    filled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "providers"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Report(models.Model):
+    """The last result of something that is done again and again, such as the sweep; one row per name."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    values: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)
+    made_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "reports"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,1 +1,0 @@
-"""Writes: every channel (pages, API, admin, tasks, commands, MCP) calls these."""

@@ -1,1 +1,0 @@
-"""Single chunks: edits, previews, neighbours, outliers, findings."""

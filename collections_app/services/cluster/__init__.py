@@ -1,1 +1,0 @@
-"""The nodes of a Citus cluster: what is where, and moving it."""

@@ -1,1 +1,0 @@
-"""Collections: made, changed, checked, deleted."""

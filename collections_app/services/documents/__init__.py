@@ -1,1 +1,0 @@
-"""Documents: read, edited, archived, selected, labelled."""

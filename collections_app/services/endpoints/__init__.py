@@ -1,1 +1,0 @@
-"""Model endpoints and hosts as all workers share them."""

@@ -1,1 +1,0 @@
-"""Generations of an index: estimated, built, probed, swapped."""

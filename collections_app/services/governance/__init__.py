@@ -1,1 +1,0 @@
-"""Who did what, who may do what, what it costs: audit log, keys, prices, security policy."""

@@ -1,1 +1,0 @@
-"""From text to stored chunks: ingestion, overlays, revisions."""

@@ -1,1 +1,0 @@
-"""Jobs: queued, claimed, followed, retried, cancelled."""

@@ -1,1 +1,0 @@
-"""Documents that are fetched: lists of addresses and prefixes of buckets."""

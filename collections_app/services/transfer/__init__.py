@@ -1,1 +1,0 @@
-"""A whole collection as one file: exported and imported."""

@@ -1,1 +1,0 @@
-"""Files that come in: planned, kept, unpacked, synchronized."""

@@ -1,0 +1,228 @@
+"""Sources of a collection: the list, adding and changing one, its history, its end."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.db.models import Exists, OuterRef
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.access.document_access import resolve
+from collections_app.access.rules import WRITE, needs
+from collections_app.collections.views import find_collection
+from collections_app.domain.formats import counted
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    page_of,
+    render_page,
+    submit_form,
+)
+from collections_app.models import Collection, Connector, ConnectorChange, ConnectorRun
+from collections_app.sources.forms import ConnectorForm, DeleteConnectorForm, schedule_words
+from collections_app.sources.kinds.protocol import BaseConnector
+from collections_app.sources.kinds.registry import connector_kinds
+from collections_app.sources.records import (
+    brought_documents,
+    complete_settings,
+    delete_connector,
+    list_connectors,
+    save_connector,
+)
+from collections_app.sources.runs import cancel_run, count_changes, find_run, request_run
+
+RUNS_PER_PAGE = 20
+CHANGES_PER_PAGE = 50
+
+
+@needs(WRITE)
+@require_GET
+def list_sources(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    unfinished = ConnectorRun.objects.filter(connector=OuterRef("pk"), finished_at=None)
+    rows = [_shown(row) for row in list_connectors(collection).annotate(is_running=Exists(unfinished))]
+    context = {"collection": collection, "tab": "sources", "sources": rows}
+    return render_page(request, "connectors/list.html", context, parts={"sources": "connectors/parts/list.html"})
+
+
+@needs(WRITE)
+@require_http_methods(["GET", "POST"])
+def add(request: PageRequest, name: str) -> HttpResponse:
+    """First the choice of a kind, then its form."""
+    collection = find_collection(name)
+    key = request.GET.get("kind", "")
+    if not key:
+        context = {"collection": collection, "tab": "sources", "kinds": connector_kinds().values()}
+        return render_page(request, "connectors/kinds.html", context)
+    return _edit(request, collection, _kind(key), None)
+
+
+@needs(WRITE)
+@require_http_methods(["GET", "POST"])
+def edit(request: PageRequest, name: str, pk: int) -> HttpResponse:
+    collection, row = _find(name, pk)
+    return _edit(request, collection, _kind(row.kind), row)
+
+
+def _edit(
+    request: PageRequest, collection: Collection, kind: type[BaseConnector], row: Connector | None
+) -> HttpResponse:
+    form = ConnectorForm(request.POST or None, kind=kind, row=row)
+
+    def save() -> HttpResponse:
+        values = form.values(resolve(collection, form.stated_access()))
+        saved = save_connector(collection, values, row=row, actor=request.user)
+        if request.POST.get("do") in ("preview", "sync"):
+            with RefusalMessages(request):
+                run = request_run(saved, dry_run=request.POST["do"] == "preview", actor=request.user)
+                return redirect("collections:source-run", collection.name, run.pk)
+        messages.success(request, gettext("%(name)s saved.") % {"name": saved.name})
+        return redirect("collections:source", collection.name, saved.pk)
+
+    response, status = submit_form(request, form, save)
+    context = {"collection": collection, "tab": "sources", "form": form, "kind": kind, "source": row}
+    return response or render_page(request, "connectors/edit.html", context, status=status)
+
+
+@needs(WRITE)
+@require_GET
+def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
+    """What it is, how it fares, and its syncs."""
+    collection, row = _find(name, pk)
+    page = page_of(request, row.runs.all(), RUNS_PER_PAGE)
+    active = row.runs.filter(finished_at=None).first()
+    held = None if active or not row.waits else row.runs.filter(dry_run=False, held__gt=0).first()
+    context = {
+        "collection": collection,
+        "tab": "sources",
+        "source": _shown(row),
+        "page": page,
+        "active": active,
+        "held": held,
+        "facts": _facts(row),
+    }
+    return render_page(request, "connectors/source.html", context, parts={"source": "connectors/parts/source.html"})
+
+
+@needs(WRITE)
+@require_POST
+def sync(request: PageRequest, name: str, pk: int) -> HttpResponse:
+    """do: sync, preview, or agree, with the run whose held deletions are agreed to."""
+    collection, row = _find(name, pk)
+    with RefusalMessages(request):
+        agreed = None
+        if request.POST.get("do") == "agree":
+            agreed = find_run(collection, request.POST.get("run", ""))
+        run = request_run(row, dry_run=request.POST.get("do") == "preview", agreed_run=agreed, actor=request.user)
+        return redirect("collections:source-run", collection.name, run.pk)
+    return redirect("collections:source", collection.name, row.pk)
+
+
+@needs(WRITE)
+@require_GET
+def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
+    """One sync or preview: how far it is, what it changed."""
+    collection = find_collection(name)
+    run = find_or_404(ConnectorRun.objects.filter(collection=collection).select_related("connector"), pk=sync_id)
+    if run.is_active:
+        for kind, total in count_changes(run).items():
+            setattr(run, kind, total)
+    chosen = request.GET.get("change", "")
+    rows = run.changes.all()
+    kinds = ConnectorChange.Kind
+    if chosen in kinds.values:
+        rows = rows.filter(kind=chosen)
+    totals = [(kind, kinds(kind).label, getattr(run, kind)) for kind in kinds.values]
+    context = {
+        "collection": collection,
+        "tab": "sources",
+        "run": run,
+        "source": run.connector,
+        "page": page_of(request, rows, CHANGES_PER_PAGE),
+        "chosen": chosen,
+        "filters": [(kind, label, total) for kind, label, total in totals if total],
+        "may_agree": run.held and run.connector.waits and not run.dry_run and not run.is_active,
+    }
+    return render_page(request, "connectors/run.html", context, parts={"source-run": "connectors/parts/run.html"})
+
+
+@needs(WRITE)
+@require_POST
+def cancel(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
+    collection = find_collection(name)
+    run = find_or_404(ConnectorRun.objects.filter(collection=collection), pk=sync_id)
+    if cancel_run(run):
+        messages.success(request, gettext("Sync cancelled. What it brought so far stays."))
+    return redirect("collections:source-run", name, run.pk)
+
+
+@needs(WRITE)
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, name: str, pk: int) -> HttpResponse:
+    """Asks first, and whether its documents go too."""
+    collection, row = _find(name, pk)
+    form = DeleteConnectorForm(request.POST or None)
+
+    def remove() -> HttpResponse:
+        title = row.name
+        gone = delete_connector(row, with_documents=form.cleaned_data["with_documents"], actor=request.user)
+        message = gettext("%(name)s deleted.") % {"name": title}
+        if gone:
+            documents = counted(gone, gettext("document,documents"))
+            message += " " + gettext("%(documents)s deleted.") % {"documents": documents}
+        messages.success(request, message)
+        return redirect("collections:sources", name)
+
+    response, status = submit_form(request, form, remove)
+    context = {"collection": collection, "source": row, "form": form, "documents": len(brought_documents(row))}
+    return response or render_page(request, "connectors/delete.html", context, status=status)
+
+
+def _find(name: str, pk: int) -> tuple[Collection, Connector]:
+    collection = find_collection(name)
+    row = find_or_404(Connector.objects.filter(collection=collection), pk=pk)
+    row.collection = collection
+    return collection, row
+
+
+def _kind(key: str) -> type[BaseConnector]:
+    kind = connector_kinds().get(key)
+    if kind is None:
+        raise Http404("no such kind of source is installed")
+    return kind
+
+
+def _shown(row: Any) -> Any:
+    """With what people read: the kind's title, where it is, how often it is synced."""
+    kind = connector_kinds().get(row.kind)
+    row.kind_title = kind.title if kind else row.kind
+    row.where = kind.describe(complete_settings(kind, row.settings)) if kind else ""
+    row.schedule_words = schedule_words(row.schedule)
+    return row
+
+
+def _facts(row: Connector) -> list[tuple[Any, Any]]:
+    """(label, value) of the settings that are not empty."""
+    kind = connector_kinds().get(row.kind)
+    if kind is None:
+        return []
+    facts: list[tuple[Any, Any]] = []
+    for each in kind.fields:
+        value = row.settings.get(each.name, each.default)
+        if each.kind == "secret":
+            value = gettext("stored") if row.secret else ""
+        elif each.kind == "switch":
+            value = gettext("yes") if value else gettext("no")
+        elif each.kind == "choice":
+            value = dict(each.choices).get(value, value)
+        elif each.kind == "lines":
+            value = ", ".join(value)
+        if value != "":
+            facts.append((each.label, value))
+    return facts

@@ -1,1 +1,0 @@
-"""Evaluation runs read: failure modes, fixes, comparisons."""

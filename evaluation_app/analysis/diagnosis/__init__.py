@@ -1,1 +1,0 @@
-"""Failure modes, the board of failing questions, and fixes to try."""

@@ -1,0 +1,105 @@
+"""What changed since a golden question was found: asked for, shown, and taken back, on pages and over HTTP."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_POST
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.permissions import Permission
+from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import PageRequest, find_or_404, render_page
+from collections_app.jobs.operation_api import OperationOut
+from evaluation_app.failures.bisect_requests import (
+    as_run,
+    earlier_runs,
+    find_good,
+    find_item,
+    items,
+    latest_bisection,
+    request_bisection,
+    undo_event,
+)
+from evaluation_app.models import EvaluationItem
+from evaluation_app.runs.requests import find_run
+from ragd.errors import RagdError, UnknownCollection
+
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
+Good = param.Query(None, description="A run in which the question was better; default: the newest earlier one")
+
+
+@router.post(
+    "/evaluation-runs/{run_id}/items/{position}/bisection",
+    operation_id="bisections-create",
+    response={200: OperationOut, **ERRORS},
+)
+def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUID | None = Good) -> Any:
+    """Find the change that broke a question, between an earlier run and this one. Of a large collection it is made in
+    the background (state running): ask for the operation. 409 where the question was not better before."""
+    key = request_key(request)
+    bad = find_item(find_run(run_id, key.visible), position)
+    better = find_good(bad, find_run(good, key.visible) if good else None)
+    return request_bisection(better, bad, key)
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
+    """The last bisection of the question, or how to begin one."""
+    item = find_or_404(items(), run_id=pk, position=position)
+    stored = latest_bisection(item)
+    try:
+        runs = list(earlier_runs(item))
+    except UnknownCollection:
+        runs = []
+    report = stored.report if stored else {}
+    good = items().filter(pk=stored.arguments["good"]).first() if stored else None
+    context = {"item": item, "run": item.run, "good": good, "stored": stored, "report": report, "runs": runs}
+    return render_page(request, "evaluation/history/changes.html", context)
+
+
+@needs(READ, EVALUATE)
+@require_POST
+def start(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
+    """good: a run in which the question was better; empty for the newest earlier one."""
+    item = find_or_404(items(), run_id=pk, position=position)
+    try:
+        request_bisection(find_good(item, as_run(request.POST.get("good", "").strip())), item, request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    return redirect(_address(item))
+
+
+@needs(READ, EVALUATE)
+@require_POST
+def undo(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
+    """event: the place of the change in the report."""
+    item = find_or_404(items(), run_id=pk, position=position)
+    stored = latest_bisection(item)
+    number = request.POST.get("event", "")
+    try:
+        if stored is None or not number.isdigit():
+            raise ServiceError("choose a change of the report", type="unknown_change", status=404)
+        done = undo_event(stored, int(number), request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(
+            request, gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}
+        )
+    return redirect(_address(item))
+
+
+def _address(item: EvaluationItem) -> str:
+    return reverse("evaluation:item-changes", args=[item.run_id, item.position])

@@ -1,0 +1,226 @@
+"""Pages of the failure analysis: the board and the table of failure modes.
+
+The page of a collection's content gaps.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.collections.views import find_collection
+from collections_app.domain.formats import counted
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
+from evaluation_app.failures.board import (
+    DECISIONS,
+    NOTE_CHARS_MAX,
+    SHOWN_PER_COLUMN,
+    SHOWS,
+    Decision,
+    Filters,
+    decide,
+    newest_run,
+    people,
+    read_board,
+    runs_of,
+    sets_with_runs,
+)
+from evaluation_app.failures.fixes import has_changed, suggest_fixes
+from evaluation_app.failures.gaps import LOW_CONFIDENCE, NO_ANSWER, NO_RESULTS, WRONG, dismiss, find_gaps
+from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.scoring.modes import stored_table, thresholds_for
+from ragd.errors import InvalidInput
+
+ALL_OF_ONE = 300  # of a mode that is shown alone
+DECIDED = {
+    "assign": gettext_lazy("Saved: %(question)s"),
+    "snooze": gettext_lazy("Dismissed: %(question)s"),
+    "resolve": gettext_lazy("Resolved: %(question)s"),
+    "reopen": gettext_lazy("Reopened: %(question)s"),
+}
+
+
+class DecisionForm(forms.Form):
+    """What is decided about one card."""
+
+    question = forms.CharField(strip=False)
+    mode = forms.ChoiceField(choices=lambda: [(key, key) for key in stored_table().modes])
+    decision = forms.ChoiceField(choices=[(name, name) for name in DECISIONS])
+    assignee = forms.CharField(required=False, max_length=150)
+    until = forms.DateField(required=False)
+    note = forms.CharField(required=False, max_length=NOTE_CHARS_MAX)
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def board(request: PageRequest) -> HttpResponse:
+    """set=NAME and run=ID: what is shown; without, the newest finished run of the set that was run last. 404 for a set
+    or a run that is not there; earlier addresses have the id of the set, which is found too.
+
+    category, assignee, show (open, away, all) and mode choose questions; what is not known is left out.
+    """
+    sets = list(sets_with_runs())
+    run = _chosen_run(request.GET, sets)
+    context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
+    if run is not None:
+        filters = _filters(request.GET)
+        shown = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
+        context |= {
+            "board": shown,
+            "suggestions": suggest_fixes(run, shown.questions),
+            "snoozes": _snoozes(),
+            "categories": shown.categories,
+            "filters": filters,
+            "runs": runs_of(run.golden_set) if run.golden_set else [run],
+            "people": people(),
+            "changed": has_changed(run),
+            "address": f"{reverse('evaluation:board')}?{_query(run, filters)}",
+        }
+    return render_page(request, "evaluation/diagnosis/board.html", context)
+
+
+@needs(READ, EVALUATE)
+@require_POST
+def decide_card(request: PageRequest, pk: int) -> HttpResponse:
+    """One decision about one card of the set; back to the board as it was."""
+    golden_set = get_object_or_404(GoldenSet, pk=pk)
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        field, errors = next(iter(form.errors.items()))
+        messages.error(request, f"{field}: {errors[0]}")
+    else:
+        with RefusalMessages(request):
+            _decide(request, golden_set, form.cleaned_data)
+    address = f"{reverse('evaluation:board')}?{urlencode({'set': golden_set.name})}"
+    return redirect(next_address(request, address))
+
+
+def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any]) -> None:
+    decision = values["decision"]
+    summary = "assignee" in request.POST
+    decide(
+        golden_set,
+        values["question"],
+        values["mode"],
+        Decision(
+            decision,
+            assignee=values["assignee"] if summary else None,
+            until=values["until"],
+            note=values["note"] if "note" in request.POST else None,
+        ),
+        actor=request.user,
+    )
+    messages.success(request, DECIDED[decision] % {"question": values["question"]})
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def modes(request: PageRequest) -> HttpResponse:
+    """The table of failure modes, with the server's thresholds."""
+    thresholds = thresholds_for()
+    rows = [(mode, mode.describe_band(thresholds)) for mode in stored_table().modes.values()]
+    return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
+
+
+def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None:
+    """The one that the address names, else the newest of its set, else the newest of all. Http404 when it is gone."""
+    golden_set = _chosen_set(query.get("set", ""), sets)
+    if requested := query.get("run", ""):
+        try:
+            run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=UUID(requested))
+        except ValueError:
+            raise Http404(f"run must be the id of an evaluation run, not {requested!r}") from None
+        if golden_set is None or run.golden_set_id == golden_set.pk:
+            return run  # else another set was chosen since
+    chosen = [golden_set] if golden_set else sets
+    return newest_run(chosen)
+
+
+def _chosen_set(requested: str, sets: list[GoldenSet]) -> GoldenSet | None:
+    """By name, else by id; None for "". Raises Http404."""
+    if not requested:
+        return None
+    known = {str(each.pk): each for each in sets} | {each.name: each for each in sets}
+    if requested not in known:
+        raise Http404(f"no test set {requested!r} has an evaluation run")
+    return known[requested]
+
+
+def _filters(query: QueryDict) -> Filters:
+    show, mode = query.get("show", ""), query.get("mode", "")
+    return Filters(
+        category=query.get("category", ""),
+        assignee=query.get("assignee", ""),
+        show=show if show in SHOWS else SHOWS[0],
+        mode=mode if mode in stored_table().modes else "",
+    )
+
+
+def _query(run: EvaluationRun, filters: Filters) -> str:
+    """The address of what is shown, without what stands for all."""
+    values = {"run": str(run.pk), "category": filters.category, "assignee": filters.assignee, "mode": filters.mode}
+    if filters.show != SHOWS[0]:
+        values["show"] = filters.show
+    return urlencode({name: value for name, value in values.items() if value})
+
+
+def _snoozes() -> list[tuple[str, str]]:
+    today = timezone.localdate()
+    choices = (("1 week", 7), ("4 weeks", 28))
+    return [(words, (today + timedelta(days=days)).isoformat()) for words, days in choices]
+
+
+DAYS = (7, 30, 90, 365)
+USUAL_DAYS = 30
+SHOWN = 100
+REASON_WORDS = {
+    NO_ANSWER: ("bad", gettext_lazy("No answer")),
+    NO_RESULTS: ("bad", gettext_lazy("No results")),
+    WRONG: ("watch", gettext_lazy("Feedback: not correct")),
+    LOW_CONFIDENCE: ("watch", gettext_lazy("Low confidence")),
+}
+
+
+@needs(READ, EVALUATE)
+@require_http_methods(["GET", "POST"])
+def content_gaps(request: PageRequest, name: str) -> HttpResponse:
+    """What was asked and not answered, by ?days= and ?state=dismissed; a POST dismisses a group, or brings it back."""
+    collection = find_collection(name)
+    dismissed = request.GET.get("state") == "dismissed"
+    stated = request.GET.get("days", "")
+    days = int(stated) if stated.isdecimal() and int(stated[:6]) in DAYS else USUAL_DAYS
+    if request.method == "POST":
+        try:
+            count = dismiss(collection, request.POST.getlist("question"), dismissed=not dismissed, actor=request.user)
+        except InvalidInput as error:
+            messages.error(request, error.message)
+        else:
+            questions = counted(count, gettext("question,questions"))
+            text = gettext("%(questions)s returned.") if dismissed else gettext("%(questions)s dismissed.")
+            messages.success(request, text % {"questions": questions})
+        return redirect(f"{reverse('evaluation:content-gaps', args=[name])}?{request.GET.urlencode()}")
+    found = find_gaps(collection, days=days, dismissed=dismissed)
+    context = {
+        "collection": collection,
+        "tab": "gaps",
+        "rows": [(gap, [REASON_WORDS[reason] for reason in gap.reasons]) for gap in found.rows[:SHOWN]],
+        "more": max(0, len(found.rows) - SHOWN) + found.left_out,
+        "asked": sum(gap.count for gap in found.rows),
+        "problem": found.problem,
+        "dismissed": dismissed,
+        "days": days,
+        "choices": DAYS,
+    }
+    return render_page(request, "evaluation/gaps/gaps.html", context)

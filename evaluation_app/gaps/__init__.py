@@ -1,1 +1,0 @@
-"""Content gaps: what people asked a collection and it did not answer, in groups of like questions."""

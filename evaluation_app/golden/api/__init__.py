@@ -1,1 +1,0 @@
-"""Golden sets over HTTP."""

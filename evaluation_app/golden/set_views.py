@@ -1,0 +1,429 @@
+"""The pages of golden sets: the list, one set, its settings, many questions at once, versions and differences.
+
+The page of a test set's own rubrics: listed, added, changed, removed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.domain.formats import counted
+from collections_app.errors import ServiceError
+from collections_app.http.lists import Filter, ListKind, list_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    page_of,
+    render_page,
+    submit_form,
+)
+from collections_app.models import Collection
+from evaluation_app.golden import edits, sets
+from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
+from evaluation_app.golden.forms import GoldenSetChangeForm, GoldenSetForm
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.sets import CRITERIA, update_set
+from evaluation_app.golden.versions import compare_versions
+from evaluation_app.judges.rubrics import ENTRY_POINTS, Rubric, installed_names, read_rubrics
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion
+from retrieval_app.answers.chat_answerer import has_chat_model
+
+PER_PAGE = 50
+BULK_MAX = 1000
+LOST = "lost"
+VERSIONS_PER_PAGE = 30
+CHANGES_PER_PAGE = 50
+CHOICES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """One question as a table shows it, with what it expects."""
+
+    row: GoldenQuestion
+    golden: Golden
+    expected: list[ExpectationState]
+
+    @property
+    def lost(self) -> int:
+        return sum(item.state != "there" for item in self.expected)
+
+
+def find_set_or_404(pk: int) -> GoldenSet:
+    return find_or_404(sets.listed_sets(), pk=pk)
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def list_sets(request: PageRequest) -> HttpResponse:
+    rows = sets.listed_sets()
+    if requested := request.GET.get("collection", "").replace("\x00", ""):
+        rows = rows.filter(collection_name=requested)
+    live = set(Collection.objects.live().values_list("name", flat=True))
+    newest = newest_runs([row.pk for row in rows])
+    context = {
+        "rows": [(row, row.collection_name in live, newest.get(row.pk)) for row in rows],
+        "collection": requested,
+        "has_collections": bool(live),
+    }
+    return render_page(request, "evaluation/golden/sets.html", context)
+
+
+def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
+    """The newest evaluation run of each set that has one, in one query."""
+    rows = EvaluationRun.objects.filter(golden_set__in=set_ids).order_by("golden_set_id", "-created_at", "-id")
+    return {row.golden_set_id: row for row in rows.distinct("golden_set_id") if row.golden_set_id is not None}
+
+
+@needs(EVALUATE)
+@require_http_methods(["GET", "POST"])
+def new_set(request: PageRequest) -> HttpResponse:
+    form = GoldenSetForm(request.POST or None, initial={"collection": request.GET.get("collection", "")})
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        made = sets.create_set(data["name"], data["collection"], description=data["description"], actor=request.user)
+        return redirect("evaluation:golden-set", made.pk)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "evaluation/golden/new_set.html", {"form": form}, status=status)
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def show_set(request: PageRequest, pk: int) -> HttpResponse:
+    """Its questions. q: words in the question; category; state "lost": expecting what is gone."""
+    golden_set = find_set_or_404(pk)
+    accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
+    all_rows = {item.row.pk: item for item in question_rows(golden_set, list(accepted))}
+    lost = [item for item in all_rows.values() if item.lost]
+    categories = Counter(item.row.category for item in all_rows.values())
+    filters = [
+        Filter(
+            "category",
+            gettext("Category"),
+            [(name, name, categories[name]) for name in sorted(categories) if name],
+            "category",
+        ),
+        Filter(
+            "state",
+            gettext("State"),
+            [(LOST, gettext("Expected documents missing"), len(lost))] if lost else [],
+            by=lambda rows: rows.filter(pk__in=[item.row.pk for item in lost]),
+        ),
+    ]
+    listing = list_page(request, QUESTIONS, accepted, filters)
+    context = (
+        set_context(golden_set, "questions")
+        | listing.context()
+        | {
+            "rows": [all_rows[row.pk] for row in listing.page if row.pk in all_rows],
+            "lost_total": len(lost),
+            "moved_total": sum(bool(expected.now) for item in lost for expected in item.expected),
+            "first_place": listing.page.start_index(),
+        }
+    )
+    return render_page(request, "evaluation/golden/set.html", context, parts={"questions": QUESTIONS_PART})
+
+
+QUESTIONS_PART = "evaluation/golden/parts/questions.html"
+QUESTIONS = ListKind(
+    "questions",
+    gettext_lazy("question,questions"),
+    gettext_lazy("Search questions"),
+    search_by=("question", "expected_answer"),
+    per_page=PER_PAGE,
+)
+
+
+def question_rows(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionRow]:
+    pairs = [(row, Golden.of(row)) for row in rows]
+    status = read_status(golden_set.collection_name, [golden for _, golden in pairs])
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+    return [
+        QuestionRow(row, golden, status.of(golden, drift)) for (row, golden), drift in zip(pairs, drifts, strict=True)
+    ]
+
+
+def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
+    """What every page of one set shows."""
+    counts = golden_set.questions.all().values_list("suggested", flat=True)
+    suggested = sum(counts)
+    return {
+        "golden_set": golden_set,
+        "part": part,
+        "questions_total": len(counts) - suggested,
+        "suggested_total": suggested,
+        "versions_total": golden_set.versions.count(),
+        "runs_total": golden_set.runs.count(),
+        "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
+        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': golden_set.name})}",
+        # runs_total counts them all
+        "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name, 'purpose': 'all'})}",
+    }
+
+
+@needs(EVALUATE)
+@require_http_methods(["GET", "POST"])
+def set_settings(request: PageRequest, pk: int) -> HttpResponse:
+    golden_set = find_set_or_404(pk)
+    initial = {name: getattr(golden_set, name) for name in ("name", "description", *CRITERIA)}
+    form = GoldenSetChangeForm(request.POST or None, initial=initial, rubrics=read_rubrics(golden_set.rubrics))
+
+    def save() -> HttpResponse:
+        names = {name: form.cleaned_data[name] for name in ("name", "description")}
+        changed = sets.update_set(find_set_or_404(pk), criteria=form.criteria(), actor=request.user, **names)
+        messages.success(request, gettext("%(name)s saved.") % {"name": changed.name})
+        return redirect("evaluation:golden-set", pk)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
+    context = set_context(golden_set, "settings") | {"form": form}
+    return render_page(request, "evaluation/golden/settings.html", context, status=status)
+
+
+@needs(EVALUATE)
+@require_http_methods(["GET", "POST"])
+def delete_set(request: PageRequest, pk: int) -> HttpResponse:
+    """Ask with the counts, then delete."""
+    golden_set = find_set_or_404(pk)
+    if request.method == "POST":
+        counts = sets.delete_set(golden_set, actor=request.user)
+        messages.success(
+            request,
+            gettext("%(name)s deleted, with %(questions)s questions.")
+            % {"name": golden_set.name, "questions": counts["questions"]},
+        )
+        return redirect("evaluation:golden-sets")
+    context = {"golden_set": golden_set, "counts": sets.what_goes(golden_set)}
+    return render_page(request, "evaluation/golden/delete_set.html", context)
+
+
+@needs(READ, EVALUATE)
+@require_POST
+def change_questions(request: PageRequest, pk: int) -> HttpResponse:
+    """action: delete (asks first), accept, discard, "up ID", "down ID", follow (chunks that moved). question: ids."""
+    golden_set = find_set_or_404(pk)
+    ids = [int(text) for text in request.POST.getlist("question")[:BULK_MAX] if _is_id(text)]
+    action, _, single = request.POST.get("action", "").partition(" ")
+    back = next_address(request, reverse("evaluation:golden-set", args=[pk]))
+    if action in ("up", "down") and _is_id(single):
+        with RefusalMessages(request):
+            question = edits.find_question(golden_set, int(single))
+            edits.move_question(question, -1 if action == "up" else 1, actor=request.user)
+        return redirect(back)
+    if action == "follow":
+        count = edits.follow_moved_chunks(golden_set, actor=request.user)
+        messages.success(
+            request,
+            gettext("%(chunks)s updated.") % {"chunks": counted(count, gettext("expected chunk,expected chunks"))},
+        )
+        return redirect(back)
+    if not ids:
+        messages.error(request, gettext("Select questions first."))
+        return redirect(back)
+    if action == "delete" and not request.POST.get("confirmed"):
+        rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
+        context = {"golden_set": golden_set, "rows": rows, "next": back}
+        return render_page(request, "evaluation/golden/delete_questions.html", context)
+    known: dict[str, tuple[Callable[..., int], str]] = {
+        "delete": (edits.delete_questions, gettext("%(questions)s deleted.")),
+        "accept": (edits.accept_suggestions, gettext("%(questions)s accepted.")),
+        "discard": (edits.discard_suggestions, gettext("%(questions)s rejected.")),
+    }
+    if action not in known:
+        messages.error(request, gettext("Unknown action."))
+        return redirect(back)
+    act, message = known[action]
+    with RefusalMessages(request):
+        count = act(golden_set, ids, actor=request.user)
+        messages.success(request, message % {"questions": counted(count, gettext("question,questions"))})
+    return redirect(back)
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def list_versions(request: PageRequest, pk: int) -> HttpResponse:
+    """The newest first, each with what it changed of the one before."""
+    golden_set = find_set_or_404(pk)
+    rows = golden_set.versions.order_by("-version")
+    page = page_of(request, rows, VERSIONS_PER_PAGE)
+    shown = list(page)
+    following = list(rows[page.end_index() : page.end_index() + 1])
+    states = [*shown, *following]
+    pairs = [(state, states[number + 1] if number + 1 < len(states) else None) for number, state in enumerate(shown)]
+    context = set_context(golden_set, "versions") | {
+        "page": page,
+        "rows": [(state, before, _difference(before, state) if before else None) for state, before in pairs],
+        "runs": _run_counts(golden_set),
+    }
+    return render_page(request, "evaluation/golden/versions.html", context)
+
+
+def _run_counts(golden_set: GoldenSet) -> dict[int, int]:
+    """version -> evaluation runs over it."""
+    result: dict[int, int] = {}
+    for version in golden_set.runs.values_list("set_version", flat=True):
+        result[version] = result.get(version, 0) + 1
+    return result
+
+
+def goldens_of(version: GoldenSetVersion) -> list[Golden]:
+    return [Golden.from_dict(item) for item in version.questions]
+
+
+def _difference(before: GoldenSetVersion, after: GoldenSetVersion) -> dict[str, int]:
+    return compare_versions(goldens_of(before), goldens_of(after)).counts
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def show_version(request: PageRequest, pk: int, version: int) -> HttpResponse:
+    golden_set = find_set_or_404(pk)
+    result = _or_404(golden_set, version)
+    page = Paginator(goldens_of(result), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    context = set_context(golden_set, "versions") | {"version": result, "page": page}
+    return render_page(request, "evaluation/golden/version.html", context)
+
+
+@needs(READ, EVALUATE)
+@require_GET
+def show_difference(request: PageRequest, pk: int, before: int, after: int) -> HttpResponse:
+    """What two versions hold that the other does not. ?before=&after=, from the form that chooses, leads there."""
+    golden_set = find_set_or_404(pk)
+    chosen = [request.GET.get(name, "") for name in ("before", "after")]
+    if all(text.isascii() and text.isdecimal() and len(text) < 10 for text in chosen):
+        return redirect("evaluation:golden-difference", pk, *map(int, chosen))
+    difference = compare_versions(goldens_of(_or_404(golden_set, before)), goldens_of(_or_404(golden_set, after)))
+    context: dict[str, Any] = set_context(golden_set, "versions") | {
+        "before": before,
+        "after": after,
+        "numbers": list(golden_set.versions.order_by("-version").values_list("version", flat=True)[:CHOICES_MAX]),
+        "difference": difference,
+        "page": Paginator(difference.changes, CHANGES_PER_PAGE).get_page(request.GET.get("page")),
+    }
+    return render_page(request, "evaluation/golden/difference.html", context)
+
+
+@needs(EVALUATE)
+@require_http_methods(["GET", "POST"])
+def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
+    """Ask, then make the set hold what it held."""
+    golden_set = find_set_or_404(pk)
+    result = _or_404(golden_set, version)
+    if request.method == "POST":
+        with RefusalMessages(request):
+            stored = edits.bring_back(golden_set, version, actor=request.user)
+            messages.success(
+                request,
+                gettext("Restored version %(version)s (now version %(version_2)s).")
+                % {"version": version, "version_2": stored.version},
+            )
+        return redirect("evaluation:golden-versions", pk)
+    present = _or_404(golden_set, golden_set.version)
+    context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}
+    return render_page(request, "evaluation/golden/bring_back.html", context)
+
+
+def _or_404(golden_set: GoldenSet, version: int) -> GoldenSetVersion:
+    try:
+        return edits.find_version(golden_set, version)
+    except ServiceError as error:
+        raise Http404(error.message) from None
+
+
+KINDS = (
+    ("regex", gettext_lazy("Regular expression")),
+    ("json", "JSON"),
+    ("prompt", gettext_lazy("Prompt for a chat model")),
+    ("code", gettext_lazy("Code")),
+)
+
+
+class RubricForm(forms.Form):
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=40,
+        help_text=gettext_lazy("Lower-case letters, digits, _ and -. The metric is rubric:NAME."),
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), choices=KINDS)
+    definition = forms.CharField(
+        label=gettext_lazy("Definition"),
+        required=False,
+        strip=False,
+        help_text=gettext_lazy(
+            "Regular expression, JSON schema (empty: any JSON), instructions for the chat model, or entry point."
+        ),
+        widget=forms.Textarea(attrs={"rows": 5, "class": "mono", "spellcheck": "false", "data-send": True}),
+    )
+    must_match = forms.BooleanField(
+        label=gettext_lazy("The regular expression must match"),
+        required=False,
+        initial=True,
+        help_text=gettext_lazy("Otherwise it must not match."),
+    )
+
+
+@needs(EVALUATE)
+@require_http_methods(["GET", "POST"])
+def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
+    """A POST adds the rubric, or changes the one of its name; remove=NAME removes one. ?edit=NAME fills the form."""
+    golden_set = find_set_or_404(pk)
+    if name := request.POST.get("remove"):
+        with RefusalMessages(request):
+            _write(request, golden_set, [each for each in golden_set.rubrics if each["name"] != name])
+            messages.success(request, gettext("Rubric %(name)s removed.") % {"name": name})
+        return redirect("evaluation:golden-set-rubrics", pk)
+    rubrics = read_rubrics(golden_set.rubrics)
+    edited = next((rubric for rubric in rubrics if rubric.name == request.GET.get("edit")), None)
+    form = RubricForm(request.POST or None, initial=edited.as_dict() if edited else None)
+
+    def save() -> HttpResponse:
+        rubric = Rubric(**form.cleaned_data).as_dict()
+        known = [each["name"] for each in golden_set.rubrics]
+        kept = [rubric if each["name"] == rubric["name"] else each for each in golden_set.rubrics]
+        _write(request, golden_set, kept if rubric["name"] in known else [*kept, rubric])
+        messages.success(
+            request, gettext("Rubric %(name)s saved. The next evaluation run scores it.") % {"name": rubric["name"]}
+        )
+        return redirect("evaluation:golden-set-rubrics", pk)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
+    titles = dict(KINDS)
+    context = set_context(golden_set, "rubrics") | {
+        "form": form,
+        "edited": edited,
+        "rubrics": [(rubric, titles[rubric.kind]) for rubric in rubrics],
+        "entry_points": installed_names(),
+        "entry_group": ENTRY_POINTS,
+        "has_model": has_chat_model(),
+    }
+    return render_page(request, "evaluation/golden/rubrics.html", context, status=status)
+
+
+def _write(request: PageRequest, golden_set: GoldenSet, rubrics: list[dict[str, object]]) -> None:
+    update_set(golden_set, rubrics=rubrics, actor=request.user)

@@ -1,1 +1,0 @@
-"""Questions suggested from documents, runs and models."""

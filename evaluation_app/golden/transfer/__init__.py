@@ -1,1 +1,0 @@
-"""Golden questions as files: CSV and JSON Lines."""

@@ -1,1 +1,0 @@
-"""Counts and durations of all processes, and what models cost."""

@@ -1,1 +1,0 @@
-"""One embedding model tried on questions over a sample of a collection's documents."""

@@ -1,1 +1,0 @@
-"""The evaluation pages: trend, one run, one question."""

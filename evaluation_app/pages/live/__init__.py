@@ -1,1 +1,0 @@
-"""Scores of live traffic, and of one stored run."""

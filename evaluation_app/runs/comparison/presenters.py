@@ -1,0 +1,289 @@
+"""What the pages of a comparison draw: a line per measure with its interval, the matrix, questions by filter."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from django.utils.translation import gettext, gettext_lazy
+
+from collections_app.domain.formats import dollars
+from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.scores import Mean
+from evaluation_app.measures.statistics import WORDS, Verdict
+from evaluation_app.models import EvaluationRun
+from evaluation_app.runs.comparison.changes import MeasureChange, QuestionChange
+from evaluation_app.runs.comparison.decisive import Finding, Kind, RunVerdict
+from evaluation_app.runs.comparison.stored_comparisons import Comparison, RunDifference
+from evaluation_app.runs.comparison.usage import Unit, UsageChange
+
+LETTERS = string.ascii_uppercase
+TONES: Mapping[Verdict, tuple[str, str]] = {  # tone and icon
+    "improved": ("good", "up"),
+    "regressed": ("bad", "down"),
+    "small": ("neutral", "minus"),
+    "noise": ("neutral", "minus"),
+    "few": ("neutral", "info"),
+    "same": ("neutral", "check"),
+    "unscored": ("neutral", "minus"),
+    "incomparable": ("neutral", "alert"),
+}
+VERDICT_TONES: Mapping[Kind, tuple[str, str]] = {
+    "better": ("good", "up"),
+    "worse": ("bad", "down"),
+    "not_better": ("neutral", "minus"),
+    "inconclusive": ("neutral", "info"),
+}
+STEPS = (  # the axis reaches at least to the first, so that tiny differences look tiny
+    0.05,
+    0.1,
+    0.2,
+    0.25,
+    0.5,
+    1.0,
+)
+
+SHOWN = {  # filter of the questions -> its title
+    "moved": gettext_lazy("Changed"),
+    "worse": gettext_lazy("Worse"),
+    "better": gettext_lazy("Better"),
+    "lost": gettext_lazy("Newly failed"),
+    "won": gettext_lazy("Newly passed"),
+    "all": gettext_lazy("All"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LetteredRun:
+    """A run of the comparison with its letter; A is the base."""
+
+    letter: str
+    run: EvaluationRun
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on an axis that has zero in its middle: places in percent of its width. dot: the mean."""
+
+    low: float
+    high: float
+    dot: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A measure against the base, ready to be drawn. bar: None where nothing can be compared."""
+
+    change: MeasureChange
+    tone: str
+    icon: str
+    word: str
+    bar: Bar | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measure of one run in the matrix. row: None for the base. best: no run has a better mean."""
+
+    letter: str
+    mean: Mean | None
+    row: ChangeRow | None
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One choice of the questions' filter with how many it leaves."""
+
+    key: str
+    title: str
+    count: int
+
+
+def letter_runs(comparison: Comparison) -> list[LetteredRun]:
+    return [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
+
+
+def reach_of(changes: Sequence[MeasureChange]) -> float:
+    """How far the axis reaches on either side of zero: the first round number that holds every interval."""
+    known = [change.difference for change in changes if change.difference is not None]
+    furthest = max((abs(end) for each in known for end in (each.low, each.high)), default=0.0)
+    return next((step for step in STEPS if step >= furthest - 1e-9), furthest)
+
+
+def show_changes(against: RunDifference) -> list[ChangeRow]:
+    reach = reach_of(against.changes)
+    return [show_change(change, reach) for change in against.changes]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisiveRow:
+    """The primary metric or a guardrail as the page shows it. role: which of them it is."""
+
+    role: str
+    finding: Finding
+    state: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVerdict:
+    """sentence: without its first word, which is `word`."""
+
+    word: str
+    sentence: str
+    tone: str
+    icon: str
+    looks: int
+    p: float | None
+    rows: tuple[DecisiveRow, ...]
+
+
+def show_verdict(verdict: RunVerdict) -> ShownVerdict:
+    tone, icon = VERDICT_TONES[verdict.kind]
+    primary = verdict.decisive.primary
+    word = gettext(verdict.word)
+    rows = [DecisiveRow(gettext("Primary"), primary, word, tone)] if primary else []
+    for finding in verdict.decisive.guardrails:
+        is_broken = finding in verdict.broken
+        is_doubtful = finding in verdict.doubtful
+        state = (
+            gettext("Dropped") if is_broken else gettext("May have dropped") if is_doubtful else gettext("Within limit")
+        )
+        rows.append(DecisiveRow(gettext("Guardrail"), finding, state, "bad" if is_broken else "neutral"))
+    sentence = verdict.sentence.removeprefix(f"{verdict.word}: ")
+    return ShownVerdict(word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Texts; "" of difference where nothing was recorded."""
+
+    title: str
+    base: str = ""
+    other: str = ""
+    difference: str = ""
+    interval: str = ""
+
+
+def show_usage(changes: Sequence[UsageChange]) -> list[UsageRow]:
+    return [_usage_row(change) for change in changes]
+
+
+def _usage_row(change: UsageChange) -> UsageRow:
+    difference = change.difference
+    if difference is None:
+        return UsageRow(change.title)
+    before, after = (_amount(change.unit, value) for value in (change.base, change.other))
+    mean, low, high = (
+        _signed_amount(change.unit, value) for value in (difference.mean, difference.low, difference.high)
+    )
+    return UsageRow(change.title, before, after, mean, f"{low} to {high}")
+
+
+def _amount(unit: Unit, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return dollars(value) if unit == "usd" else f"{value:,.0f} {unit}"
+
+
+def _signed_amount(unit: Unit, value: float) -> str:
+    """With its sign, which what shows as nothing has not."""
+    amount = _amount(unit, abs(value))
+    return amount if amount == _amount(unit, 0.0) else ("\N{MINUS SIGN}" if value < 0 else "+") + amount
+
+
+def show_change(change: MeasureChange, reach: float) -> ChangeRow:
+    tone, icon = TONES[change.verdict]
+    return ChangeRow(change, tone, icon, gettext(WORDS[change.verdict]), _bar(change, reach))
+
+
+def _bar(change: MeasureChange, reach: float) -> Bar | None:
+    if change.difference is None:
+        return None
+    low, high, dot = (
+        round(50 + 50 * value / reach, 2)
+        for value in (change.difference.low, change.difference.high, change.difference.mean)
+    )
+    return Bar(low, high, dot)
+
+
+def show_matrix(comparison: Comparison) -> list[MatrixRow]:
+    """Measures by runs. The best of a row is marked only where that is more than noise."""
+    reach = reach_of([change for item in comparison.others for change in item.changes])
+    rows = []
+    by_name = [{change.name: change for change in item.changes} for item in comparison.others]
+    for name in comparison.measures:
+        changes = [known.get(name) or _unscored(name) for known in by_name]
+        means = [changes[0].base, *(change.other for change in changes)]
+        best = _best(means, changes)
+        cells = [
+            Cell(letter, value if value.total else None, row, number == best)
+            for number, (letter, value, row) in enumerate(
+                zip(LETTERS, means, [None, *(show_change(change, reach) for change in changes)], strict=False)
+            )
+        ]
+        rows.append(MatrixRow(name, changes[0].title, tuple(cells)))
+    return rows
+
+
+def _unscored(name: str) -> MeasureChange:
+    """Of a measure that neither the base nor the run has."""
+    measure, none = measure_of(name), Mean(None, 0, 0, 0)
+    return MeasureChange(name, measure.title, measure.higher_is_better, none, none, None, "unscored")
+
+
+def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
+    """The place of the best mean, the base's being 0: where it beats the base, or is the base's and beats another."""
+    sign = 1 if changes[0].higher_is_better else -1
+    known = [(sign * value.value, -index) for index, value in enumerate(means) if value.value is not None]
+    index = -max(known)[1] if known else 0
+    verdicts = [change.verdict for change in changes]
+    beats = "regressed" in verdicts if index == 0 else verdicts[index - 1] == "improved"
+    return index if beats else None
+
+
+def choose_questions(
+    against: RunDifference, *, shown: str, measure: str = "", category: str = ""
+) -> tuple[list[QuestionChange], list[Filter]]:
+    """The questions that a filter leaves, the worst first, and how many each filter would leave.
+
+    measure: what "worse" and "better" speak of and what the order follows; "" for any measure. Questions without a
+    pair of it come last and are neither.
+    """
+    rows = [item for item in against.questions if not category or item.category == category]
+    if measure:
+        rows = sorted(
+            rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
+        )
+    chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
+    filters = [Filter(key, str(title), len(chosen[key])) for key, title in SHOWN.items()]
+    return chosen[shown], filters
+
+
+def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:
+    """Whether the filter leaves the question. measure: as in `choose_questions`."""
+    worse, better = item.is_worse, item.is_better
+    if measure:
+        gain = item.gain_in(measure) or 0.0
+        worse, better = gain < 0 or item.broke, gain > 0
+    return {
+        "moved": worse or better,
+        "worse": worse,
+        "better": better,
+        "lost": worse and item.lost,
+        "won": item.won,
+        "all": True,
+    }[key]

@@ -1,0 +1,130 @@
+"""A run as JUnit XML, which build servers show: its questions, its thresholds and its regressions as test cases.
+
+Runs as JSON Lines, for downloads and the shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+from ninja import Schema
+
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.item_execution import has_failed
+from evaluation_app.runs.requests import ITEM_DEFERRED
+from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunOut
+from evaluation_app.runs.summaries import question_misses, run_misses
+from ragd.identity import UNSTORABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A test case beside the questions. problem: what is wrong, "" when it passed."""
+
+    group: str
+    name: str
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Suite:
+    name: str
+    cases: list[ElementTree.Element] = field(default_factory=list)
+    failures: int = 0
+    errors: int = 0
+
+    def add(self, name: str, seconds: float, *, failure: str = "", error: str = "", kind: str = "") -> None:
+        case = ElementTree.Element("testcase", classname=self.name, name=_plain(name), time=f"{seconds:.3f}")
+        for tag, text in (("failure", failure), ("error", error)):
+            if text:
+                ElementTree.SubElement(case, tag, message=_plain(text.splitlines()[0]), type=kind or tag).text = _plain(
+                    text
+                )
+        self.failures += bool(failure)
+        self.errors += bool(error)
+        self.cases.append(case)
+
+    def element(self) -> ElementTree.Element:
+        suite = ElementTree.Element(
+            "testsuite", name=self.name, tests=str(len(self.cases)), failures=str(self.failures),
+            errors=str(self.errors), skipped="0",
+        )  # fmt: skip
+        suite.extend(self.cases)
+        return suite
+
+
+def junit_xml(run: EvaluationRun, regressions: Sequence[Finding] = ()) -> str:
+    """A suite of the questions, one of the run's thresholds and one per group of the given findings.
+
+    A question is a failure where it misses a threshold of its own, an error where it or one of its scores failed; the
+    thresholds of the run speak of means and have cases of their own. Characters that XML cannot hold are replaced.
+    """
+    suites = [_questions(run), _thresholds(run)]
+    for group in dict.fromkeys(finding.group for finding in regressions):
+        suite = _Suite(_plain(f"{run.set_name}.{group}"))
+        for finding in regressions:
+            if finding.group == group:
+                suite.add(finding.name, 0.0, failure=finding.problem)
+        suites.append(suite)
+    root = ElementTree.Element(
+        "testsuites", name=_plain(f"ragd evaluate {run.set_name}"), time=f"{run.took_ms / 1000:.3f}",
+        tests=str(sum(len(suite.cases) for suite in suites)), failures=str(sum(suite.failures for suite in suites)),
+        errors=str(sum(suite.errors for suite in suites)),
+    )  # fmt: skip
+    root.extend(suite.element() for suite in suites if suite.cases)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _questions(run: EvaluationRun) -> _Suite:
+    suite = _Suite(_plain(f"{run.set_name}.questions"))
+    for item in run.items.order_by("position").defer(*ITEM_DEFERRED).iterator():
+        misses = question_misses(item, {}) or ()
+        summary = "\n".join(f"{miss.measure}: {miss.reason}" for miss in misses)
+        error = _error_of(item) if has_failed(item) else ""
+        suite.add(
+            item.question_text, item.took_ms / 1000, failure="" if error else summary, error=error, kind=item.error_type
+        )
+    unasked = run.total - run.done
+    if unasked > 0:
+        suite.add("all questions were asked", 0.0, error=f"{unasked} of {run.total} were not: {run.error or run.state}")
+    return suite
+
+
+def _error_of(item: EvaluationItem) -> str:
+    if item.error:
+        return item.error
+    failed = {name: score["reason"] for name, score in item.scores.items() if score["state"] == "error"}
+    return "\n".join(f"{name}: {reason}" for name, reason in failed.items()) or item.error_type or "it failed"
+
+
+def _thresholds(run: EvaluationRun) -> _Suite:
+    suite = _Suite(_plain(f"{run.set_name}.thresholds"))
+    missed = {miss.measure: miss.reason for miss in run_misses(run.summary, run.thresholds)}
+    for name, bound in run.thresholds.items():
+        suite.add(f"{name} reaches {bound:g}", 0.0, failure=missed.get(name, ""))
+    return suite
+
+
+def _plain(text: str) -> str:
+    """Without what XML 1.0 has no character for."""
+    allowed = (char if char in "\t\n\r" or char >= " " else "\ufffd" for char in UNSTORABLE.sub("\ufffd", text))
+    return "".join("\ufffd" if char in "\ufffe\uffff" else char for char in allowed)
+
+
+CHUNK_ROWS = 50
+
+
+def run_lines(run: EvaluationRun) -> Iterator[str]:
+    """The run as JSON Lines: its header first, under "run", then each item, under "item", by position."""
+    yield _line("run", EvaluationRunOut.from_orm(run))
+    for item in run.items.order_by("position").iterator(chunk_size=CHUNK_ROWS):
+        yield _line("item", EvaluationItemOut.from_orm(item))
+
+
+def _line(name: str, value: Schema) -> str:
+    values = value.model_dump(mode="json", exclude_unset=True)
+    return json.dumps({name: values}, ensure_ascii=False, allow_nan=False) + "\n"

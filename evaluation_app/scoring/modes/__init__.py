@@ -1,1 +1,0 @@
-"""Failure modes of a scored question, and the bands of its scores."""

@@ -1,1 +1,0 @@
-"""Spans: stored, searched, exported."""

@@ -1,0 +1,151 @@
+"""Stored spans over HTTP: a search by filter, and whole traces.
+
+What the API says of spans, and the filters that it takes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.params import functions as param
+from pydantic import Field
+
+from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, request_key
+from collections_app.access.permissions import Permission
+from collections_app.errors import ServiceError
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
+from collections_app.http.schemas import IsoTime
+from evaluation_app.telemetry.search.search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
+from evaluation_app.telemetry.store.exporter import OI_KINDS, OTEL_KINDS
+from evaluation_app.telemetry.store.span_reads import SpanRecord, trace_spans
+from ragd import telemetry
+
+Milliseconds = Annotated[str, accepts(pattern=r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$")]
+
+
+class SpanList(Schema):
+    spans: list[SpanRecord]
+
+
+class FoundSpan(SpanRecord):
+    """A span with what it is searched by. Empty texts and nulls: it has none."""
+
+    duration_ms: float
+    type: str = Field(description="of the span tables (aitf.rag.retrieve, gen_ai.inference, ...) or an own name")
+    service: str
+    collection: str
+    run_id: UUID | None
+    model: str
+    api_key: str = Field(description="label of the key that asked")
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    risk_score: float | None
+    environment: str = Field(description="production, evaluation, playground or interface")
+
+
+class SpanPageAnswer(Schema):
+    items: list[FoundSpan] = Field(validation_alias="spans")
+    next_cursor: str | None
+    searched_until: datetime | None = Field(
+        description="null: the page is whole; else the search ran out of time here, and next_cursor looks on from here"
+    )
+
+
+class TraceAnswer(Schema):
+    """spans: by start, those that the key may see."""
+
+    trace_id: str
+    start: IsoTime
+    duration_ms: float
+    spans: list[FoundSpan]
+
+
+class SpanFilters(Schema):
+    """The filters of GET /v1/spans, for its description: `parse_filter` reads them."""
+
+    type: list[str] = Field([], description="aitf.rag.retrieve, chat, rag.lexical, ...; may be given many times")
+    kind: list[Annotated[str, accepts(enum=[*OI_KINDS, *OTEL_KINDS])]] = Field(
+        [], description="of OpenInference (RETRIEVER, LLM, ...) or OpenTelemetry (CLIENT, ...)"
+    )
+    collection: list[str] = Field([])
+    model: list[str] = Field([])
+    api_key: list[str] = Field([], description="label of the key that asked")
+    status: list[Annotated[str, accepts(enum=["ok", "error", "unset"])]] = Field([], description="ok, error or unset")
+    service: list[str] = Field([], description="ragd-web, ragd-worker, ragd-cli")
+    environment: list[Annotated[str, accepts(enum=[*telemetry.ENVIRONMENTS, "all"])]] = Field(
+        [], description="production, evaluation, playground, interface or all"
+    )
+    name: str = Field("", description="what the name begins with")
+    min_ms: Milliseconds = Field("", description="shortest duration, milliseconds")
+    max_ms: Milliseconds = Field("", description="longest duration, milliseconds")
+    since: Moment = Field("", description="ISO 8601 or an age such as 30m, 24h, 7d; included")
+    until: Moment = Field("", description="the same; not included")
+    text: str = Field("", description="words that all occur in name, question, answer or error; wor* is a beginning")
+    where: Annotated[str, accepts(format="span-filter")] = Field(
+        "", description="an expression: kind == 'RETRIEVER' and latency_ms > 500"
+    )
+    trace_id: str = Field("")
+    run_id: str = Field("")
+
+
+TOO_SLOW = "this search took too long and was given up; state since and until, a type or a collection, and ask again"
+OWN = ("limit", "cursor", "content")
+
+router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
+
+
+@router.get(
+    "/spans",
+    response={200: SpanPageAnswer, **ERRORS},
+    operation_id="spans-list",
+    summary="Spans that match a filter, newest first",
+)
+def list_spans(
+    request: HttpRequest,
+    filters: Query[SpanFilters],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor | None = NEXT_CURSOR,
+    content: bool = param.Query(True, description="false: without attributes, events and links"),
+) -> Any:
+    """Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that
+    lists the known ones. A key that is limited to collections sees their spans only. See docs/traces.md."""
+    key = request_key(request)
+    span_filter = parse_filter(request.GET, also=OWN)
+    for name in span_filter.collections:
+        check_collection_scope(key, name)
+    try:
+        page = search_spans(span_filter.only_of(key.visible), cursor, limit, with_content=content)
+    except SlowSearch:
+        raise ServiceError(TOO_SLOW, type="search_too_slow", status=503) from None
+    for span in () if content else page.spans:
+        span.attributes, span.events, span.links = {}, [], []
+    return page
+
+
+@router.get(
+    "/traces/{trace_id}",
+    response={200: TraceAnswer, **ERRORS},
+    operation_id="traces-get",
+    summary="A whole trace: its spans, by start",
+)
+def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
+    """Spans are written in batches: a trace that is under way or has just ended may be without some for a second."""
+    spans = trace_spans(trace_id.replace("\x00", "").lower(), request_key(request).visible)
+    if not spans:
+        raise ServiceError(
+            f"no span of the trace {trace_id!r} is stored that this key may see; GET /v1/spans lists spans",
+            type="unknown_trace",
+            status=404,
+        )
+    first = min(span.started_at for span in spans)
+    return {
+        "trace_id": spans[0].trace_id,
+        "start": first,
+        "duration_ms": max((span.ended_at - first).total_seconds() for span in spans) * 1000,
+        "spans": spans,
+    }

@@ -1,0 +1,383 @@
+"""HTML as Markdown: headings, paragraphs, lists, tables, code; scripts, styles, navigation and forms dropped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ragd.readers.assembly import Assembly
+from ragd.readers.text import markup
+from ragd.readers.text.hidden import hidden_parts
+from ragd.readers.text.markup import cell, heading, join_blocks, list_item, squeeze, words
+from ragd.readers.text.plain import decode_into
+from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
+from ragd.readers.types import Source
+
+DROPPED = words(
+    "script style template noscript nav svg iframe object embed canvas select datalist math audio video head map"
+    " dialog menu frameset rp"
+)
+NAVIGATION = "[role=navigation]"
+WORDS = re.compile(r"\w")
+BLOCKS = words(
+    "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form"
+    " header hgroup hr html legend main p section summary option"
+)
+SCRIPTS = {"sup": markup.RAISE, "sub": markup.LOWER}
+HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
+DEPTH_LIMIT = 400
+# Elements that HTML closes by itself, or that have no content, do not nest however often they are opened.
+UNNESTED = "p|li|td|th|tr|dt|dd|option|br|hr|img|input|meta|link|col|area|base|wbr|source|param|tbody|thead"
+TAG = re.compile(rf"<(/?)(?!(?:{UNNESTED})\b)[a-zA-Z][^<>]*?(/?)>")
+SCRIPTED = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+LAYOUT_CELL_CHARS = 600
+WHITE = re.compile(r"[ \t\r\n\f]+")
+DESCRIPTION_CHARS = 1000
+# What a page itself marks as its content; a shorter one is a frame that scripts would fill.
+MAIN = "main, [role=main]"
+MAIN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What an HTML page says. text is Markdown; description and language are "" when the page has none."""
+
+    text: str
+    title: str = ""
+    description: str = ""
+    language: str = ""
+    author: str = ""
+    warning: str = ""
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add the page. Its charset is found as for all text."""
+    page = render_page(decode_into(source.data, assembly))
+    if page.warning:
+        assembly.warn(page.warning)
+    assembly.describe(description=page.description, language=page.language, author=page.author)
+    if not assembly.add(page.text):
+        # A page that scripts would fill still says what it is about.
+        assembly.add("\n\n".join(part for part in (page.title, page.description) if part))
+    assembly.entitle(page.title or first_heading(page.text))
+
+
+def render_page(markup: str) -> Page:
+    """The page as Markdown. Deeply nested pages, on which the parser would spend minutes, lose their structure."""
+    if is_too_deep(markup):
+        return Page(_flat_text(markup), warning="The page is nested too deeply; its text was kept without structure.")
+    tree = LexborHTMLParser(markup)
+    title = tree.css_first("head > title, title")
+    root = tree.body or tree.root
+    if root is None:
+        return Page("")
+    for node in root.css(NAVIGATION):
+        if node.tag not in ("body", "html"):
+            node.decompose()
+    hidden = _take_hidden(tree, root)
+    return Page(
+        text=_main_text(root),
+        title=squeeze(title.text(strip=True)) if title is not None and not _in_drawing(title) else "",
+        description=_meta(tree, "description")[:DESCRIPTION_CHARS],
+        author=_meta(tree, "author")[:200],
+        language=_language(tree),
+        warning=f"The page hides a part of its text ({hidden:,} characters), which was left out." if hidden else "",
+    )
+
+
+def _take_hidden(tree: LexborHTMLParser, root: LexborNode) -> int:
+    """Take out what the page hides; returns its characters, of parts with a word."""
+    count = 0
+    for node in hidden_parts(tree, root):
+        text = squeeze(" ".join(Walk(node).blocks())) if node.tag not in DROPPED else ""
+        count += len(text) if WORDS.search(text) else 0
+        node.decompose()
+    return count
+
+
+def _main_text(root: LexborNode) -> str:
+    """The text of the page's one <main>, under the page's heading; all of it when there is none or it says little."""
+    result = root.css(MAIN)
+    if len(result) != 1:
+        return render_node(root)
+    blocks = Walk(result[0]).blocks()
+    if len("".join(blocks)) < MAIN_CHARS:
+        return render_node(root)
+    heading_of_page = root.css_first("h1")
+    if heading_of_page is not None and result[0].css_first("h1") is None:
+        blocks.insert(0, heading(squeeze(heading_of_page.text()), 1))
+    return join_blocks(blocks)
+
+
+def render_node(node: LexborNode) -> str:
+    """A part of a page as Markdown; hidden parts are the caller's to take out."""
+    return join_blocks(node_blocks(node))
+
+
+def node_blocks(node: LexborNode) -> list[str]:
+    """The blocks of a part of a page, each as Markdown."""
+    return Walk(node).blocks()
+
+
+def is_too_deep(markup: str) -> bool:
+    """Whether more elements are open at once than people nest. Counts tags, so it is fast on any input."""
+    if markup.count("<") <= DEPTH_LIMIT:
+        return False
+    depth = 0
+    for match in TAG.finditer(SCRIPTED.sub("", markup) if "<script" in markup.lower() else markup):
+        if match.group(1):
+            depth = max(0, depth - 1)
+        elif not match.group(2):
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                return True
+    return False
+
+
+def _meta(tree: LexborHTMLParser, name: str) -> str:
+    node = tree.css_first(f"meta[name={name} i]")
+    return squeeze(node.attributes.get("content") or "") if node is not None else ""
+
+
+def _language(tree: LexborHTMLParser) -> str:
+    node = tree.css_first("html")
+    return (node.attributes.get("lang") or "")[:35] if node is not None else ""
+
+
+def _in_drawing(node: LexborNode) -> bool:
+    parent = node.parent
+    return parent is not None and parent.tag in ("svg", "symbol", "g")
+
+
+def first_heading(text: str) -> str:
+    """The words of the first heading of level 1 to 3 in Markdown; "" when there is none."""
+    match = re.search(r"^#{1,3} (.+)$", text, re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+@dataclass(slots=True)
+class Flow:
+    """A sequence of blocks with the inline text that is not yet a block."""
+
+    blocks: list[str] = field(default_factory=list)
+    inline: list[str] = field(default_factory=list)
+    rows: list[TableRow] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)
+    group: int = 0
+    part: str = ""  # of the table: its head, body or foot
+
+
+@dataclass(slots=True)
+class ItemList:
+    ordered: bool
+    count: int = 0
+
+
+class Walk:
+    """One pass over a tree without recursion."""
+
+    def __init__(self, root: LexborNode) -> None:
+        self._root = root
+        self._flows = [Flow()]
+        self._lists: list[ItemList] = []
+        self._pre_depth = 0
+        self._pre_holds_code = False
+
+    def blocks(self) -> list[str]:
+        open_nodes: list[LexborNode] = []
+        node: LexborNode | None = self._root.first_child
+        while node is not None or open_nodes:
+            if node is None:
+                closed = open_nodes.pop()
+                self._leave(closed.tag or "")
+                node = closed.next
+                continue
+            if node.is_text_node:
+                self._add_text(node.text_content or "")
+                node = node.next
+            elif not node.is_element_node or node.tag in DROPPED:
+                node = node.next
+            else:
+                self._enter(node)
+                open_nodes.append(node)
+                node = node.first_child
+        self._flush()
+        return self._flows[0].blocks
+
+    def _add_text(self, text: str) -> None:
+        self._flows[-1].inline.append(text if self._pre_depth else WHITE.sub(" ", text))
+
+    def _enter(self, node: LexborNode) -> None:
+        tag = node.tag or ""
+        if tag == "br":
+            self._flows[-1].inline.append("\n")
+        elif tag in SCRIPTS:
+            self._flows[-1].inline.append(SCRIPTS[tag])
+        elif tag == "rt":  # how the word before is spoken
+            self._flows[-1].inline.append("(")
+        elif tag in BLOCKS or tag in HEADINGS:
+            self._flush()
+        elif tag in ("ul", "ol"):
+            self._flush()
+            start = read_span(node.attributes.get("start"), ROWS_MAX, 0) if tag == "ol" else 1
+            self._lists.append(ItemList(tag == "ol", start - 1))
+        elif tag == "li":
+            self._flush()
+            if self._lists:
+                self._lists[-1].count += 1
+            self._flows.append(Flow())
+        elif tag in ("pre", "listing", "xmp", "plaintext"):
+            self._flush()
+            self._pre_depth += 1
+            self._pre_holds_code = False
+        elif tag in ("code", "samp", "kbd") and self._pre_depth:
+            self._pre_holds_code = True
+        elif tag == "table":
+            self._flush()
+            self._flows.append(Flow())
+        elif tag in ("thead", "tbody", "tfoot"):
+            self._flows[-1].group += 1
+            self._flows[-1].part = tag
+        elif tag == "tr":
+            self._flush()
+            flow = self._flows[-1]
+            flow.rows.append(TableRow(group=flow.group, is_header=True, is_foot=flow.part == "tfoot"))
+        elif tag in ("td", "th"):
+            self._flush()
+            self._add_cell(node, tag)
+            self._flows.append(Flow())
+        elif tag == "caption":
+            self._flush()
+            self._flows.append(Flow())
+
+    def _leave(self, tag: str) -> None:
+        if tag in HEADINGS:
+            self._flush(HEADINGS[tag])
+        elif tag in SCRIPTS:
+            self._flows[-1].inline.append(markup.LEVEL)
+        elif tag == "rt":
+            self._flows[-1].inline.append(")")
+        elif tag in BLOCKS:
+            self._flush()
+        elif tag in ("ul", "ol"):
+            self._flush()
+            if self._lists:
+                self._lists.pop()
+        elif tag == "li":
+            self._end_item()
+        elif tag in ("pre", "listing", "xmp", "plaintext"):
+            self._end_code()
+        elif tag in ("td", "th"):
+            self._end_cell()
+        elif tag == "caption":
+            self._flush()
+            flow = self._flows.pop()
+            self._flows[-1].blocks.extend(flow.blocks)
+        elif tag == "table":
+            self._end_table()
+
+    def _flush(self, heading_level: int = 0) -> None:
+        """Turn the inline text into a block."""
+        flow = self._flows[-1]
+        if not flow.inline:
+            return
+        text = markup.write_scripts("".join(flow.inline))
+        flow.inline.clear()
+        if self._pre_depth:
+            flow.blocks.append(text)
+            return
+        lines = [WHITE.sub(" ", line).strip(" \u200b") for line in text.split("\n")]
+        text = "\n".join(line for line in lines if line)
+        if text:
+            flow.blocks.append(heading(text, heading_level) if heading_level else text)
+
+    def _end_item(self) -> None:
+        self._flush()
+        flow = self._flows.pop()
+        outer = self._flows[-1].blocks
+        if not flow.blocks:
+            return
+        level = max(0, len(self._lists) - 1)
+        marker = f"{self._lists[-1].count}." if self._lists and self._lists[-1].ordered else "-"
+        first, rest = flow.blocks[0], flow.blocks[1:]
+        if first.startswith(("#", "|", "```")) or first.lstrip().startswith(("- ", "1. ")):
+            outer.extend(flow.blocks)
+            return
+        outer.append(list_item(first, level, marker))
+        outer.extend(rest)
+
+    def _end_code(self) -> None:
+        flow = self._flows[-1]
+        text = markup.write_scripts("".join(flow.inline)).strip("\r\n").rstrip()
+        flow.inline.clear()
+        self._pre_depth = max(0, self._pre_depth - 1)
+        if text:
+            is_code = self._pre_holds_code and len(self._flows) == 1
+            fence = "```" if "```" not in text else "````"
+            flow.blocks.append(f"{fence}\n{text}\n{fence}" if is_code else text)
+
+    def _add_cell(self, node: LexborNode, tag: str) -> None:
+        flow = self._flows[-1]
+        if not flow.rows:
+            return
+        attributes = node.attributes if node.attrs else {}
+        columns = read_span(attributes.get("colspan"), COLUMNS_MAX)
+        rows = read_span(attributes.get("rowspan"), ROWS_MAX, 0)
+        flow.rows[-1].cells.append(SpanningCell("", columns, rows))
+        flow.rows[-1].is_header &= flow.part == "thead" or tag == "th"
+
+    def _end_cell(self) -> None:
+        self._flush()
+        flow = self._flows.pop()
+        outer = self._flows[-1]
+        if outer.rows:
+            outer.rows[-1].cells[-1].text = cell(" ".join(flow.blocks))
+            outer.cells.append(flow.blocks)
+        else:
+            outer.blocks.extend(flow.blocks)
+
+    def _end_table(self) -> None:
+        """A table of data becomes rows; one that only places things on the page becomes its cells' blocks in order."""
+        self._flush()
+        flow = self._flows.pop()
+        outer = self._flows[-1].blocks
+        outer.extend(flow.blocks)
+        if any(_is_layout(blocks) for blocks in flow.cells):
+            for blocks in flow.cells:
+                outer.extend(blocks)
+        else:
+            outer.extend(spanned_blocks(sorted(flow.rows, key=lambda row: row.is_foot)))
+
+
+def _is_layout(blocks: list[str]) -> bool:
+    return sum(map(len, blocks)) > LAYOUT_CELL_CHARS or any(block.startswith(("#", "| ", "```")) for block in blocks)
+
+
+class _FlatParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._dropped = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._dropped += tag in ("script", "style")
+        if tag in BLOCKS or tag in HEADINGS or tag in ("li", "tr", "br"):
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._dropped = max(0, self._dropped - (tag in ("script", "style")))
+
+    def handle_data(self, data: str) -> None:
+        if not self._dropped:
+            self.pieces.append(data)
+
+
+def _flat_text(markup: str) -> str:
+    parser = _FlatParser()
+    parser.feed(markup)
+    parser.close()
+    lines = (squeeze(line) for line in "".join(parser.pieces).split("\n"))
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,295 @@
+"""A document, or a whole collection, erased: its text, and whatever was made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
+
+from collections_app.audit.chain import erase_what, find_telling
+from collections_app.audit.services import Actor
+from collections_app.collections.deletion import chunk_tables, record_deletion
+from collections_app.collections.services import get_collection
+from collections_app.documents.document_tree import with_attachments
+from collections_app.documents.services import delete_documents
+from collections_app.documents.trash import drop_trashed
+from collections_app.errors import ServiceError
+from collections_app.index.past_indexes import drop_past_indexes
+from collections_app.index.swap import spec_of
+from collections_app.models import (
+    AuditEvent,
+    ChunkFindings,
+    ChunkOverlay,
+    Collection,
+    Document,
+    DocumentRevision,
+    EmbeddedBatch,
+    Erasure,
+    IndexVersion,
+    IndexVersionDocument,
+    IngestJob,
+    NearDuplicate,
+    Operation,
+    OperationFile,
+    RecognizedPageCheckpoint,
+    StateChange,
+    StoredPage,
+    TrashedDocument,
+    Upload,
+)
+from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenSet, ReviewTask, RunScore, Span
+from ragd import telemetry
+from ragd.errors import UnknownCollection
+from ragd.identity import check_doc_id
+from ragd.store.index_versions import open_index_version
+from ragd.store.indexing import delete_document_chunks
+from ragd.store.store import execute, fetch_all
+from ragd_site.operations.erasure.ledger import Erasing, erasing, own_events
+from ragd_site.operations.erasure.scrub import Fingerprint, sweep
+from ragd_site.operations.erasure.traces import blank_items, drop_runs, forget_answers, forget_expectations
+from retrieval_app.models import QueryRun, RetrievedChunk
+
+LONG_AGO = timedelta(days=36_500)
+# operations whose reports name documents and questions
+REPORTING = (Operation.Kind.BISECTION, Operation.Kind.DUPLICATES, Operation.Kind.FINDINGS)
+READ_AT_ONCE = 200
+
+CHUNK_TEXTS = "SELECT content FROM {table} WHERE doc_id = ANY(%(ids)s)"
+DROP_CHUNKS = "DELETE FROM {table} WHERE doc_id = ANY(%(ids)s)"
+# ids of results are "doc_id#chunk_index"
+RUNS_BY_RESULTS = """
+SELECT r.id FROM retrieval_app_queryrun r
+WHERE (r.collection_id = %(collection)s OR r.elsewhere ? %(collection)s::text)
+  AND EXISTS (
+    SELECT FROM jsonb_array_elements_text(
+        CASE WHEN jsonb_typeof(r.retrieved_ids) = 'array' THEN r.retrieved_ids ELSE '[]' END) AS found (key)
+    WHERE regexp_replace(found.key, '#[0-9]+$', '') = ANY(%(ids)s))
+"""
+ITEMS_BY_RESULTS = """
+SELECT i.id FROM evaluation_items i JOIN evaluation_runs e ON e.id = i.run_id
+WHERE e.collection_name = %(name)s AND EXISTS (
+    SELECT FROM jsonb_array_elements_text(
+        CASE WHEN jsonb_typeof(i.retrieved_ids) = 'array' THEN i.retrieved_ids ELSE '[]' END) AS found (key)
+    WHERE regexp_replace(found.key, '#[0-9]+$', '') = ANY(%(ids)s))
+"""
+
+
+def erase_document(collection: Collection, doc_id: str, *, actor: Actor = None, dry_run: bool = False) -> Erasing:
+    """The document, what was attached to it and every trace of their texts, also where it was deleted before.
+
+    Runs that retrieved it are deleted as a whole, evaluation items keep their figures. Raises ServiceError 404 where
+    nothing is known of it.
+    """
+    names = with_attachments(collection, [check_doc_id(doc_id)])
+    if not _is_known(collection, names):
+        raise ServiceError(
+            f"nothing is stored of a document {doc_id!r} of collection {collection.name!r}",
+            type="unknown_document",
+            status=404,
+            field="doc_id",
+        )
+    subject = {"collection": collection.name, "doc_id": doc_id}
+    with erasing(Erasing(Erasure.Kind.DOCUMENT, subject), actor=actor, dry_run=dry_run) as erasure:
+        fingerprint = _fingerprint(collection, names)
+        pks = _primary_keys(collection, names)
+        erasure.add(_drop_traces(collection, names))
+        erasure.add(_drop_document(collection, names, actor))
+        erasure.add(_drop_reports(collection.name, names))
+        erasure.add(forget_expectations(collection.name, names))
+        erasure.add(forget_answers())
+        erasure.add(sweep(fingerprint))
+        telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))
+        erasure.what += erase_what(own_events("document", pks)) + erase_what(telling)
+    return erasure
+
+
+def _is_known(collection: Collection, names: Sequence[str]) -> bool:
+    scope = {"collection_id": collection.pk, "doc_id__in": names}
+    return any(
+        model._default_manager.filter(**scope).exists()
+        for model in (Document, DocumentRevision, StateChange, Upload, TrashedDocument, RetrievedChunk, IngestJob)
+    )
+
+
+def _primary_keys(collection: Collection, names: Sequence[str]) -> list[str]:
+    scope = {"collection_id": collection.pk, "doc_id__in": names}
+    live = Document.objects.filter(**scope).values_list("pk", flat=True)
+    gone = StateChange.objects.filter(**scope).exclude(document_id=None).values_list("document_id", flat=True)
+    return [str(pk) for pk in {*live, *gone}]
+
+
+def _fingerprint(collection: Collection, names: Sequence[str]) -> Fingerprint:
+    """Of every text that was stored of the documents, less what other documents of the collection say too."""
+    result = Fingerprint(_texts(collection, names))
+    others = Document.objects.filter(collection=collection).exclude(doc_id__in=names).values_list("text", flat=True)
+    for text in others.iterator(chunk_size=READ_AT_ONCE):
+        result.forget(text)
+    return result
+
+
+def _texts(collection: Collection, names: Sequence[str]) -> Iterator[str]:
+    scope = {"collection_id": collection.pk, "doc_id__in": names}
+    for document in Document.objects.filter(**scope).iterator(chunk_size=1):
+        yield from (document.text, document.title)
+    for row in DocumentRevision.objects.filter(**scope).values("text", "title", "chunks").iterator(chunk_size=1):
+        yield from _strings([row["text"], row["title"], row["chunks"]])
+    for overlay in ChunkOverlay.objects.filter(**scope):
+        yield from (overlay.content, overlay.anchor_text)
+    for kept in StateChange.objects.filter(**scope).exclude(kept=None).values_list("kept", flat=True):
+        yield from _strings(kept)
+    for trashed in TrashedDocument.objects.filter(**scope).values("document", "revisions", "overlays").iterator():
+        yield from _strings(list(trashed.values()))
+    for table in chunk_tables(collection.pk):
+        for (content,) in fetch_all(connection, CHUNK_TEXTS.format(table=table), {"ids": list(names)}):
+            yield str(content)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _drop_traces(collection: Collection, names: Sequence[str]) -> Counter[str]:
+    """Runs that retrieved or cited them, with all that hangs on them; spans of their ingest."""
+    params = {"collection": collection.pk, "name": collection.name, "ids": list(names)}
+    found = RetrievedChunk.objects.filter(collection_id=collection.pk, doc_id__in=names)
+    ids: set[UUID] = set(found.values_list("run_id", flat=True).distinct())
+    ids |= {run for (run,) in fetch_all(connection, RUNS_BY_RESULTS, params)}
+    counts = drop_runs(ids)
+    counts += blank_items(item for (item,) in fetch_all(connection, ITEMS_BY_RESULTS, params))
+    for name in names:
+        ingests = Span.objects.filter(attributes__contains={telemetry.DOCUMENT_ID: name}, collection=collection.name)
+        traces = list(ingests.values_list("trace_id", flat=True).distinct())
+        counts["spans"] += Span.objects.filter(trace_id__in=traces).delete()[0]
+    return counts
+
+
+def _drop_document(collection: Collection, names: Sequence[str], actor: Actor) -> Counter[str]:
+    """The documents with every revision, file, page and chunk, in index versions that do not serve too."""
+    scope = {"collection_id": collection.pk, "doc_id__in": list(names)}
+    jobs = IngestJob.objects.filter(**scope)
+    files = set(Upload.objects.filter(**scope).values_list("sha256", flat=True))
+    batches = set(jobs.exclude(batch=None).values_list("batch_id", flat=True))
+    archives = IngestJob.objects.filter(batch__in=batches, kind=IngestJob.Kind.ARCHIVE).exclude(upload=None)
+    archive_ids = set(archives.values_list("upload_id", flat=True))
+    job_ids = list(jobs.values_list("pk", flat=True))
+    counts = Counter(delete_documents(collection, names, actor=actor))
+    counts["trashed_documents"] = drop_trashed(collection, names)
+    counts["archives"] = Upload.objects.filter(pk__in=archive_ids).delete()[0]
+    counts["recognized_pages"] = RecognizedPageCheckpoint.objects.filter(
+        collection_id=collection.pk, sha256__in=files
+    ).delete()[0]
+    counts["embedded_batches"] = EmbeddedBatch.objects.filter(job__in=job_ids).delete()[0]
+    counts["jobs"] = IngestJob.objects.filter(pk__in=job_ids).delete()[0]
+    for model in (StateChange, StoredPage, ChunkFindings, DocumentRevision, ChunkOverlay):
+        counts[model._meta.db_table] = model._default_manager.filter(**scope).delete()[0]
+    near = NearDuplicate.objects.filter(collection_id=collection.pk)
+    counts["near_duplicates"] = near.filter(Q(doc_id__in=names) | Q(of_doc_id__in=names)).delete()[0]
+    counts["past_indexes"] = drop_past_indexes(timezone.now() + LONG_AGO, collection)
+    _drop_from_index_versions(collection, names)
+    for table in chunk_tables(collection.pk):
+        counts["chunks"] += execute(connection, DROP_CHUNKS.format(table=table), {"ids": list(names)})
+    counts["operation_files"] = _drop_files(collection.name)
+    return counts
+
+
+def _drop_from_index_versions(collection: Collection, names: Sequence[str]) -> None:
+    """With their share of the statistics."""
+    current = Collection.objects.get(pk=collection.pk)
+    tables = set(chunk_tables(collection.pk))
+    for index_version in IndexVersion.objects.filter(collection=collection).exclude(number=current.index_version):
+        if f"chunks_c{collection.pk}_g{index_version.number}" in tables:
+            store = open_index_version(
+                connection,
+                collection.pk,
+                index_version.number,
+                spec_of(index_version),
+                exact_threshold=settings.RAGD_EXACT_THRESHOLD,
+            )
+            delete_document_chunks(names, store)
+            IndexVersionDocument.objects.filter(index_version=index_version, doc_id__in=names).delete()
+
+
+def _drop_files(collection_name: str) -> int:
+    """Files of imports and exports of the collection that nobody works on."""
+    rows = OperationFile.objects.filter(operation__subject=collection_name).exclude(operation__finished_at=None)
+    return rows.delete()[0]
+
+
+def erase_collection(collection: Collection, *, actor: Actor = None, dry_run: bool = False) -> Erasing:
+    """The collection and every trace of it: runs, spans, evaluations, reviews, golden sets. The audit log keeps that it
+    was there, and its name."""
+    subject = {"collection": collection.name}
+    with erasing(Erasing(Erasure.Kind.COLLECTION, subject), actor=actor, dry_run=dry_run) as erasure:
+        names = list(Document.objects.filter(collection=collection).values_list("doc_id", flat=True))
+        fingerprint = Fingerprint(_texts(collection, names))
+        runs = QueryRun.objects.filter(
+            Q(collection_id=collection.pk)
+            | Q(collection_name=collection.name)
+            | Q(elsewhere__has_key=str(collection.pk))
+        )
+        erasure.add(drop_runs(runs.values_list("pk", flat=True)))
+        erasure.add(_drop_evaluations(collection.name))
+        erasure.add(forget_answers())
+        erasure.add({"operation_files": _drop_files(collection.name)})
+        report = record_deletion(collection, actor=actor).report
+        erasure.add({name: count for name, count in report["before"].items() if isinstance(count, int)})
+        erasure.add(sweep(fingerprint))
+        rows = AuditEvent.objects.filter(Q(collection_id=collection.pk) | Q(collection_name=collection.name))
+        kept = rows.exclude(subject_kind="collection").exclude(action__startswith="erase.")
+        telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))
+        erasure.what += erase_what(kept) + erase_what(telling)
+    return erasure
+
+
+def _drop_evaluations(name: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for model in (ReviewTask, RunScore, EvaluationRun, Experiment, GoldenSet):
+        rows = model._default_manager.filter(collection_name=name)
+        counts[model._meta.db_table] = rows.delete()[0]
+    counts["evaluation_items"] = EvaluationItem.objects.filter(run__collection_name=name).delete()[0]
+    counts["spans"] = Span.objects.filter(collection=name).delete()[0]
+    counts["operations"] = Operation.objects.filter(kind__in=REPORTING, subject=name).delete()[0]
+    return counts
+
+
+def _drop_reports(name: str, doc_ids: Sequence[str]) -> Counter[str]:
+    """Reports of operations that name one of these documents of a collection."""
+    rows = Operation.objects.filter(kind__in=REPORTING, subject=name).values_list("pk", "report")
+    telling = [pk for pk, report in rows if not set(doc_ids).isdisjoint(_texts_in(report))]
+    return Counter(operations=Operation.objects.filter(pk__in=telling).delete()[0])
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text of a JSON value, without the keys of its objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(each)
+
+
+def erase_document_again(entry: dict[str, Any], actor: Actor = None) -> Erasing | None:
+    """None where the collection or the document is not there."""
+    try:
+        collection = get_collection(str(entry["subject"]["collection"]))
+        return erase_document(collection, str(entry["subject"]["doc_id"]), actor=actor)
+    except (ServiceError, UnknownCollection):
+        return None
+
+
+def erase_collection_again(entry: dict[str, Any], actor: Actor = None) -> Erasing | None:
+    try:
+        return erase_collection(get_collection(str(entry["subject"]["collection"])), actor=actor)
+    except (ServiceError, UnknownCollection):
+        return None

@@ -1,0 +1,267 @@
+"""Settings of the server by subject, each page made from the fields of `ragd_site/environment.py`.
+
+Where spans are sent to: set here or by the environment, and one span sent on request, with what came back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from collections_app.access.mail import can_mail
+from collections_app.access.rules import ADMINISTER, needs
+from collections_app.endpoints.server_settings import change_settings, stored
+from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
+from evaluation_app.models import CollectorSetting
+from evaluation_app.telemetry.store.collector import PROTOCOLS, REFRESH_S, name_endpoint, read_collector, send_test_span
+from evaluation_app.telemetry.store.span_reads import collector_state
+from evaluation_app.telemetry.store.stored_collector import (
+    ENDPOINT_CHARS_MAX,
+    CollectorValues,
+    as_collector,
+    draft_collector,
+    read_headers,
+    remove_collector,
+    save_collector,
+    stored_collector,
+)
+from ragd_site.environment import Environment, check_changes, secret_names
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Settings that stand on one page. key: of its address. names: in the order of the form."""
+
+    key: str
+    label: Any
+    about: Any
+    names: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return str(self.label)
+
+
+def _subject(key: str, label: Any, about: Any, names: str) -> Subject:
+    return Subject(key, label, about, tuple(f"RAGD_{name}" for name in names.split()))
+
+
+SUBJECTS = {
+    subject.key: subject
+    for subject in (
+        _subject(
+            "limits", gettext_lazy("Limits"), gettext_lazy("How much people, keys and files may take."),
+            "MAX_DOCUMENT_MB IMPORT_MAX_MB PARSE_TIMEOUT_S PARSE_MEMORY_MB PARSE_MAX_CHARS QUEUE_MAX_JOBS QUEUE_MAX_MB"
+            " QUEUE_MAX_S JOB_MAX_ATTEMPTS REQUESTS_PER_MINUTE TOKENS_PER_DAY WRONG_KEYS_PER_MINUTE KEY_MAX_DAYS"
+            " EXACT_THRESHOLD RECALL_WARNING EVALUATION_BANDS REPLICA_MAX_LAG_S",
+        ),
+        _subject(
+            "sign-on", gettext_lazy("Sign-on"), gettext_lazy("With a password, or by OpenID Connect."),
+            "OIDC_CLIENT_ID OIDC_CLIENT_SECRET OIDC_ISSUER OIDC_NAME OIDC_SCOPES OIDC_GROUPS_CLAIM OIDC_ADMIN_GROUP"
+            " OIDC_SIGNUP OIDC_LINK_EMAIL PASSWORD_LOGIN REQUIRE_MFA SESSION_HOURS",
+        ),
+        _subject("name", gettext_lazy("Name"), gettext_lazy("What this server is called."), "NAME"),
+        _subject(
+            "mail", gettext_lazy("Mail"), gettext_lazy("For invitations and to_forget passwords."),
+            "MAIL_FROM MAIL_HOST MAIL_PORT MAIL_SECURITY MAIL_USER MAIL_PASSWORD PUBLIC_URL",
+        ),
+        _subject(
+            "reading", gettext_lazy("Files and sources"), gettext_lazy("Text recognition, and where sources may read."),
+            "OCR OCR_MAX_PAGES OCR_PAGE_TIMEOUT_S SOURCE_FOLDERS SOURCE_MAX_ITEMS FETCH_ALLOWED_NETWORKS FETCH_CONTACT"
+            " FETCH_TIMEOUT_S FETCH_PAUSE_S",
+        ),
+        _subject(
+            "calls", gettext_lazy("Model calls"), gettext_lazy("How long models take, how often they are asked."),
+            "DEGRADE EMBED_TIMEOUT_S EMBED_BATCH_SIZE EMBED_REQUESTS_PER_MINUTE EMBED_TOKENS_PER_MINUTE"
+            " RERANK_TIMEOUT_S LLM_TIMEOUT_S LLM_MAX_TOKENS JUDGE_TIMEOUT_S JUDGE_MAX_TOKENS",
+        ),
+        _subject(
+            "content", gettext_lazy("Recorded texts"), gettext_lazy("What traces keep of questions and answers."),
+            "CAPTURE_CONTENT CAPTURE_VECTORS OTLP_CONTENT",
+        ),
+        _subject(
+            "backup", gettext_lazy("Backup"), gettext_lazy("Where backups lie, and how many stay."),
+            "BACKUP_TO BACKUP_KEY BACKUP_KEEP",
+        ),
+    )
+}  # fmt: skip
+SECRETS = frozenset(secret_names())
+MARK = re.compile(r"(?<=[^`])[:;] (?=[^`]*(`[^`]*`[^`]*)*$)")  # not within code
+FORGET = "forget-"  # before the name of a secret: a box that deletes what is stored
+
+
+class SettingsForm(forms.Form):
+    """One field for each name. Empty: the default; for a secret, what is stored."""
+
+    def __init__(self, data: Any, names: tuple[str, ...]) -> None:
+        super().__init__(data)
+        self.either = names  # none is called optional: all are
+        for name in names:
+            self.fields[name] = make_field(name)
+            self.fields[name].disabled = name in settings.RAGD_STATED
+            if name in SECRETS and name in stored.setters:
+                label = gettext("Delete the stored value")
+                self.fields[FORGET + name] = forms.BooleanField(label=label, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        """Adds the typed values of what changed: `changes` and `secrets`, by name; None: the default."""
+        data = super().clean() or {}
+        texts = {name: data[name] for name in self.changed_data if name in data and not name.startswith(FORGET)}
+        to_forget = [name.removeprefix(FORGET) for name in data if name.startswith(FORGET) and data[name]]
+        usual = [name for name, text in texts.items() if not text and name not in SECRETS] + to_forget
+        typed = {name: text for name, text in texts.items() if text}
+        present = {name: getattr(settings, name) for name in Environment.model_fields}
+        values, problems = check_changes(present | {name: settings.RAGD_AT_START[name] for name in usual}, typed)
+        for name, expected in problems.items():
+            self.add_error(name if name in self.fields else None, gettext("Expected: %(value)s.") % {"value": expected})
+        values |= dict.fromkeys(usual)
+        data["secrets"] = {name: value for name, value in values.items() if name in SECRETS}
+        data["changes"] = {name: value for name, value in values.items() if name not in SECRETS}
+        return data
+
+
+def make_field(name: str) -> forms.Field:
+    """A field of a form as the declared kind asks for it, with what is set now."""
+    declaration = Environment.model_fields[name]
+    label, help_text = _split(gettext(str(declaration.description)))
+    is_set, usual = name in {*stored.setters, *settings.RAGD_STATED}, settings.RAGD_AT_START[name]
+    values = get_args(declaration.annotation) if get_origin(declaration.annotation) is Literal else ()
+    is_choice = bool(values) or isinstance(usual, bool)
+    notes = [help_text]
+    if name in settings.RAGD_STATED:
+        notes.append(gettext("Set by the environment (%(name)s).") % {"name": name})
+    elif usual not in ("", []) and not is_choice and name not in SECRETS:
+        notes.append(gettext("Default: %(value)s.") % {"value": _show(usual)})
+    common: dict[str, Any] = {"label": label, "required": False, "help_text": " ".join([*filter(None, notes), name])}
+    if name in SECRETS:
+        attributes = {"placeholder": "••••••••" if is_set else "", "autocomplete": "new-password"}
+        return forms.CharField(**common, widget=forms.PasswordInput(attrs=attributes))
+    common["initial"] = _show(getattr(settings, name)) if is_set else ""
+    if is_choice:
+        words = {"true": gettext("Yes"), "false": gettext("No"), "": gettext("none")}
+        first = gettext("Default (%(value)s)") % {"value": words.get(_show(usual), _show(usual))}
+        choices = [(each, words.get(each, each)) for each in (values or ("true", "false")) if each]
+        return forms.ChoiceField(**common, choices=[("", first), *choices])
+    if isinstance(usual, list):
+        return forms.CharField(**common, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
+    attributes = {"placeholder": _show(usual), "autocomplete": "off"}
+    if isinstance(usual, int | float):
+        return forms.CharField(**common, widget=forms.NumberInput(attrs=attributes | {"step": "any"}))
+    return forms.CharField(**common, max_length=2000, widget=forms.TextInput(attrs=attributes))
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A description up to its first colon or semicolon, and the rest as a sentence."""
+    label, _, rest = MARK.sub("\n", text, count=1).partition("\n")
+    sentence = f"{rest[:1].upper()}{rest[1:]}." if rest else ""
+    return re.sub("[`*]", "", label), re.sub("[`*]", "", sentence)
+
+
+def _show(value: object) -> str:
+    """As it is typed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "\n".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@needs(ADMINISTER, everywhere=True)
+@require_http_methods(["GET", "POST"])
+def server_settings(request: PageRequest) -> HttpResponse:
+    """Of `subject`, by default the first. A POST keeps what is filled in; what is not changed is left alone."""
+    subject = request.GET.get("subject", "limits")
+    if subject not in SUBJECTS:
+        raise Http404(f"there are no settings {subject!r}; there are {', '.join(SUBJECTS)}")
+    page = SUBJECTS[subject]
+    form = SettingsForm(request.POST if request.method == "POST" else None, page.names)
+
+    def save() -> HttpResponse:
+        change_settings(form.cleaned_data["changes"], form.cleaned_data["secrets"], actor=request.user)
+        messages.success(request, gettext("Saved. It holds within seconds, without a restart."))
+        return redirect(f"{request.path}?subject={subject}")
+
+    response, status = submit_form(request, form, save)
+    context = {"page": page, "subjects": SUBJECTS.values(), "form": form, "can_mail": can_mail()}
+    return response or render_page(request, "shell/server_settings.html", context, status=status)
+
+
+PARTS = {"collector": "evaluation/parts/collector.html"}
+
+
+class CollectorForm(forms.Form):
+    """row: the stored one, whose headers stay where none are entered."""
+
+    endpoint = forms.CharField(
+        label=gettext_lazy("Endpoint"),
+        max_length=ENDPOINT_CHARS_MAX,
+        help_text=gettext_lazy("OTLP over HTTP, such as http://127.0.0.1:4318. gRPC (4317) is not built in."),
+    )
+    protocol = forms.ChoiceField(label=gettext_lazy("Protocol"), choices=[(name, name) for name in PROTOCOLS])
+    headers = forms.CharField(
+        label=gettext_lazy("Headers"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off", "spellcheck": "false"}),
+        help_text=gettext_lazy("One a line, such as api-key: YOUR_KEY. They are stored encrypted and not shown again."),
+    )
+    forget_headers = forms.BooleanField(label=gettext_lazy("Delete the stored headers"), required=False)
+    is_enabled = forms.BooleanField(label=gettext_lazy("Send spans"), required=False)
+
+    def __init__(self, data: Any, row: CollectorSetting | None) -> None:
+        shown = {"endpoint": row.endpoint, "protocol": row.protocol} if row else {}
+        super().__init__(data, initial={"is_enabled": row.is_enabled if row else True, **shown})
+        names = row.header_names if row else []
+        if names:
+            field_of(self, "headers", forms.CharField).widget.attrs["placeholder"] = "\n".join(
+                f"{name}: ••••" for name in names
+            )
+        else:
+            del self.fields["forget_headers"]
+
+    def values(self) -> CollectorValues:
+        """Raises InvalidInput (headers) for a line that is no header."""
+        data = self.cleaned_data
+        stated = read_headers(data["headers"])
+        headers = stated if stated or data.get("forget_headers") else None
+        return CollectorValues(data["endpoint"], data["protocol"], headers, data["is_enabled"])
+
+
+@needs(ADMINISTER, everywhere=True)
+@require_http_methods(["GET", "POST"])
+def collector(request: PageRequest) -> HttpResponse:
+    """POST with do=save keeps what is filled in, do=remove forgets it, else a test span is sent to it and nothing is
+    saved. Where the environment names an endpoint there is no form, and the test span goes there."""
+    found, row = read_collector(), stored_collector()
+    if found.endpoint:
+        trial = send_test_span(found) if request.method == "POST" else None
+        stated = {"endpoint": name_endpoint(found.endpoint), "protocol": found.protocol}
+        return _show_collector(request, stated | {"header_names": sorted(found.headers), "trial": trial, "row": None})
+    do = request.POST.get("do", "")
+    if request.method == "POST" and do == "remove":
+        remove_collector(actor=request.user)
+        return _show_collector(request, {"form": CollectorForm(None, None), "row": None})
+    form = CollectorForm(request.POST if request.method == "POST" else None, row)
+
+    def submit() -> HttpResponse:
+        if do == "save":
+            saved = save_collector(form.values(), actor=request.user)
+            return _show_collector(request, {"form": CollectorForm(None, saved), "row": saved, "is_saved": True})
+        trial = send_test_span(as_collector(draft_collector(form.values(), row)))
+        return _show_collector(request, {"form": form, "row": row, "trial": trial})
+
+    response, status = submit_form(request, form, submit)
+    return response or _show_collector(request, {"form": form, "row": row}, status)
+
+
+def _show_collector(request: PageRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    shared = {"texts": settings.RAGD_OTLP_CONTENT, "state": collector_state(), "refresh_s": round(REFRESH_S)}
+    return render_page(request, "evaluation/collector.html", shared | context, parts=PARTS, status=status)

@@ -1,1 +1,0 @@
-"""Search, answers, plans and runs over HTTP, the chat facade and MCP."""

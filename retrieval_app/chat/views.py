@@ -1,0 +1,303 @@
+"""Threads of the chat: a new one, one with its messages, and what is done with it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
+from django.utils.translation import gettext
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django_htmx.http import push_url, replace_url
+
+from collections_app.access.people import name_administrators
+from collections_app.access.rules import ASK, READ, needs
+from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    is_part,
+    refuse,
+    render_page,
+    whole_number,
+)
+from collections_app.jobs.operations import arriving_collection
+from collections_app.models import Collection, Operation
+from ragd.errors import RagdError
+from retrieval_app.answers.chat_answerer import has_chat_model
+from retrieval_app.chat.assistants import askable, collections_of_assistant, find_starters, usual_collections
+from retrieval_app.chat.files import DroppedFiles, FilesForm, add_files, find_drop, may_add_files
+from retrieval_app.chat.question_views import Keeper, Question, find_assistant, find_thread, read_question
+from retrieval_app.chat.threads import as_json, as_markdown, delete, rename, request_stop, share
+from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
+from retrieval_app.runs.forms import AskForm, initial_of
+from retrieval_app.runs.presenters import describe_run
+
+PARTS = {
+    "chat": "retrieval/chat/chat.html",
+    "starters": "retrieval/chat/starters.html",
+    "threads": "retrieval/chat/around.html",
+    "chat-files": "retrieval/chat/files.html",
+}
+CARDS = {"chat-jobs": "retrieval/chat/file_cards.html"}  # of files that are read, asked for every second
+THREADS_LISTED = 50
+ASSISTANTS_OFFERED = 12
+EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/json")}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message with what is shown of its run; {} where there is none."""
+
+    message: ChatMessage
+    shown: dict[str, Any]
+
+
+@needs(ASK)
+@require_http_methods(["GET", "POST"])
+def chat(request: PageRequest) -> HttpResponse:
+    """A new thread. collection, q: what the form begins with. run: the thread of a run, else a form like its."""
+    if is_part(request, CARDS) and (dropped := _dropped(request)):
+        context = {"dropped": dropped, "starters": find_starters([dropped.collection])}
+        return render_page(request, "retrieval/chat/page.html", context, parts=CARDS)
+    collections = list(Collection.objects.live().by_name())
+    if request.method == "POST":
+        return _ask(request, collections, None)
+    run = _run_of(request)
+    if run and (message := ChatMessage.objects.filter(run_id=run.pk, thread__user=request.user).first()):
+        return redirect(message)
+    return show_part(request, describe_page(request, None, collections, run=run))
+
+
+@needs(READ, ASK)
+@require_http_methods(["GET", "POST"])
+def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    """One's own thread, or one that somebody shares. edit: the message whose question is to be replaced."""
+    collections = list(Collection.objects.live().by_name())
+    if request.method == "POST":
+        return _ask(request, collections, find_thread(request, thread_id))
+    found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
+    return show_part(request, describe_page(request, found, collections))
+
+
+@needs(ASK)
+@require_POST
+def drop_files(request: PageRequest) -> HttpResponse:
+    """Files in, a card each out. The next question asks the collection that they went into."""
+    form, status, dropped = FilesForm(request.POST, request.FILES), 422, None
+    if form.is_valid():
+        try:
+            dropped = add_files(request.user, request.POST.getlist("collection"), form.cleaned_data["uploads"])
+        except (ServiceError, RagdError) as error:
+            status = refuse(form, error)
+        else:
+            if not request.htmx:
+                return redirect(dropped.address)
+    context = describe_page(request, None, list(Collection.objects.live().by_name()))
+    context |= {"files_form": form, "dropped": dropped, "stated": dropped is not None}
+    if dropped is None:
+        return show_part(request, context, status=200 if request.htmx else status)
+    context["starters"] = find_starters([dropped.collection])
+    context["form"] = AskForm(initial={"collection": [dropped.collection.name]}, collections=context["collections"])
+    return replace_url(show_part(request, context), dropped.address)
+
+
+def show_part(request: PageRequest, context: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    """The page or its part, at the thread's address."""
+    response = render_page(request, "retrieval/chat/page.html", context, parts=PARTS, status=status)
+    thread = context["thread"]
+    if not thread or not is_part(request, ("chat", "threads")):
+        return response
+    address, current = thread.get_absolute_url(), request.htmx.current_url_abs_path or ""
+    return response if current.partition("#")[0] == address else push_url(response, address)
+
+
+def describe_page(
+    request: PageRequest,
+    thread: ChatThread | None,
+    collections: Sequence[Collection],
+    *,
+    run: QueryRun | None = None,
+    unstored: ChatMessage | None = None,
+) -> dict[str, Any]:
+    """What the page shows. run: whose question and settings the form begins with; None: those of the last message.
+
+    unstored: a message whose run could not be stored, to be shown this once.
+    """
+    is_own = thread is None or thread.user_id == request.user.pk
+    listed = [] if thread is None else thread.messages.all().with_runs()
+    for message in listed:
+        if unstored and message.pk == unstored.pk:
+            message.run = unstored.run
+    edited = _edited(request, listed) if is_own else None
+    last = next((message.run for message in reversed(listed) if message.run), None)
+    offered = askable(collections)
+    unasked = [each.label for each in collections if each not in offered]
+    initial = initial_of(run) if run else _initial(request, offered, last)
+    if edited:
+        initial["query"] = edited.question
+    assistant = thread.assistant if thread else find_assistant(request.GET.get("assistant", ""))
+    if assistant:
+        initial["collection"] = [each.name for each in collections_of_assistant(assistant)]
+    chosen = [each for each in collections if each.name in initial["collection"]]
+    return {
+        "thread": thread,
+        "assistant": assistant,
+        "starters": [] if listed else assistant.starters if assistant else find_starters(chosen),
+        "assistants": [] if thread else ChatAssistant.objects.offered().by_name()[:ASSISTANTS_OFFERED],
+        "is_own": is_own,
+        "messages_shown": _shown(listed, {collection.name for collection in collections}),
+        "form": AskForm(initial=initial, collections=offered),
+        "replaces": edited,
+        "collections": offered,
+        "unasked": unasked,
+        "whom_to_ask": name_administrators() if unasked else [],
+        "arriving": None if thread else _arriving(collections),
+        "stated": bool(request.GET.getlist("collection")),
+        "may_add": thread is None and may_add_files(collections),
+        "dropped": None if thread else _dropped(request),
+        "quotes_only": not has_chat_model(),
+        "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
+        "shared_threads": ChatThread.objects.filter(shared=True)
+        .exclude(user=request.user)
+        .select_related("user")
+        .newest_first()[:THREADS_LISTED],
+    }
+
+
+def _dropped(request: PageRequest) -> DroppedFiles | None:
+    """The files that the address names."""
+    return find_drop(request.GET.get("collection", ""), request.GET.get("batch", ""))
+
+
+def _arriving(collections: Sequence[Collection]) -> Operation | None:
+    """The import to wait for, where there is nothing else to ask."""
+    if len(collections) > 1:
+        return None
+    found = arriving_collection()
+    return found if found and {each.name for each in collections} <= {found.subject} else None
+
+
+def _shown(listed: Sequence[ChatMessage], living: set[str]) -> list[ShownMessage]:
+    rows = []
+    for message in listed:
+        run = message.run
+        shown = describe_run(run, lives=run.collection_name in living) if run else {}
+        rows.append(ShownMessage(message, shown))
+    return rows
+
+
+def _ask(request: PageRequest, collections: list[Collection], thread: ChatThread | None) -> HttpResponse:
+    question = read_question(request, collections, thread)
+    status, failed = 422, None
+    if question.form.is_valid():
+        try:
+            run = question.ask(Keeper(question))
+        except (ServiceError, RagdError) as error:
+            status, failed = refuse(question.form, error), describe(error)[1].get("run_id")
+        else:
+            return _show_answer(request, collections, question, run)
+        if question.message:  # it failed after it was a message, which says why
+            return redirect(question.message)
+    context = describe_page(request, thread, collections)
+    context |= {"form": question.form, "failed_run": failed, "replaces": question.replaces}
+    return show_part(request, context, status=status)
+
+
+def _show_answer(
+    request: PageRequest, collections: list[Collection], question: Question, run: QueryRun
+) -> HttpResponse:
+    message = question.message
+    assert message is not None
+    if run.pk and not request.htmx:
+        return redirect(message)
+    message.run = run
+    context = describe_page(request, message.thread, collections, unstored=None if run.pk else message)
+    return show_part(request, context)
+
+
+def _edited(request: PageRequest, listed: Sequence[ChatMessage]) -> ChatMessage | None:
+    pk = whole_number(request.GET.get("edit"))
+    return next((message for message in listed if message.pk == pk), None)
+
+
+def _run_of(request: PageRequest) -> QueryRun | None:
+    try:
+        requested = uuid.UUID(request.GET.get("run", ""))
+    except ValueError:
+        return None
+    found: QueryRun = find_or_404(QueryRun.objects.all(), pk=requested)
+    return found
+
+
+def _initial(request: PageRequest, collections: Sequence[Collection], last: QueryRun | None) -> dict[str, Any]:
+    """The settings of the last answer; else the collections that the address names, else those that this person
+    used last, else the first in which they may ask."""
+    if last is not None:
+        return initial_of(last) | {"query": ""}
+    names = [collection.name for collection in collections]
+    chosen = [name for name in request.GET.getlist("collection") if name in names]
+    chosen = chosen or [each.name for each in usual_collections(request.user, collections)]
+    return {"collection": chosen, "query": request.GET.get("q", "")}
+
+
+@needs(ASK)
+@require_POST
+def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    found = find_thread(request, thread_id)
+    with RefusalMessages(request):
+        rename(found, request.POST.get("title", ""))
+    return redirect(found)
+
+
+@needs(ASK)
+@require_POST
+def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
+    """End the answer to a message of one's own where it is."""
+    found: ChatMessage = find_or_404(ChatMessage.objects.filter(thread__in=ChatThread.objects.of(request.user)), pk=pk)
+    request_stop(found)
+    return HttpResponse(status=204) if request.htmx else redirect(found)
+
+
+@needs(ASK)
+@require_POST
+def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    """shared=on lets the others read it; anything else ends that."""
+    found = find_thread(request, thread_id)
+    is_shared = request.POST.get("shared") == "on"
+    share(found, shared=is_shared, actor=request.user)
+    done = gettext("Thread shared.") if is_shared else gettext("Sharing stopped.")
+    messages.success(request, done)
+    return redirect(found)
+
+
+@needs(ASK)
+@require_http_methods(["GET", "POST"])
+def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
+    found = find_thread(request, thread_id)
+    if request.method == "POST":
+        delete(found, actor=request.user)
+        messages.success(request, gettext("Thread deleted."))
+        return redirect("retrieval:chat")
+    return render_page(request, "retrieval/chat/delete.html", {"thread": found})
+
+
+@needs(READ)
+@require_GET
+def export_thread(request: PageRequest, thread_id: uuid.UUID, extension: str) -> HttpResponse:
+    """extension: md or json."""
+    if extension not in EXPORTS:
+        raise Http404(f"a thread is exported as {' or '.join(EXPORTS)}, not {extension}")
+    found = find_or_404(ChatThread.objects.readable_by(request.user), pk=thread_id)
+    write, media_type = EXPORTS[extension]
+    body = write(found, found.messages.all().with_runs())
+    name = f"{slugify(found.title)[:60] or 'thread'}.{extension}"
+    headers = {"Content-Disposition": content_disposition_header(True, name)}
+    return HttpResponse(body, content_type=f"{media_type}; charset=utf-8", headers=headers)

@@ -1,1 +1,0 @@
-"""Chat: threads of questions, follow-up questions, and what a thread is shared and exported as."""

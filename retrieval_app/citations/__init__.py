@@ -1,1 +1,0 @@
-"""Citations of an answer, whole and while it comes."""

@@ -1,1 +1,0 @@
-"""The Chat page: threads, questions, and the answer while it is written."""

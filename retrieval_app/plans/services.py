@@ -1,0 +1,240 @@
+"""Plans: built in one way for every channel, saved under a name per collection, one of them its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.access.context import require
+from collections_app.access.permissions import Permission
+from collections_app.audit import services
+from collections_app.collections.models import name_actor
+from collections_app.collections.services import check_description
+from collections_app.errors import ServiceError
+from collections_app.index.measurements import list_weights
+from collections_app.index.stores import open_rerankers
+from collections_app.models import Collection
+from ragd.conditions import parse_condition
+from ragd.errors import InvalidInput, UnknownCollection
+from ragd.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
+from ragd.types import RetrievePlan
+from retrieval_app.models import SavedPlan
+
+SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
+OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
+FILTER_FIELDS = ("tags_any", "tags_all", "metadata", "filter")  # filter: the JSON of Filters.where
+PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """A plan and the name of the saved plan that it began from, "" for none."""
+
+    plan: RetrievePlan
+    name: str = ""
+
+
+def build_plan(collection: Collection, *, plan: str | None = None, **explicit: Any) -> RetrievePlan:
+    """The one plan that every channel builds. explicit: PLAN_FIELDS; None leaves a field to the plan it begins from.
+
+    It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
+    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector, with the list
+    weights that were measured on the collection. A list that
+    weights leaves out keeps the weight that it begins with. An empty list or object of filters lifts the saved plan's;
+    rerank and compress "none" switch those off.
+    Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
+    """
+    return choose_plan(collection, plan, explicit).plan
+
+
+def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str, Any]) -> ChosenPlan:
+    """`build_plan` for channels that record where the plan came from. explicit: field -> value, None for not stated."""
+    if unknown := sorted(set(explicit) - set(PLAN_FIELDS)):
+        raise InvalidInput(
+            f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
+        )
+    saved = _begin(collection, name)
+    start = saved.retrieve_plan if saved else _server_plan(collection, list_weights([collection])[collection.pk])
+    values = {field: value for field, value in explicit.items() if value is not None}
+    return ChosenPlan(_override(start, values), saved.name if saved else "")
+
+
+def _server_plan(collection: Collection, weights: Mapping[str, float]) -> RetrievePlan:
+    return RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector", weights=weights)
+
+
+def default_plans(collections: Sequence[Collection]) -> dict[str, ChosenPlan]:
+    """`choose_plan` without a name and fields for each of these, by the collection's name: two queries for all."""
+    saved = {plan.collection_id: plan for plan in SavedPlan.objects.filter(collection__in=collections, is_default=True)}
+    weights = list_weights(collections)
+    result = {}
+    for collection in collections:
+        own = saved.get(collection.pk)
+        result[collection.name] = ChosenPlan(
+            own.retrieve_plan if own else _server_plan(collection, weights[collection.pk]), own.name if own else ""
+        )
+    return result
+
+
+def _begin(collection: Collection, name: str | None) -> SavedPlan | None:
+    if name == SERVER_PLAN or collection.pk is None:
+        return None
+    return find_plan(collection, name) if name else default_plan(collection)
+
+
+def _override(start: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
+    changes = {field: value for field, value in values.items() if field not in FILTER_FIELDS}
+    for field in ("rerank", "compress"):
+        if changes.get(field) == OFF:
+            changes[field] = None
+    if "compress" in changes and changes["compress"] is None:
+        changes.setdefault("token_budget", None)  # the saved plan's budget goes with its compress
+    if isinstance(changes.get("weights"), Mapping):
+        changes["weights"] = {**start.weights, **changes["weights"]}
+    filters = start.filters
+    if "tags_any" in values:
+        filters = replace(filters, tags_any=_clean("tags_any", values["tags_any"]))
+    if "tags_all" in values:
+        filters = replace(filters, tags_all=_clean("tags_all", values["tags_all"]))
+    if "metadata" in values:
+        filters = replace(filters, metadata=clean_metadata(values["metadata"]))
+    if "filter" in values:
+        filters = replace(filters, where=parse_condition(values["filter"]))
+    return replace(start, filters=filters, **changes)
+
+
+def _clean(field: str, tags: Sequence[str]) -> tuple[str, ...]:
+    """Tags in the form in which documents keep them. A blank one is an error: ignoring it would widen the search."""
+    if any(not clean_tags([tag]) for tag in tags):
+        raise InvalidInput(f"{field} must hold tags with at least one visible character; one is empty", field=field)
+    return clean_tags(tags)
+
+
+def default_plan(collection: Collection) -> SavedPlan | None:
+    """The plan that every channel begins from when the caller names none; None for the server's defaults."""
+    return SavedPlan.objects.of(collection).filter(is_default=True).first()
+
+
+def find_plan(collection: Collection, name: str) -> SavedPlan:
+    """Raises ServiceError 404 that lists the saved plans."""
+    record = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
+        known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
+        raise ServiceError(
+            f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
+            type="unknown_plan",
+            status=404,
+            field="plan",
+        )
+    return record
+
+
+def save_plan(
+    collection: Collection,
+    name: str,
+    plan: RetrievePlan,
+    *,
+    description: str = "",
+    is_default: bool | None = None,
+    actor: services.Actor = None,
+) -> SavedPlan:
+    """Keep the plan under the name, instead of one that has it. is_default None leaves that as it is.
+
+    Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server", and for
+    a reranker that this server does not have.
+    """
+    require(Permission.WRITE, collection.pk)
+    stored, message = _check_name(name), check_description(description)
+    _check_reranker(plan)
+    with transaction.atomic():
+        _lock(collection)
+        saved = SavedPlan.objects.of(collection).filter(name=stored).first()
+        flag, did = (services.CHANGE, "changed") if saved else (services.ADDITION, "saved")
+        if saved is None:
+            saved = SavedPlan(collection=collection, name=stored, created_by=name_actor(actor))
+        saved.plan, saved.description = plan.as_dict(), message
+        if is_default is not None:
+            _mark(saved, is_default)
+        saved.save()
+        services.record(actor, [saved], flag, f"{did} plan {stored} of {collection.name}")
+    return saved
+
+
+def update_plan(
+    collection: Collection,
+    name: str,
+    *,
+    new_name: str | None = None,
+    description: str | None = None,
+    is_default: bool | None = None,
+    actor: services.Actor = None,
+) -> SavedPlan:
+    """Rename a saved plan, describe it, make it the default or not; None leaves a value as it is.
+
+    Raises ServiceError 404, and 409 when the new name is taken.
+    """
+    require(Permission.WRITE, collection.pk)
+    with transaction.atomic():
+        _lock(collection)
+        saved = find_plan(collection, name)
+        if new_name is not None:
+            _rename(saved, _check_name(new_name))
+        if description is not None:
+            saved.description = check_description(description)
+        if is_default is not None:
+            _mark(saved, is_default)
+        saved.save()
+        services.record(actor, [saved], services.CHANGE, f"changed plan {name} of {collection.name}")
+    return saved
+
+
+def delete_plan(collection: Collection, name: str, *, actor: services.Actor = None) -> None:
+    """Raises ServiceError 404. Runs keep the plan that they were made with."""
+    require(Permission.WRITE, collection.pk)
+    with transaction.atomic():
+        _lock(collection)
+        saved = find_plan(collection, name)
+        services.record(actor, [saved], services.DELETION, f"deleted plan {name} of {collection.name}")
+        saved.delete()
+
+
+def _check_reranker(plan: RetrievePlan) -> None:
+    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
+        raise InvalidInput(
+            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
+        )
+
+
+def _lock(collection: Collection) -> None:
+    """Changes of one collection's plans take turns, and none comes to a collection that is being deleted."""
+    if not Collection.objects.live().select_for_update(no_key=True).filter(pk=collection.pk).exists():
+        raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
+
+
+def _mark(saved: SavedPlan, is_default: bool) -> None:
+    if is_default:
+        SavedPlan.objects.filter(collection_id=saved.collection_id).exclude(pk=saved.pk).update(is_default=False)
+    saved.is_default = is_default
+
+
+def _rename(saved: SavedPlan, name: str) -> None:
+    taken = SavedPlan.objects.filter(collection_id=saved.collection_id, name=name).exclude(pk=saved.pk)
+    if taken.exists():
+        raise ServiceError(
+            f"there is a plan {name!r} already; choose another name, or delete that one",
+            type="name_taken",
+            status=409,
+            field="name",
+        )
+    saved.name = name
+
+
+def _check_name(name: str) -> str:
+    """The same rule as for collections, because a plan's name stands in addresses too."""
+    stored = check_collection_name(name)
+    if stored.lower() == SERVER_PLAN:
+        raise InvalidInput(f"a plan cannot be called {stored!r}: that means the server's own defaults", field="name")
+    return stored

@@ -1,1 +1,0 @@
-"""Receipts: signed records of answers, and their verification against an export."""

@@ -1,0 +1,296 @@
+"""The list of the query runs, its filter as it stands in an address, and the same rows as a file.
+
+One query run under its tabs: the answer, the ranking; its trace and its evaluation are pages of the evaluation.
+
+The download of a receipt.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.forms import ChoiceField
+from django.http import Http404, HttpResponse, JsonResponse, QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_GET, require_POST
+
+from collections_app.access.context import current_access
+from collections_app.access.permissions import Permission
+from collections_app.access.rules import ASK, EVALUATE, READ, needs
+from collections_app.audit.services import Subject, record_event
+from collections_app.documents.reading_views import CitedPassage, read_passage
+from collections_app.errors import ServiceError
+from collections_app.http.lists import keep_setting, read_setting, read_views
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    collection_titles,
+    field_of,
+    find_or_404,
+    page_of,
+    render_page,
+    whole_number,
+)
+from collections_app.models import Collection
+from ragd.errors import RagdError
+from retrieval_app.models import QueryRun
+from retrieval_app.plans.forms import address_of_run
+from retrieval_app.runs.forms import ALL, RunFilterForm
+from retrieval_app.runs.models import QueryRunQuerySet, RunFilter
+from retrieval_app.runs.presenters import SourceRow, cited_place, cited_result, describe_run
+from retrieval_app.runs.receipts import make_receipt
+from retrieval_app.runs.replay import Replayed, search_again
+from retrieval_app.runs.run_log import RunLog, offered_measures, scored, send_log
+
+RUNS_PER_PAGE = 50
+COUNTED = ("environment", "kind", "status", "channel")  # the filters whose choices say how many runs they leave
+SCORE_FILTERS = ("measure", "score_below", "score_above")
+SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "channel", "since", "until", *SCORE_FILTERS)
+
+
+def read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
+    """The filter that the address holds, and its values by field; None for what is wrong, or is as it is anyway."""
+    form = RunFilterForm(request.GET)
+    form.is_valid()
+    values = {name: form.cleaned_data.get(name) for name in form.fields}
+    return form, values | ({"environment": None} if values["environment"] == QueryRun.Environment.PRODUCTION else {})
+
+
+def filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
+    """The rows of a filter of the page: of production unless it names another environment, or all."""
+    environment = values["environment"] or QueryRun.Environment.PRODUCTION
+    by_column = {name: value for name, value in values.items() if name not in SCORE_FILTERS}
+    runs = QueryRun.objects.filtered(
+        RunFilter(**{**by_column, "environment": None if environment == ALL else environment})
+    )
+    measure, below, above = (values[name] for name in SCORE_FILTERS)
+    return runs.filter(scored(measure, below, above)) if measure else runs
+
+
+def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """(label, runs, address) of the environments with runs that match, where the filter's own has none."""
+    rows = filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
+    counts = dict(rows.annotate(Count("pk")))
+    return [
+        (str(label), counts[name], address_of_filter(values | {"environment": name}))
+        for name, label in QueryRun.Environment.choices
+        if name in counts
+    ]
+
+
+def _count_choices(form: RunFilterForm, values: Mapping[str, Any]) -> None:
+    """Beside each choice how many runs it would leave with the other filters as they are. One query per filter."""
+    for name in COUNTED:
+        other = {**values, name: ALL if name == "environment" else None}
+        counts = dict(filtered_runs(other).order_by().values_list(name).annotate(Count("pk")))
+        field = field_of(form, name, ChoiceField)
+        whole = ("", ALL)
+        field.choices = [
+            (value, label if value in whole else f"{label} ({counts.get(value, 0):,})")
+            for value, label in cast("list[tuple[str, str]]", field.choices)
+        ]
+
+
+def list_runs(request: PageRequest) -> HttpResponse:
+    """One level of the activity, whose page is the evaluation's."""
+    form, values = read_filter(request)
+    address = address_of_filter(values)
+    page = page_of(request, filtered_runs(values).for_lists(), RUNS_PER_PAGE)
+    _count_choices(form, values)
+    context = {
+        "level": "runs",
+        "list_views": read_views(request, "runs"),
+        "form": form,
+        "page": page,
+        "others": () if page.paginator.count else _other_environments(values),
+        "is_filtered": bool(address),
+        "run_filter": address,
+        "models": QueryRun.objects.recent_models(),
+        "measures": offered_measures(),
+        "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
+        "collections": collection_titles(request),
+    }
+    return render_page(request, "evaluation/activity.html", context, parts={"runs": "retrieval/parts/runs.html"})
+
+
+@needs(READ)
+@require_GET
+def download_log(request: PageRequest) -> HttpResponseBase:
+    """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
+    _, values = read_filter(request)
+    with RefusalMessages(request):
+        return send_log(request, RunLog(filtered_runs(values)))
+    return redirect(f"{reverse('evaluation:activity')}?{request.GET.urlencode()}")
+
+
+def address_of_filter(requested: Mapping[str, Any]) -> str:
+    """ "?status=error" of what is set; "" where nothing is. Times as ISO 8601."""
+    stated = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in requested.items()}
+    selected = {name: value for name, value in stated.items() if value not in (None, "")}
+    return f"?{urlencode(selected)}" if selected else ""
+
+
+BASELINE = "baseline-run"  # of the person
+# view, label, what it needs of those that may read the run
+TABS: tuple[tuple[str, Any, Permission | None], ...] = (
+    ("retrieval:run", gettext_lazy("Answer"), None),
+    ("retrieval:run-ranking", gettext_lazy("Why"), None),
+    ("evaluation:run-trace", gettext_lazy("Trace"), None),
+    ("evaluation:run-score", gettext_lazy("Test"), EVALUATE),
+)
+SHOWN_EVIDENCE = ("citation", "result")  # what the address of a run names of it, in every tab
+
+
+def find_run(run_id: uuid.UUID) -> QueryRun:
+    return get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
+
+
+def frame_of_run(request: PageRequest, run: QueryRun, tab: str) -> dict[str, Any]:
+    """What retrieval/run_layout.html shows around a tab. tab: the name of its view, one of TABS.
+
+    newer, older: the addresses of that tab of the runs beside it in the list that the address filters, "" at an end.
+    run_filter: that filter as it stands in addresses. baseline_href: the comparison with the run that was pinned.
+    Raises PermissionDenied for a tab that is not the reader's.
+    """
+    access = current_access()
+    tabs = [(name, label) for name, label, needed in TABS if needed is None or access.may(needed, run.collection_id)]
+    if tab not in dict(tabs):
+        raise PermissionDenied
+    _, values = read_filter(request)
+    evidence = {name: request.GET[name] for name in SHOWN_EVIDENCE if whole_number(request.GET.get(name))}
+    rows = filtered_runs(values | {"environment": values["environment"] or run.environment})
+    newer, older = rows.beside(run)
+    run_filter = address_of_filter(values)
+    baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
+    lives = Collection.objects.live().filter(name=run.collection_name).exists()
+    return {
+        "run": run,
+        "run_tabs": [
+            (_first_label(run, evidence) if name == "retrieval:run" else label, address_of_tab(run, name))
+            for name, label in tabs
+        ],
+        "run_tab": address_of_tab(run, tab),
+        "tab_query": address_of_filter(values | evidence),
+        "collection_lives": lives,
+        "playground_href": address_of_run(run) if lives else "",
+        "run_filter": run_filter,
+        "is_baseline": baseline == run,
+        "baseline_href": reverse("evaluation:compare-query-runs", args=[run.pk, baseline.pk])
+        if baseline is not None and baseline != run
+        else "",
+        "newer": newer and (newer.query, address_of_tab(newer, tab) + run_filter),
+        "older": older and (older.query, address_of_tab(older, tab) + run_filter),
+    }
+
+
+def _first_label(run: QueryRun, evidence: Mapping[str, str]) -> str:
+    return gettext("Sources") if evidence else gettext("Results") if run.answer is None else gettext("Answer")
+
+
+def address_of_tab(run: QueryRun, tab: str) -> str:
+    return reverse(tab, args=[run.pk])
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What stands behind a citation of an answer, or behind a result. quote: what the run keeps of it."""
+
+    row: SourceRow
+    href: str
+    quote: str
+    passage: CitedPassage | None
+
+
+def find_evidence(request: PageRequest, run: QueryRun, rows: Sequence[SourceRow]) -> Evidence | None:
+    """?citation=: the number of a citation of the answer, from 1; ?result=: a rank. None where the address names none;
+    Http404 where the run has no such one."""
+    number, rank = (whole_number(request.GET.get(name)) for name in SHOWN_EVIDENCE)
+    if number is None and rank is None:
+        return None
+    citation = run.citations[number - 1] if number and number <= len(run.citations) else None
+    if citation:
+        rank = cited_result(run, citation).get("rank")
+    is_named = citation is not None or number is None
+    row = next((row for row in rows if is_named and row.result["rank"] == rank), None)
+    if row is None:
+        raise Http404(f"this run has {len(run.citations)} citations and {len(rows)} results")
+    query, quote = row.place_query, row.excerpt
+    if citation:
+        query, quote = cited_place(run, citation)[1], citation["quote"]
+    span = (row.result["start"], row.result["end"])
+    address = reverse("collections:document", args=[row.collection, row.result["doc_id"]])
+    passage = read_passage(row.collection, row.result["doc_id"], QueryDict(query), span)
+    return Evidence(row, f"{address}?{query}#cited", quote, passage)
+
+
+@needs(READ, ASK)
+@require_GET
+def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The answer with what it cites first, then the other results; of a search its results. With `find_evidence`."""
+    run = find_run(run_id)
+    before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
+    context = describe_run(run) | ({"replay": Replayed(before, run)} if before else {})
+    rows = context["rows"]
+    cited = [row for row in rows if row.cited] if run.answer else rows
+    context |= {"cited_rows": cited, "other_rows": [row for row in rows if row not in cited]}
+    context["evidence"] = find_evidence(request, run, rows)
+    return render_page(request, "retrieval/run.html", context | frame_of_run(request, run, "retrieval:run"))
+
+
+@needs(READ, ASK)
+@require_GET
+def show_ranking(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The results with their place in every list, and by which settings they were ranked."""
+    run = find_run(run_id)
+    context = describe_run(run) | frame_of_run(request, run, "retrieval:run-ranking")
+    return render_page(request, "retrieval/run_ranking.html", context)
+
+
+@needs(ASK)
+@require_POST
+def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """Run the stored plan and question again; the new run's page says what differs."""
+    run = get_object_or_404(QueryRun, pk=run_id)
+    try:
+        again = search_again(run, channel=QueryRun.Channel.PAGE, user=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, gettext("Replay failed: %(message)s") % {"message": error.message})
+        return redirect(run)
+    return redirect(again if again.pk else run)
+
+
+@needs(READ)
+@require_POST
+def pin_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The run as the person's baseline, which other runs offer to be compared with; once more: none any longer."""
+    run = find_run(run_id)
+    is_pinned = read_setting(request.user, BASELINE) == str(run.pk)
+    keep_setting(request.user, BASELINE, None if is_pinned else str(run.pk))
+    messages.success(request, gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline."))
+    return redirect(run)
+
+
+@needs(READ)
+@require_GET
+def download_receipt(request: PageRequest, run_id: UUID) -> HttpResponse:
+    """404 for a run that is not there, or was not answered."""
+    try:
+        receipt = make_receipt(find_or_404(QueryRun.objects.all(), pk=run_id))
+    except ServiceError as error:
+        raise Http404(error.message) from error
+    record_event(None, "queryrun.receipt", f"downloaded the receipt of run {run_id}", subject=Subject("queryrun"))
+    response = JsonResponse(receipt, json_dumps_params={"ensure_ascii": False, "indent": 1})
+    response["Content-Disposition"] = f'attachment; filename="receipt-{run_id}.json"'
+    return response
