@@ -117,7 +117,6 @@ FLIPPED = """
 SELECT g.doc_id, d.enabled FROM index_version_documents g JOIN documents d ON d.id = g.document_id
 WHERE g.index_version_id = %(index_version)s AND g.enabled <> d.enabled
 ORDER BY g.doc_id
-FOR SHARE OF d SKIP LOCKED
 """
 
 SET_ENABLED = "UPDATE {chunks} SET enabled = %(enabled)s AND NOT switched_off WHERE doc_id = ANY(%(doc_ids)s)"
@@ -234,7 +233,7 @@ class Builder:
 
     def _switch(self) -> None:
         with transaction.atomic():
-            flipped = fetch_all(connection, FLIPPED, self.scope)
+            flipped = fetch_all(connection, f"{FLIPPED} FOR SHARE OF d SKIP LOCKED", self.scope)
             for enabled in (True, False):
                 names = [name for name, expected in flipped if expected is enabled]
                 if names:
@@ -404,7 +403,7 @@ class Builder:
         if left > FINAL_DOCUMENTS and self.unsettled < ROUNDS_MAX:
             raise NotSettledError
         self.catch_up()
-        if fetch_all(connection, PENDING, everything):
+        if fetch_all(connection, PENDING, everything) or fetch_all(connection, FLIPPED, self.scope):
             raise NotSettledError
         self._count()
 

@@ -120,11 +120,13 @@ FROM jsonb_to_recordset(%(rows)s::jsonb)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
 """
 
-# Rows that stay as they are belong to the present revision of their document too.
+# Rows that stay as they are belong to the present revision of their document too. An index version that does not serve
+# may hold them as they were before the document was enabled or disabled.
 STAMP = """
-UPDATE {chunks} c SET revision = listed.revision
-FROM unnest(%(doc_ids)s::text[], %(revisions)s::integer[]) AS listed (doc_id, revision)
-WHERE c.collection_id = %(collection_id)s AND c.doc_id = listed.doc_id COLLATE "C" AND c.revision <> listed.revision
+UPDATE {chunks} c SET revision = listed.revision, enabled = listed.enabled AND NOT c.switched_off
+FROM unnest(%(doc_ids)s::text[], %(revisions)s::integer[], %(enabled)s::boolean[]) AS listed (doc_id, revision, enabled)
+WHERE c.collection_id = %(collection_id)s AND c.doc_id = listed.doc_id COLLATE "C"
+  AND (c.revision <> listed.revision OR c.enabled <> (listed.enabled AND NOT c.switched_off))
 """
 
 # What is replaced, and the tail of documents that have become shorter; their words leave the statistics.
@@ -271,8 +273,8 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store, documents: Mapping[str, 
         execute(store.connection, sql, {**store.scope, "rows": canonical_json(rows)})
 
 
-def stamp_revisions(store: Store, scope: Mapping[str, Any]) -> None:
-    """Let every chunk of the documents in `scope` name the revision given there."""
+def stamp_states(store: Store, scope: Mapping[str, Any]) -> None:
+    """Let every chunk of the documents in `scope` name the revision given there, and be enabled as given there."""
     execute(store.connection, STAMP.format(chunks=store.collection.partition), dict(scope))
 
 

@@ -26,7 +26,7 @@ from ragd.store.chunk_writer import (
     remove_documents,
     remove_tails,
     settle_statistics,
-    stamp_revisions,
+    stamp_states,
     touch_chunks,
 )
 from ragd.store.store import Store, execute, fetch_all
@@ -189,8 +189,8 @@ class _Replacement:
         if self.longer or self.anew:
             self.counts["deleted"] = remove_tails(self.store, scope, self.change)
         if self.inserted < sum(sizes):
-            revisions = [self.documents[doc_id][0] for doc_id in self.sizes]
-            stamp_revisions(self.store, scope | {"revisions": revisions})
+            revisions, enabled, *_ = zip(*(self.documents[doc_id] for doc_id in self.sizes), strict=True)
+            stamp_states(self.store, scope | {"revisions": list(revisions), "enabled": list(enabled)})
         if self.inserted or self.counts["deleted"]:
             settle_statistics(self.change, self.store)
         if self.store.serving and any(self.documents[doc_id][2] != size for doc_id, size in self.sizes.items()):

@@ -95,6 +95,20 @@ def test_the_way_back_and_on_keeps_ids_unique_and_writable(make_store: MakeStore
     assert index_version_sizes(connection, collection_id)[2][0] == 4
 
 
+def test_rows_whose_text_stays_are_enabled_as_their_document_is(make_store: MakeStore) -> None:
+    old = make_store()
+    own = make_chunks("a", "the red house", "the blue boat")
+    chunks = [own[0], replace(own[1], enabled=False)]
+    index(chunks, old)
+    new = make_second(old)
+    index(chunks, new)
+    sql = f"UPDATE documents SET state = '{{}}' WHERE collection_id = {old.collection.id:d}"
+    for state, served in (("disabled", []), ("enabled", [("a", "the red house")])):
+        old.connection.execute(sql.format(state))
+        assert index(chunks, new)["written"] == 0
+        assert found(new, "house") == served
+
+
 def test_attaching_reads_no_row(make_store: MakeStore) -> None:
     old = make_store()
     index(make_chunks("a", "x"), old)
