@@ -14,7 +14,7 @@ from collections_app.documents.revisions import api as revisions
 from collections_app.index import api as index_versions
 from collections_app.jobs import api as jobs
 from collections_app.jobs import operation_api
-from collections_app.sources import api as connectors
+from collections_app.sources import api as sources
 from collections_app.sources import fetch_api
 
 router = Router()
@@ -24,7 +24,7 @@ PARTS = (
     audit,
     api,
     collections,
-    connectors,
+    sources,
     documents,
     index_versions,
     grant_api,

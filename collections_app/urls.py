@@ -15,7 +15,7 @@ from collections_app.endpoints import views as models
 from collections_app.http import settings_views
 from collections_app.index import views as index_versions
 from collections_app.jobs import views as jobs
-from collections_app.sources import views as connectors
+from collections_app.sources import views as sources
 from collections_app.uploads import views as uploads
 
 app_name = "collections"
@@ -73,14 +73,14 @@ urlpatterns = [
     path("collections/<str:name>/upload/begin/", uploads.begin, name="upload-begin"),
     path("collections/<str:name>/upload/finish/", uploads.finish, name="upload-finish"),
     path("collections/<str:name>/urls/", uploads.fetch_urls, name="urls"),
-    path("collections/<str:name>/sources/", connectors.list_sources, name="sources"),
-    path("collections/<str:name>/sources/new/", connectors.add, name="source-add"),
-    path("collections/<str:name>/sources/<int:pk>/", connectors.source, name="source"),
-    path("collections/<str:name>/sources/<int:pk>/edit/", connectors.edit, name="source-edit"),
-    path("collections/<str:name>/sources/<int:pk>/sync/", connectors.sync, name="source-sync"),
-    path("collections/<str:name>/sources/<int:pk>/delete/", connectors.delete, name="source-delete"),
-    path("collections/<str:name>/syncs/<uuid:sync_id>/", connectors.source_run, name="source-run"),
-    path("collections/<str:name>/syncs/<uuid:sync_id>/cancel/", connectors.cancel, name="source-run-cancel"),
+    path("collections/<str:name>/sources/", sources.list_page, name="sources"),
+    path("collections/<str:name>/sources/new/", sources.add, name="source-add"),
+    path("collections/<str:name>/sources/<int:pk>/", sources.source, name="source"),
+    path("collections/<str:name>/sources/<int:pk>/edit/", sources.edit, name="source-edit"),
+    path("collections/<str:name>/sources/<int:pk>/sync/", sources.sync, name="source-sync"),
+    path("collections/<str:name>/sources/<int:pk>/delete/", sources.delete, name="source-delete"),
+    path("collections/<str:name>/syncs/<uuid:sync_id>/", sources.source_run, name="source-run"),
+    path("collections/<str:name>/syncs/<uuid:sync_id>/cancel/", sources.cancel, name="source-run-cancel"),
     path("collections/<str:name>/text/", documents.write_text, name="text"),
     path("collections/<str:name>/change/", curation_views.change, name="change"),
     path("collections/<str:name>/trash/", documents.trash, name="trash"),

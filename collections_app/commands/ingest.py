@@ -15,7 +15,7 @@ from collections_app.collections.services import create_collection, get_collecti
 from collections_app.commands.local_files import find_files, hash_files, send_files
 from collections_app.commands.progress import LOOK_EVERY_S, StoppedError, follow, has_worker, troubles
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, show_plainly, split_pair
-from collections_app.models import Collection, Connector, IngestBatch
+from collections_app.models import Collection, IngestBatch, Source
 from collections_app.sources.runs import request_run
 from collections_app.sources.source_jobs import S3Prefix, UrlEntry, submit_prefix, submit_urls
 from collections_app.sources.sync import process_run
@@ -126,15 +126,15 @@ def run_sync(options: Options) -> Answer:
 
 def _sync_sources(collection: Collection, options: Options) -> Answer:
     """Sync each source in this process, or tell what a sync would change; what is brought is queued."""
-    rows = Connector.objects.filter(collection=collection).select_related("collection")
+    rows = Source.objects.filter(collection=collection).select_related("collection")
     chosen = rows.filter(name=options["source"]) if options["source"] else rows
     if not chosen:
-        address = f"/v1/collections/{collection.name}/connectors"
+        address = f"/v1/collections/{collection.name}/sources"
         raise UsageError(f"there is no such source; `ragd api GET {address}` lists them. Or name a folder")
     return {"runs": [_sync_source(row, is_dry=options["dry_run"]) for row in chosen]}
 
 
-def _sync_source(row: Connector, *, is_dry: bool) -> Answer:
+def _sync_source(row: Source, *, is_dry: bool) -> Answer:
     run = request_run(row, dry_run=is_dry)
     process_run(str(run.pk))
     run.refresh_from_db()

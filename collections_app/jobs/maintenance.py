@@ -35,7 +35,7 @@ from collections_app.models import (
     Report,
     Upload,
 )
-from collections_app.sources.runs import sweep_connectors
+from collections_app.sources.runs import sweep_sources
 from collections_app.sources.web_client import forget_hosts
 from ragd.store import postings
 from ragd.store.postings import POSTINGS_MIN
@@ -81,7 +81,7 @@ def sweep() -> dict[str, int]:
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
             "operations": sweep_operations(now),
-            "connectors": sweep_connectors(now),
+            "sources": sweep_sources(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "postings": build_missing_postings(now),

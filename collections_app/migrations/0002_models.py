@@ -226,7 +226,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Connector',
+            name='Source',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('kind', models.CharField(max_length=32)),
@@ -247,12 +247,12 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
             ],
             options={
-                'db_table': 'connectors',
+                'db_table': 'sources',
                 'ordering': ['name', 'id'],
             },
         ),
         migrations.CreateModel(
-            name='ConnectorChange',
+            name='SourceChange',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('doc_id', models.TextField(db_collation='C')),
@@ -260,12 +260,12 @@ class Migration(migrations.Migration):
                 ('reason', models.TextField(blank=True, default='')),
             ],
             options={
-                'db_table': 'connector_changes',
+                'db_table': 'source_changes',
                 'ordering': ['id'],
             },
         ),
         migrations.CreateModel(
-            name='ConnectorRun',
+            name='SourceRun',
             fields=[
                 ('worker', models.TextField(blank=True, default='')),
                 ('attempts', models.IntegerField(default=0)),
@@ -292,7 +292,7 @@ class Migration(migrations.Migration):
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'db_table': 'connector_runs',
+                'db_table': 'source_runs',
                 'ordering': ['-created_at', '-id'],
             },
         ),
@@ -881,29 +881,29 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='overlays', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='connector',
+            model_name='source',
             name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='connectors', to='collections_app.collection'),
+            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='sources', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='connectorchange',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='connectorrun',
+            model_name='sourcechange',
             name='collection',
             field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='connectorrun',
-            name='connector',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.connector'),
+            model_name='sourcerun',
+            name='collection',
+            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='connectorchange',
+            model_name='sourcerun',
+            name='source',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.source'),
+        ),
+        migrations.AddField(
+            model_name='sourcechange',
             name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.connectorrun'),
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.sourcerun'),
         ),
         migrations.AddField(
             model_name='documentrevision',
@@ -943,7 +943,7 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='batches', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='connectorrun',
+            model_name='sourcerun',
             name='batch',
             field=models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='collections_app.ingestbatch'),
         ),
@@ -1073,16 +1073,16 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(condition=models.Q(('kind', 'add'), _negated=True), fields=('collection', 'doc_id', 'kind', 'anchor_hash', 'start_char'), name='chunk_overlays_one_per_chunk'),
         ),
         migrations.AddIndex(
-            model_name='connector',
-            index=models.Index(condition=models.Q(('enabled', True)), fields=['next_at'], name='connectors_due_idx'),
+            model_name='source',
+            index=models.Index(condition=models.Q(('enabled', True)), fields=['next_at'], name='sources_due_idx'),
         ),
         migrations.AddConstraint(
-            model_name='connector',
-            constraint=models.UniqueConstraint(fields=('collection', 'name'), name='connectors_name'),
+            model_name='source',
+            constraint=models.UniqueConstraint(fields=('collection', 'name'), name='sources_name'),
         ),
         migrations.AddConstraint(
-            model_name='connectorchange',
-            constraint=models.UniqueConstraint(fields=('run', 'doc_id'), name='connector_changes_once'),
+            model_name='sourcechange',
+            constraint=models.UniqueConstraint(fields=('run', 'doc_id'), name='source_changes_once'),
         ),
         migrations.AddConstraint(
             model_name='documentrevision',
@@ -1109,12 +1109,12 @@ class Migration(migrations.Migration):
             index=models.Index(fields=['collection', '-created_at', '-id'], name='ingest_batches_newest_idx'),
         ),
         migrations.AddIndex(
-            model_name='connectorrun',
-            index=models.Index(fields=['connector', '-created_at', '-id'], name='connector_runs_newest_idx'),
+            model_name='sourcerun',
+            index=models.Index(fields=['source', '-created_at', '-id'], name='source_runs_newest_idx'),
         ),
         migrations.AddConstraint(
-            model_name='connectorrun',
-            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('connector',), name='connector_runs_one'),
+            model_name='sourcerun',
+            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('source',), name='source_runs_one'),
         ),
         migrations.AddConstraint(
             model_name='nearduplicate',

@@ -24,7 +24,7 @@ from collections_app.jobs.operation_models import (
     ServerSetting,
     WorkerHeartbeat,
 )
-from collections_app.sources.models import Connector, ConnectorChange, ConnectorRun, FetchedSource, FetchHost
+from collections_app.sources.models import FetchedSource, FetchHost, Source, SourceChange, SourceRun
 
 __all__ = [
     "ApiKey",
@@ -35,9 +35,6 @@ __all__ = [
     "ChunkFindings",
     "ChunkOverlay",
     "Collection",
-    "Connector",
-    "ConnectorChange",
-    "ConnectorRun",
     "Document",
     "DocumentRevision",
     "EmbeddedBatch",
@@ -61,6 +58,9 @@ __all__ = [
     "Report",
     "RoleGrant",
     "ServerSetting",
+    "Source",
+    "SourceChange",
+    "SourceRun",
     "StateChange",
     "StoredPage",
     "TrashedChunk",

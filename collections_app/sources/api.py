@@ -17,23 +17,23 @@ from collections_app.errors import ServiceError
 from collections_app.http.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
 from collections_app.http.schemas import Request
 from collections_app.http.validation import SomeUuid, StrictInt
-from collections_app.models import Collection, Connector, ConnectorRun
-from collections_app.sources.kinds.registry import connector_kinds
-from collections_app.sources.records import SCHEDULE_MAX, ConnectorValues, list_connectors, save_connector
+from collections_app.models import Collection, Source, SourceRun
+from collections_app.sources.kinds.registry import source_kinds
+from collections_app.sources.records import SCHEDULE_MAX, SourceValues, list_sources, save_source
 from collections_app.sources.runs import find_run, request_run
 
 router = Router(auth=BearerAuth(Permission.WRITE, Permission.WRITE), tags=["sources"])
 
-ALL = "/collections/{collection}/connectors"
-ONE = "/collections/{collection}/connectors/{connector_id}"
+ALL = "/collections/{collection}/sources"
+ONE = "/collections/{collection}/sources/{source_id}"
 RUNS_MAX = 100
 CHANGES_MAX = 1000
 
 
-class ConnectorRequest(Request):
+class SourceRequest(Request):
     """What the form of a source asks for. settings: by the kind, see docs/sources.md."""
 
-    kind: Annotated[str, accepts(enum=list(connector_kinds()))]
+    kind: Annotated[str, accepts(enum=list(source_kinds()))]
     name: Annotated[str, accepts(minLength=1, maxLength=100, pattern=rf"^{EDGE}[^{UNSEEN}]*$")]
     settings: dict[str, Any] = Field(default_factory=dict)
     secret: str | None = Field(None, description="a password or key; it is never answered")
@@ -49,7 +49,7 @@ class ConnectorRequest(Request):
     enabled: StrictBool = True
 
 
-class ConnectorItem(Schema):
+class SourceItem(Schema):
     id: int
     kind: str
     name: str
@@ -68,20 +68,20 @@ class ConnectorItem(Schema):
     created_at: datetime
 
 
-class ConnectorPage(Schema):
-    items: list[ConnectorItem]
+class SourcePage(Schema):
+    items: list[SourceItem]
 
 
-class ConnectorRunRequest(Request):
+class SourceRunRequest(Request):
     dry_run: StrictBool = Field(False, description="tell what a sync would do, and change nothing")
     agree_to: SomeUuid | None = Field(None, description="the sync whose held deletions are to be done")
 
 
-class ConnectorRunItem(Schema):
+class SourceRunItem(Schema):
     """held: documents that a sync would delete and did not, because they are more than half."""
 
     id: UUID
-    connector_id: int
+    source_id: int
     dry_run: bool
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     done: int
@@ -99,80 +99,80 @@ class ConnectorRunItem(Schema):
     finished_at: datetime | None
 
 
-class ConnectorRunPage(Schema):
+class SourceRunPage(Schema):
     """The newest 100."""
 
-    items: list[ConnectorRunItem]
+    items: list[SourceRunItem]
 
 
-class ConnectorChangeItem(Schema):
+class SourceChangeItem(Schema):
     doc_id: str
     kind: Literal["added", "updated", "deleted", "failed", "held"]
     reason: str
 
 
-class ConnectorRunDetails(ConnectorRunItem):
+class SourceRunDetails(SourceRunItem):
     """changes: the first 1,000, without unchanged items."""
 
-    changes: list[ConnectorChangeItem]
+    changes: list[SourceChangeItem]
 
     @staticmethod
-    def resolve_changes(run: ConnectorRun) -> list[Any]:
+    def resolve_changes(run: SourceRun) -> list[Any]:
         return list(run.changes.all()[:CHANGES_MAX])
 
 
-@router.get(ALL, operation_id="connectors-list", response={200: ConnectorPage, **ERRORS})
+@router.get(ALL, operation_id="sources-list", response={200: SourcePage, **ERRORS})
 def list_all(request: HttpRequest, collection: str) -> Any:
     """Every source of the collection, by name."""
-    return {"items": list(list_connectors(find_collection(request, collection)))}
+    return {"items": list(list_sources(find_collection(request, collection)))}
 
 
-@router.post(ALL, operation_id="connectors-create", response={201: ConnectorItem, **ERRORS})
-def create(request: HttpRequest, collection: str, payload: ConnectorRequest) -> HttpResponse:
+@router.post(ALL, operation_id="sources-create", response={201: SourceItem, **ERRORS})
+def create(request: HttpRequest, collection: str, payload: SourceRequest) -> HttpResponse:
     """Set up a source. Nothing is connected to before its first sync."""
     target = find_collection(request, collection)
 
     def produce() -> Any:
         stated = payload.model_dump()
         access = None if payload.access is None else resolve(target, read_access(payload.access))
-        row = save_connector(target, ConnectorValues(**stated | {"access": access}), actor=request_key(request))
-        return list_connectors(target).get(pk=row.pk)
+        row = save_source(target, SourceValues(**stated | {"access": access}), actor=request_key(request))
+        return list_sources(target).get(pk=row.pk)
 
-    return answer(request, produce, ConnectorItem, status=201)
+    return answer(request, produce, SourceItem, status=201)
 
 
-@router.post(f"{ONE}/sync", operation_id="connectors-sync", response={202: ConnectorRunItem, **ERRORS})
-def sync(request: HttpRequest, collection: str, connector_id: int, payload: ConnectorRunRequest) -> HttpResponse:
+@router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: SourceRunItem, **ERRORS})
+def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceRunRequest) -> HttpResponse:
     """Let a worker sync. 409 while a sync of this source is under way."""
     target = find_collection(request, collection)
-    row = _find(target, connector_id)
+    row = _find(target, source_id)
 
     def produce() -> Any:
         agreed = find_run(target, payload.agree_to) if payload.agree_to else None
         return request_run(row, dry_run=payload.dry_run, agreed_run=agreed, actor=request_key(request))
 
-    return answer(request, produce, ConnectorRunItem, status=202)
+    return answer(request, produce, SourceRunItem, status=202)
 
 
-@router.get(f"{ONE}/runs", operation_id="connectors-runs", response={200: ConnectorRunPage, **ERRORS})
-def list_runs(request: HttpRequest, collection: str, connector_id: int) -> Any:
+@router.get(f"{ONE}/runs", operation_id="sources-runs", response={200: SourceRunPage, **ERRORS})
+def list_runs(request: HttpRequest, collection: str, source_id: int) -> Any:
     """The syncs and previews of a source, newest first."""
-    row = _find(find_collection(request, collection), connector_id)
+    row = _find(find_collection(request, collection), source_id)
     return {"items": list(row.runs.all()[:RUNS_MAX])}
 
 
-@router.get(f"{ONE}/runs/{{sync_id}}", operation_id="connectors-run", response={200: ConnectorRunDetails, **ERRORS})
-def read_run(request: HttpRequest, collection: str, connector_id: int, sync_id: UUID) -> Any:
+@router.get(f"{ONE}/runs/{{sync_id}}", operation_id="sources-run", response={200: SourceRunDetails, **ERRORS})
+def read_run(request: HttpRequest, collection: str, source_id: int, sync_id: UUID) -> Any:
     """One sync or preview, with what it changed."""
     target = find_collection(request, collection)
     run = find_run(target, sync_id)
-    if run.connector_id != connector_id:
-        raise _unknown(target, connector_id)
+    if run.source_id != source_id:
+        raise _unknown(target, source_id)
     return run
 
 
-def _find(collection: Collection, pk: int) -> Connector:
-    row = Connector.objects.filter(collection=collection, pk=pk).first()
+def _find(collection: Collection, pk: int) -> Source:
+    row = Source.objects.filter(collection=collection, pk=pk).first()
     if row is None:
         raise _unknown(collection, pk)
     row.collection = collection
@@ -181,7 +181,7 @@ def _find(collection: Collection, pk: int) -> Connector:
 
 def _unknown(collection: Collection, pk: int) -> ServiceError:
     return ServiceError(
-        f"collection {collection.name!r} has no source {pk}; GET .../connectors lists them",
-        type="unknown_connector",
+        f"collection {collection.name!r} has no source {pk}; GET .../sources lists them",
+        type="unknown_source",
         status=404,
     )

@@ -12,7 +12,7 @@ from django.conf import settings
 from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import FetchedSource
-from collections_app.sources.kinds.files import S3Connector
+from collections_app.sources.kinds.files import S3Source
 from collections_app.sources.kinds.protocol import Item, Reach
 from collections_app.sources.web_client import Unwatched, Watcher, make_guard, read_page
 from collections_app.uploads.options import Origin
@@ -86,7 +86,7 @@ def open_bucket(place: BucketPrefix, keys: BucketKeys | None = None) -> Bucket:
 
 
 def make_reach(watcher: Watcher | None = None) -> Reach:
-    """What connectors may reach by the settings of this server. watcher: told while something is read; it may stop."""
+    """What sources may reach by the settings of this server. watcher: told while something is read; it may stop."""
     told = watcher or Unwatched()
     return Reach(
         guard=make_guard(),
@@ -99,11 +99,11 @@ def make_reach(watcher: Watcher | None = None) -> Reach:
     )
 
 
-def open_prefix(endpoint: str, address: str, watcher: Watcher) -> S3Connector:
+def open_prefix(endpoint: str, address: str, watcher: Watcher) -> S3Source:
     """Open what lies under s3://bucket/prefix of a server; this server's keys are used at its own endpoint only."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     values = {"bucket": bucket, "prefix": prefix, "endpoint": endpoint, "access_key": "", "include": ()}
-    return S3Connector(values, "", make_reach(watcher))
+    return S3Source(values, "", make_reach(watcher))
 
 
 def read_object(origin: Origin, known: FetchedSource | None, watcher: Watcher) -> FetchResult:

@@ -24,7 +24,7 @@ router = Router(auth=BearerAuth(), tags=["documents"])
 ENDPOINT = r"^(https?://[a-z0-9-]+(\.[a-z0-9-]+)*(:[0-9]{1,4})?)?$"
 
 
-class SourceRequest(StatedRequest):
+class FetchRequest(StatedRequest):
     dry_run: StrictBool = Field(False, description="answer 200 with what would be done, and write nothing")
 
 
@@ -34,11 +34,11 @@ class UrlItem(Request):
     title: str = Field("", description="what the page calls itself when left out")
 
 
-class UrlsRequest(SourceRequest):
+class UrlsRequest(FetchRequest):
     urls: Annotated[list[str | UrlItem], accepts(minItems=1)] = Field(max_length=ADDRESSES_MAX)
 
 
-class BucketRequest(SourceRequest):
+class BucketRequest(FetchRequest):
     bucket: Annotated[str, accepts(minLength=3, maxLength=63, pattern="^[a-z0-9][a-z0-9-]+[a-z0-9]$")]
     prefix: str = ""
     endpoint: Annotated[str, accepts(pattern=ENDPOINT)] = Field(
@@ -163,5 +163,5 @@ def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, pay
     return answer(request, produce, SyncCommitted)
 
 
-def _respond(request: HttpRequest, payload: SourceRequest, submit: Callable[[], UploadPlan]) -> Any:
+def _respond(request: HttpRequest, payload: FetchRequest, submit: Callable[[], UploadPlan]) -> Any:
     return Status(200, submit()) if payload.dry_run else answer(request, submit, PlanAnswer, status=202)

@@ -1,4 +1,4 @@
-"""Forms of sources: of connectors, and of a list of addresses."""
+"""Forms of a source, and of a list of addresses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections_app.access.document_access import Codes
 from collections_app.collections.forms import AccessFields, IntakeFields
 from collections_app.http.form_fields import LinesField, TagsField
 from collections_app.http.page_requests import field_of
-from collections_app.models import Connector
-from collections_app.sources.kinds.protocol import BaseConnector, Field
-from collections_app.sources.records import ConnectorValues, complete_settings
+from collections_app.models import Source
+from collections_app.sources.kinds.protocol import BaseSource, Field
+from collections_app.sources.records import SourceValues, complete_settings
 from collections_app.sources.source_jobs import UrlEntry, read_list
 from ragd.errors import InvalidInput
 
@@ -39,8 +39,8 @@ def schedule_words(minutes: int) -> str:
     return ngettext("Every %(n)s minute", "Every %(n)s minutes", minutes) % {"n": minutes}
 
 
-class ConnectorForm(AccessFields, forms.Form):
-    """Of one kind. row: the connector to be changed."""
+class SourceForm(AccessFields, forms.Form):
+    """Of one kind. row: the source to be changed."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -58,7 +58,7 @@ class ConnectorForm(AccessFields, forms.Form):
     )
     tags = TagsField(label=gettext_lazy("Tags"), required=False, help_text=gettext_lazy("Separated by commas."))
 
-    def __init__(self, data: Any = None, *, kind: type[BaseConnector], row: Connector | None = None) -> None:
+    def __init__(self, data: Any = None, *, kind: type[BaseSource], row: Source | None = None) -> None:
         stored = row.settings if row is not None else {}
         initial: dict[str, Any] = complete_settings(kind, stored)
         if row is None:
@@ -80,7 +80,7 @@ class ConnectorForm(AccessFields, forms.Form):
         """Those of the kind, in its order."""
         return [self[name] for name in self.own_names]
 
-    def values(self, access: Codes | None) -> ConnectorValues:
+    def values(self, access: Codes | None) -> SourceValues:
         """What the service takes. access: as it was stated; None: as it is."""
         data = self.cleaned_data
         secret: str | None = None
@@ -92,7 +92,7 @@ class ConnectorForm(AccessFields, forms.Form):
                 stated[each.name] = data[each.name]
         if access is None and self.row is not None and self.row.access is not None:
             access = tuple(self.row.access)
-        return ConnectorValues(
+        return SourceValues(
             kind=self.kind.kind,
             name=data["name"],
             settings=stated,
@@ -106,11 +106,11 @@ class ConnectorForm(AccessFields, forms.Form):
         )
 
 
-class DeleteConnectorForm(forms.Form):
+class DeleteSourceForm(forms.Form):
     with_documents = forms.BooleanField(label=gettext_lazy("Also delete the documents that it brought"), required=False)
 
 
-def _schedules(row: Connector | None) -> list[tuple[int, str]]:
+def _schedules(row: Source | None) -> list[tuple[int, str]]:
     listed = [(minutes, str(label)) for minutes, label in SCHEDULES]
     if row is not None and row.schedule not in dict(listed):
         listed.append((row.schedule, schedule_words(row.schedule)))

@@ -23,20 +23,20 @@ from collections_app.jobs.models import IngestBatch
 STATES = ("new", "succeeded", "failed", "held", "disabled")
 
 
-class ConnectorQuerySet(QuerySet["Connector"]):
-    def due(self, now: Any) -> ConnectorQuerySet:
+class SourceQuerySet(QuerySet["Source"]):
+    def due(self, now: Any) -> SourceQuerySet:
         """Those whose next sync should have begun, without those that one is under way for."""
-        under_way = ConnectorRun.objects.filter(connector=OuterRef("pk"), finished_at=None)
+        under_way = SourceRun.objects.filter(source=OuterRef("pk"), finished_at=None)
         waiting = self.filter(enabled=True, next_at__lte=now, collection__deleted_at__isnull=True)
         return waiting.exclude(Exists(under_way))
 
-    def troubled(self) -> ConnectorQuerySet:
+    def troubled(self) -> SourceQuerySet:
         """Enabled ones whose last sync failed or waits for a decision, by collection and name."""
         rows = self.filter(~Q(last_error="") | Q(waits=True), enabled=True, collection__deleted_at__isnull=True)
         return rows.select_related("collection").order_by("collection__name", "name")
 
 
-class Connector(models.Model):
+class Source(models.Model):
     """A source that a collection is kept in step with.
 
     kind: the name of a class of `collections_app.sources.kinds`. settings: what that class asks for. secret: a password
@@ -50,7 +50,7 @@ class Connector(models.Model):
     encrypted_fields = ("secret",)
 
     id = models.BigAutoField(primary_key=True)
-    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="connectors")
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="sources")
     kind = models.CharField(max_length=32)
     name = models.CharField(max_length=100)
     settings = models.JSONField(default=dict, blank=True)
@@ -68,16 +68,16 @@ class Connector(models.Model):
     created_by = models.TextField(default="", blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    objects = ConnectorQuerySet.as_manager()
+    objects = SourceQuerySet.as_manager()
 
     class Meta:
-        db_table = "connectors"
+        db_table = "sources"
         ordering: ClassVar[list[str]] = ["name", "id"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["collection", "name"], name="connectors_name")
+            models.UniqueConstraint(fields=["collection", "name"], name="sources_name")
         ]
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["next_at"], name="connectors_due_idx", condition=models.Q(enabled=True))
+            models.Index(fields=["next_at"], name="sources_due_idx", condition=models.Q(enabled=True))
         ]
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Connector(models.Model):
     @property
     def endpoint(self) -> str:
         """What tells its documents from those of others in `FetchedSource.endpoint`."""
-        return f"connector:{self.pk}"
+        return f"source:{self.pk}"
 
     @property
     def interval(self) -> timedelta:
@@ -104,8 +104,8 @@ class Connector(models.Model):
         return "succeeded" if self.last_success else "new"
 
 
-class ConnectorRun(LeasedWork):
-    """One sync, or one preview, which changes nothing. Of each connector one is under way at most.
+class SourceRun(LeasedWork):
+    """One sync, or one preview, which changes nothing. Of each source one is under way at most.
 
     done: items that were looked at. added to failed: how many of them came to what; the rows of `changes` say which,
     but for the unchanged. agreed: the doc_ids that a person has agreed to delete; null: nobody was asked.
@@ -120,7 +120,7 @@ class ConnectorRun(LeasedWork):
         CANCELLED = "cancelled", gettext_lazy("Cancelled")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    connector = models.ForeignKey(Connector, on_delete=models.CASCADE, related_name="runs")
+    source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="runs")
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="+")
     dry_run = models.BooleanField(default=False)
     state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
@@ -143,19 +143,19 @@ class ConnectorRun(LeasedWork):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        db_table = "connector_runs"
+        db_table = "source_runs"
         ordering: ClassVar[list[str]] = ["-created_at", "-id"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
-                fields=["connector"], name="connector_runs_one", condition=models.Q(finished_at__isnull=True)
+                fields=["source"], name="source_runs_one", condition=models.Q(finished_at__isnull=True)
             )
         ]
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["connector", "-created_at", "-id"], name="connector_runs_newest_idx")
+            models.Index(fields=["source", "-created_at", "-id"], name="source_runs_newest_idx")
         ]
 
     def __str__(self) -> str:
-        return f"{self.connector} {self.created_at:%Y-%m-%d %H:%M}"
+        return f"{self.source} {self.created_at:%Y-%m-%d %H:%M}"
 
     @property
     def is_active(self) -> bool:
@@ -169,7 +169,7 @@ class ConnectorRun(LeasedWork):
         return (self.finished_at - self.started_at).total_seconds()
 
 
-class ConnectorChange(models.Model):
+class SourceChange(models.Model):
     """What a sync did with one item, or in a preview would do. Unchanged items have no row.
 
     kind HELD: the deletion waits until a person agrees.
@@ -183,17 +183,17 @@ class ConnectorChange(models.Model):
         HELD = "held", pgettext_lazy("of a document", "Awaits confirmation")
 
     id = models.BigAutoField(primary_key=True)
-    run = models.ForeignKey(ConnectorRun, on_delete=models.CASCADE, related_name="changes")
+    run = models.ForeignKey(SourceRun, on_delete=models.CASCADE, related_name="changes")
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="+")
     doc_id = models.TextField(db_collation="C")
     kind = models.CharField(max_length=16, choices=Kind.choices)
     reason = models.TextField(default="", blank=True)
 
     class Meta:
-        db_table = "connector_changes"
+        db_table = "source_changes"
         ordering: ClassVar[list[str]] = ["id"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["run", "doc_id"], name="connector_changes_once")
+            models.UniqueConstraint(fields=["run", "doc_id"], name="source_changes_once")
         ]
 
     def __str__(self) -> str:
@@ -211,8 +211,8 @@ class FetchedSourceQuerySet(models.QuerySet["FetchedSource"]):
 class FetchedSource(models.Model):
     """What a document was fetched from, and the state in which it was found there. It goes with its document.
 
-    address: the URL as it was asked for, s3://bucket/key, or the item's id of a connector. endpoint: of the bucket's
-    server, or "connector:<id>"; "" for a URL. final_address: where redirects led to, or the item's URL. etag: also the
+    address: the URL as it was asked for, s3://bucket/key, or the item's id of a source. endpoint: of the bucket's
+    server, or "source:<id>"; "" for a URL. final_address: where redirects led to, or the item's URL. etag: also the
     item's version. etag, last_modified: the server's words, to ask by whether anything changed;
     "" when it sent none. sha256: of the bytes that came, size_bytes: how many. checked_at: when it was last asked.
     """

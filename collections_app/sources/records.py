@@ -1,4 +1,4 @@
-"""Connectors set up by people: checked, written with their secrets encrypted, and kept in the audit log."""
+"""Sources set up by people: checked, written with their secrets encrypted, and kept in the audit log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from collections_app.documents.trash import trash_documents
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import cancel
-from collections_app.models import Collection, Connector, Document, FetchedSource
+from collections_app.models import Collection, Document, FetchedSource, Source
 from collections_app.sources.buckets import make_reach
-from collections_app.sources.kinds.protocol import BaseConnector, Field, Reach
-from collections_app.sources.kinds.registry import connector_kinds
+from collections_app.sources.kinds.protocol import BaseSource, Field, Reach
+from collections_app.sources.kinds.registry import source_kinds
 from collections_app.sources.models import STATES
 from collections_app.uploads.plan import came_from, clean_prefix
 from ragd.errors import InvalidInput
@@ -41,8 +41,8 @@ AUDITED = ("name", "kind", "settings", "prefix", "tags", "access", "schedule", "
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorValues:
-    """What a person fills in, as `Connector` keeps it. secret: None keeps the stored one, "" is none."""
+class SourceValues:
+    """What a person fills in, as `Source` keeps it. secret: None keeps the stored one, "" is none."""
 
     kind: str
     name: str
@@ -56,58 +56,58 @@ class ConnectorValues:
     enabled: bool = True
 
 
-def find_kind(kind: str) -> type[BaseConnector]:
+def find_kind(kind: str) -> type[BaseSource]:
     """The class of a kind. Raises ServiceError 422."""
-    found = connector_kinds().get(kind)
+    found = source_kinds().get(kind)
     if found is None:
-        known = ", ".join(connector_kinds())
+        known = ", ".join(source_kinds())
         raise ServiceError(f"kind must be one of {known}, not {kind[:100]!r}", type="invalid_input", status=422,
                            field="kind")  # fmt: skip
     return found
 
 
-def open_source(connector: Connector, reach: Reach) -> BaseConnector:
-    """The connector's source, opened. Raises ServiceError for a kind that is not installed or a secret that cannot be
+def open_source(source: Source, reach: Reach) -> BaseSource:
+    """The source's source, opened. Raises ServiceError for a kind that is not installed or a secret that cannot be
     read."""
-    kind = connector_kinds().get(connector.kind)
+    kind = source_kinds().get(source.kind)
     if kind is None:
         raise ServiceError(
-            f"the connector {connector.kind!r} is not installed; install its package and start the server again",
+            f"the source {source.kind!r} is not installed; install its package and start the server again",
             type="unknown_kind",
             status=422,
         )
     try:
-        secret = decrypt(connector.secret)
+        secret = decrypt(source.secret)
     except UnreadableSecretError:
         raise ServiceError(
             "the stored secret cannot be decrypted, because the server's key has changed; enter it again",
             type="unreadable_secret",
             status=409,
         ) from None
-    return kind(complete_settings(kind, connector.settings), secret, reach)
+    return kind(complete_settings(kind, source.settings), secret, reach)
 
 
-def complete_settings(kind: type[BaseConnector], stored: Mapping[str, Any]) -> dict[str, Any]:
+def complete_settings(kind: type[BaseSource], stored: Mapping[str, Any]) -> dict[str, Any]:
     """A value for every field of the kind but the secret; those that are not stored have their default."""
     return {each.name: stored.get(each.name, each.default) for each in kind.fields if each.kind != "secret"}
 
 
-def list_connectors(collection: Collection) -> QuerySet[Any]:
+def list_sources(collection: Collection) -> QuerySet[Any]:
     """Those of a collection by name, each with `document_total`, how many documents came from it."""
     of_it = FetchedSource.objects.filter(
         document__collection=collection, kind=FetchedSource.Kind.SYNC, endpoint=OuterRef("marker")
     )
     totals = of_it.order_by().values("endpoint").annotate(total=Count("pk")).values("total")
-    marker = Concat(Value("connector:"), Cast("pk", TextField()), output_field=TextField())
-    rows: QuerySet[Any] = Connector.objects.filter(collection=collection).annotate(marker=marker)
+    marker = Concat(Value("source:"), Cast("pk", TextField()), output_field=TextField())
+    rows: QuerySet[Any] = Source.objects.filter(collection=collection).annotate(marker=marker)
     counted: QuerySet[Any] = rows.annotate(document_total=Coalesce(Subquery(totals), 0))
     return counted
 
 
-def save_connector(
-    collection: Collection, values: ConnectorValues, *, row: Connector | None = None, actor: services.Actor = None
-) -> Connector:
-    """Write a new connector, or change `row`. Raises InvalidInput and ServiceError with the field, 409 for a name that
+def save_source(
+    collection: Collection, values: SourceValues, *, row: Source | None = None, actor: services.Actor = None
+) -> Source:
+    """Write a new source, or change `row`. Raises InvalidInput and ServiceError with the field, 409 for a name that
     another one has."""
     require(Permission.WRITE, collection.pk)
     kind = find_kind(row.kind if row is not None else values.kind)
@@ -126,7 +126,7 @@ def save_connector(
         "secret": _secret(kind, row, values.secret, stated),
     }
     before = {name: getattr(row, name) for name in AUDITED} if row is not None else None
-    draft = row or Connector(collection=collection, kind=kind.kind, created_by=name_actor(actor))
+    draft = row or Source(collection=collection, kind=kind.kind, created_by=name_actor(actor))
     for name, value in cleaned.items():
         setattr(draft, name, value)
     draft.next_at = timezone.now() + draft.interval if draft.schedule else None
@@ -149,46 +149,46 @@ def save_connector(
     return draft
 
 
-def delete_connector(connector: Connector, *, with_documents: bool = False, actor: services.Actor = None) -> int:
-    """Forget a connector, its secret and its history; returns how many documents went with it.
+def delete_source(source: Source, *, with_documents: bool = False, actor: services.Actor = None) -> int:
+    """Forget a source, its secret and its history; returns how many documents went with it.
 
     A sync that runs is cancelled. with_documents: also the documents that it brought, as `trash_documents` does.
     """
-    collection = connector.collection
+    collection = source.collection
     require(Permission.WRITE, collection.pk)
     with transaction.atomic():
-        cancel(connector.runs.filter(finished_at=None), "the source was deleted")
+        cancel(source.runs.filter(finished_at=None), "the source was deleted")
         gone = 0
         if with_documents:
-            gone = trash_documents(collection, brought_documents(connector), actor=actor)["documents"]
-        services.record(actor, [connector], services.DELETION, f"source {connector.name}; {gone} documents deleted")
+            gone = trash_documents(collection, brought_documents(source), actor=actor)["documents"]
+        services.record(actor, [source], services.DELETION, f"source {source.name}; {gone} documents deleted")
         with elevated(Permission.WRITE, collection.pk):  # its changes tell of documents that not everybody may read
-            connector.delete()
+            source.delete()
     return gone
 
 
-def brought_documents(connector: Connector) -> list[str]:
+def brought_documents(source: Source) -> list[str]:
     """The documents that came from it and are still what it brought, by doc_id; without archived ones."""
-    rows = Document.objects.filter(came_from(connector.endpoint), collection=connector.collection_id)
+    rows = Document.objects.filter(came_from(source.endpoint), collection=source.collection_id)
     return list(rows.in_state("present").by_doc_id().values_list("doc_id", flat=True))
 
 
-def troubled_connectors(collection: Collection | None = None) -> list[Connector]:
+def troubled_sources(collection: Collection | None = None) -> list[Source]:
     """Those that need somebody, of one collection or of all in which who asks may write."""
     access = current_access()
-    rows = Connector.objects.troubled()
+    rows = Source.objects.troubled()
     rows = rows if collection is None else rows.filter(collection=collection)
     return [each for each in rows if access.may(Permission.WRITE, each.collection_id)]
 
 
 def count_states() -> dict[str, int]:
-    """Connectors of all collections by `Connector.state`; every state is there."""
-    live = Connector.objects.filter(collection__deleted_at__isnull=True)
+    """Sources of all collections by `Source.state`; every state is there."""
+    live = Source.objects.filter(collection__deleted_at__isnull=True)
     counts = Counter(each.state for each in live.only("enabled", "last_error", "waits", "last_success"))
     return {state: counts[state] for state in STATES}
 
 
-def clean_settings(kind: type[BaseConnector], given: Mapping[str, Any]) -> dict[str, Any]:
+def clean_settings(kind: type[BaseSource], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as they are kept: a value for every field, checked by the kind. Raises InvalidInput."""
     fields = {each.name: each for each in kind.fields if each.kind != "secret"}
     if unknown := sorted(set(given) - set(fields)):
@@ -239,7 +239,7 @@ def _clean_name(name: str) -> str:
     return cleaned
 
 
-def _secret(kind: type[BaseConnector], row: Connector | None, given: str | None, stated: Mapping[str, Any]) -> str:
+def _secret(kind: type[BaseSource], row: Source | None, given: str | None, stated: Mapping[str, Any]) -> str:
     """The new secret encrypted, or the stored one, which goes only to where it was given for."""
     asked = next((each for each in kind.fields if each.kind == "secret"), None)
     if asked is None:

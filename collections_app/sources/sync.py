@@ -27,16 +27,16 @@ from collections_app.jobs.models import TROUBLED_STATES
 from collections_app.jobs.queue import check_queue
 from collections_app.models import (
     Collection,
-    Connector,
-    ConnectorChange,
-    ConnectorRun,
     Document,
     FetchedSource,
     IngestBatch,
     IngestJob,
+    Source,
+    SourceChange,
+    SourceRun,
 )
 from collections_app.sources.buckets import make_reach
-from collections_app.sources.kinds.protocol import BaseConnector, File, Item, SourceError
+from collections_app.sources.kinds.protocol import BaseSource, File, Item, SourceError
 from collections_app.sources.records import open_source
 from collections_app.sources.runs import count_changes, fail_run
 from collections_app.uploads.options import SYNC, IngestOptions, Origin
@@ -55,7 +55,7 @@ from ragd.readers import archive_type, is_pointer
 
 log = logging.getLogger(__name__)
 
-Kind = ConnectorChange.Kind
+Kind = SourceChange.Kind
 UNCHANGED = "unchanged"
 FAILURES_IN_ROW_MAX = 20  # then the source is taken for unreachable
 DELETED_AT_ONCE = 100
@@ -79,7 +79,7 @@ def process_run(run_id: str) -> None:
     The sync is the server's own work: who asked for it has been checked.
     """
     lease = claim(
-        ConnectorRun, run_id, worker_name(), "finished_at IS NULL",
+        SourceRun, run_id, worker_name(), "finished_at IS NULL",
         "state = 'running', started_at = coalesce(started_at, statement_timestamp())",
     )  # fmt: skip
     if lease is None:
@@ -91,10 +91,10 @@ def process_run(run_id: str) -> None:
         log.info("sync %s was cancelled or went on elsewhere", run_id)
 
 
-def _run(lease: Lease[ConnectorRun]) -> None:
+def _run(lease: Lease[SourceRun]) -> None:
     run = lease.work
-    connector = Connector.objects.select_related("collection").get(pk=run.connector_id)
-    sync = Sync(lease, connector)
+    source = Source.objects.select_related("collection").get(pk=run.source_id)
+    sync = Sync(lease, source)
     try:
         sync.run()
     except LeaseLostError:
@@ -102,17 +102,17 @@ def _run(lease: Lease[ConnectorRun]) -> None:
     except (SourceError, ServiceError, RagdError) as error:
         kind = getattr(error, "kind", None) or getattr(error, "type", "") or "invalid_input"
         fail_run(run, kind, error.message, done=sync.done)
-    except Exception as error:  # a connector may be of anybody
-        log.exception("the sync of %s failed", connector)
+    except Exception as error:  # a source may be of anybody
+        log.exception("the sync of %s failed", source)
         fail_run(run, "internal_error", f"{type(error).__name__}: {error}"[:REASON_MAX_CHARS], done=sync.done)
 
 
 class Sync:
     """One attempt at a sync."""
 
-    def __init__(self, lease: Lease[ConnectorRun], connector: Connector) -> None:
-        self.run_row, self.connector = lease.work, connector
-        self.collection: Collection = connector.collection
+    def __init__(self, lease: Lease[SourceRun], source: Source) -> None:
+        self.run_row, self.source = lease.work, source
+        self.collection: Collection = source.collection
         self.progress = Progress(lease)
         self.is_dry = self.run_row.dry_run
         self.done = 0
@@ -122,8 +122,8 @@ class Sync:
         self.known = self._load_known()
         self.owners = {each.doc_id: item for item, each in self.known.items()}
         self.failed_before = self._load_failed()
-        access = None if connector.access is None else tuple(connector.access)
-        self.options = IngestOptions(tags=list(connector.tags) or None, access=access).cleaned()
+        access = None if source.access is None else tuple(source.access)
+        self.options = IngestOptions(tags=list(source.tags) or None, access=access).cleaned()
 
     def advance(self, done: int, total: int) -> None:
         """A sign of life while something is read: the lease is extended, and a cancelled sync ends."""
@@ -132,21 +132,21 @@ class Sync:
 
     def run(self) -> None:
         """To its end, which is written down. Raises SourceError, ServiceError, RagdError, LeaseLostError."""
-        source = open_source(self.connector, make_reach(self))
+        reader = open_source(self.source, make_reach(self))
         try:
-            self._take_all(source)
-            is_complete = source.is_complete
+            self._take_all(reader)
+            is_complete = reader.is_complete
         finally:
-            source.close()
+            reader.close()
             if self.run_row.batch is not None:
                 close_batch(self.run_row.batch)
-        if is_complete and not self.connector.keep_missing:
+        if is_complete and not self.source.keep_missing:
             self._delete_missing()
         self._finish()
 
-    def _take_all(self, source: BaseConnector) -> None:
+    def _take_all(self, reader: BaseSource) -> None:
         limit, failures = settings.RAGD_SOURCE_MAX_ITEMS, 0
-        for item in source.list_items():
+        for item in reader.list_items():
             if self.done >= limit:
                 raise SourceError(
                     "too_many_items",
@@ -156,7 +156,7 @@ class Sync:
             self.done += 1
             self.advance(0, 0)
             try:
-                self._take(source, item)
+                self._take(reader, item)
                 failures = 0
             except SourceError as error:
                 self._fail(item, self._shown_id(item), error.message)
@@ -166,9 +166,9 @@ class Sync:
                         "unreachable", f"{failures} items in a row could not be read; the last one: {error.message}"
                     ) from None
 
-    def _take(self, source: BaseConnector, item: Item) -> None:
+    def _take(self, reader: BaseSource, item: Item) -> None:
         try:
-            doc_id = doc_id_from_key(self.connector.prefix + item.id)
+            doc_id = doc_id_from_key(self.source.prefix + item.id)
         except InvalidInput as error:
             self._fail(item, self._shown_id(item), error.message)
             return
@@ -182,7 +182,7 @@ class Sync:
         if self.is_dry and version:
             self._propose(item, doc_id, version)
             return
-        file = source.fetch(item)
+        file = reader.fetch(item)
         sha256 = hashlib.sha256(file.content).hexdigest()
         version = version or sha256
         if not item.version and self._settle(item, doc_id, version):
@@ -216,7 +216,7 @@ class Sync:
             self._entry(item, doc_id, version),
             size=len(file.content),
             name=file.name,
-            source=item.url or f"{self.connector.kind}://{item.id}",
+            source=item.url or f"{self.source.kind}://{item.id}",
             title=clean_line(item.title)[:TITLE_MAX_CHARS],
         )
         submission = Submission(self.options, self._open_batch, CREATED_BY)
@@ -226,7 +226,7 @@ class Sync:
             self._record(item, outcome.line, version)
 
     def _entry(self, item: Item, doc_id: str, version: str) -> Entry:
-        origin = Origin(SYNC, item.id, self.connector.endpoint, version=version, etag=version, final_address=item.url)
+        origin = Origin(SYNC, item.id, self.source.endpoint, version=version, etag=version, final_address=item.url)
         return Entry(doc_id, size=item.size, origin=origin)
 
     def _record(self, item: Item, line: PlanLine, version: str) -> None:
@@ -249,12 +249,12 @@ class Sync:
     def _remember(self, doc_id: str, version: str) -> None:
         """The same bytes under another version."""
         FetchedSource.objects.filter(
-            document__collection=self.collection, document__doc_id=doc_id, endpoint=self.connector.endpoint
+            document__collection=self.collection, document__doc_id=doc_id, endpoint=self.source.endpoint
         ).update(etag=version, checked_at=timezone.now())
 
     def _open_batch(self) -> IngestBatch:
         if self.run_row.batch is None:
-            batch = open_batch(self.collection, kind=IngestBatch.Kind.SYNC, label=self.connector.name)
+            batch = open_batch(self.collection, kind=IngestBatch.Kind.SYNC, label=self.source.name)
             self.progress.write(batch=batch)
         assert self.run_row.batch is not None
         return self.run_row.batch
@@ -276,7 +276,7 @@ class Sync:
 
     def _find_missing(self, of: Q) -> list[str]:
         """Those of the documents that still are what came from the source and that nothing brings at the moment."""
-        return [line.doc_id for line in find_missing(self.collection, came_from(self.connector.endpoint) & of)]
+        return [line.doc_id for line in find_missing(self.collection, came_from(self.source.endpoint) & of)]
 
     def _delete(self, names: list[str]) -> list[str]:
         """Those that still are what came from the source and that nothing brings at the moment."""
@@ -295,7 +295,7 @@ class Sync:
         if earlier in (Kind.ADDED, Kind.UPDATED, Kind.DELETED) and kind in (Kind.UPDATED, Kind.ADDED):
             return
         self.told[doc_id] = kind
-        ConnectorChange.objects.update_or_create(
+        SourceChange.objects.update_or_create(
             run=self.run_row,
             doc_id=doc_id,
             defaults={"collection": self.collection, "kind": kind, "reason": clean_line(reason)[:REASON_MAX_CHARS]},
@@ -310,36 +310,36 @@ class Sync:
             changes = count_changes(self.run_row)
             totals = changes | {UNCHANGED: self.unchanged}
             now = timezone.now()
-            ended = {"state": ConnectorRun.State.SUCCEEDED, "finished_at": now, "done": self.done}
+            ended = {"state": SourceRun.State.SUCCEEDED, "finished_at": now, "done": self.done}
             if not self.progress.lease.release(**ended, **totals):
                 raise LeaseLostError
             if self.is_dry:
                 return
-            Connector.objects.filter(pk=self.connector.pk).update(
+            Source.objects.filter(pk=self.source.pk).update(
                 last_success=now, last_error="", waits=bool(changes[Kind.HELD])
             )
-            if any(changes.values()) or self.connector.last_error:
+            if any(changes.values()) or self.source.last_error:
                 services.record_event(
-                    None, "connector.sync", f"synced {self.connector.name}", subject=self.connector, after=totals
+                    None, "source.sync", f"synced {self.source.name}", subject=self.source, after=totals
                 )
             self._forget_runs(changed_nothing=not any(changes.values()))
 
     def _forget_runs(self, *, changed_nothing: bool) -> None:
         """Of syncs by the schedule that changed nothing only the newest is kept, of all the newest 100."""
-        others = self.connector.runs.filter(finished_at__isnull=False).exclude(pk=self.run_row.pk)
+        others = self.source.runs.filter(finished_at__isnull=False).exclude(pk=self.run_row.pk)
         if changed_nothing and self.run_row.created_by == name_actor(None):
-            by_schedule = others.filter(state=ConnectorRun.State.SUCCEEDED, created_by=name_actor(None), dry_run=False)
+            by_schedule = others.filter(state=SourceRun.State.SUCCEEDED, created_by=name_actor(None), dry_run=False)
             by_schedule.filter(**dict.fromkeys(Kind.values, 0)).delete()
-        kept = self.connector.runs.values_list("pk", flat=True)[:RUNS_KEPT]
+        kept = self.source.runs.values_list("pk", flat=True)[:RUNS_KEPT]
         others.exclude(pk__in=list(kept)).delete()
 
     def _shown_id(self, item: Item) -> str:
-        return clean_line(self.connector.prefix + item.id)[:DOC_ID_MAX_CHARS] or "?"
+        return clean_line(self.source.prefix + item.id)[:DOC_ID_MAX_CHARS] or "?"
 
     def _load_known(self) -> dict[str, _Known]:
         """Item id -> what came of it."""
         rows = FetchedSource.objects.filter(
-            document__collection=self.collection, kind=FetchedSource.Kind.SYNC, endpoint=self.connector.endpoint
+            document__collection=self.collection, kind=FetchedSource.Kind.SYNC, endpoint=self.source.endpoint
         ).values_list(
             "address", "document__doc_id", "etag", "sha256", "document__source_hash", "document__state"
         )  # fmt: skip
@@ -351,7 +351,7 @@ class Sync:
     def _load_failed(self) -> dict[tuple[str, str], str]:
         """(doc_id, version) of what could not be ingested -> why. Its job can be retried; another version comes."""
         rows = IngestJob.objects.filter(
-            collection=self.collection, state__in=TROUBLED_STATES, origin__endpoint=self.connector.endpoint
+            collection=self.collection, state__in=TROUBLED_STATES, origin__endpoint=self.source.endpoint
         ).values_list("doc_id", "origin__version", "error")
         return {(doc_id, version): error for doc_id, version, error in rows}
 

@@ -24,16 +24,16 @@ from collections_app.http.page_requests import (
     render_page,
     submit_form,
 )
-from collections_app.models import Collection, Connector, ConnectorChange, ConnectorRun
-from collections_app.sources.forms import ConnectorForm, DeleteConnectorForm, schedule_words
-from collections_app.sources.kinds.protocol import BaseConnector
-from collections_app.sources.kinds.registry import connector_kinds
+from collections_app.models import Collection, Source, SourceChange, SourceRun
+from collections_app.sources.forms import DeleteSourceForm, SourceForm, schedule_words
+from collections_app.sources.kinds.protocol import BaseSource
+from collections_app.sources.kinds.registry import source_kinds
 from collections_app.sources.records import (
     brought_documents,
     complete_settings,
-    delete_connector,
-    list_connectors,
-    save_connector,
+    delete_source,
+    list_sources,
+    save_source,
 )
 from collections_app.sources.runs import cancel_run, count_changes, find_run, request_run
 
@@ -43,12 +43,12 @@ CHANGES_PER_PAGE = 50
 
 @needs(WRITE)
 @require_GET
-def list_sources(request: PageRequest, name: str) -> HttpResponse:
+def list_page(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    unfinished = ConnectorRun.objects.filter(connector=OuterRef("pk"), finished_at=None)
-    rows = [_shown(row) for row in list_connectors(collection).annotate(is_running=Exists(unfinished))]
+    unfinished = SourceRun.objects.filter(source=OuterRef("pk"), finished_at=None)
+    rows = [_shown(row) for row in list_sources(collection).annotate(is_running=Exists(unfinished))]
     context = {"collection": collection, "tab": "sources", "sources": rows}
-    return render_page(request, "connectors/list.html", context, parts={"sources": "connectors/parts/list.html"})
+    return render_page(request, "sources/list.html", context, parts={"sources": "sources/parts/list.html"})
 
 
 @needs(WRITE)
@@ -58,8 +58,8 @@ def add(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     key = request.GET.get("kind", "")
     if not key:
-        context = {"collection": collection, "tab": "sources", "kinds": connector_kinds().values()}
-        return render_page(request, "connectors/kinds.html", context)
+        context = {"collection": collection, "tab": "sources", "kinds": source_kinds().values()}
+        return render_page(request, "sources/kinds.html", context)
     return _edit(request, collection, _kind(key), None)
 
 
@@ -70,14 +70,12 @@ def edit(request: PageRequest, name: str, pk: int) -> HttpResponse:
     return _edit(request, collection, _kind(row.kind), row)
 
 
-def _edit(
-    request: PageRequest, collection: Collection, kind: type[BaseConnector], row: Connector | None
-) -> HttpResponse:
-    form = ConnectorForm(request.POST or None, kind=kind, row=row)
+def _edit(request: PageRequest, collection: Collection, kind: type[BaseSource], row: Source | None) -> HttpResponse:
+    form = SourceForm(request.POST or None, kind=kind, row=row)
 
     def save() -> HttpResponse:
         values = form.values(resolve(collection, form.stated_access()))
-        saved = save_connector(collection, values, row=row, actor=request.user)
+        saved = save_source(collection, values, row=row, actor=request.user)
         if request.POST.get("do") in ("preview", "sync"):
             with RefusalMessages(request):
                 run = request_run(saved, dry_run=request.POST["do"] == "preview", actor=request.user)
@@ -87,7 +85,7 @@ def _edit(
 
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "tab": "sources", "form": form, "kind": kind, "source": row}
-    return response or render_page(request, "connectors/edit.html", context, status=status)
+    return response or render_page(request, "sources/edit.html", context, status=status)
 
 
 @needs(WRITE)
@@ -107,7 +105,7 @@ def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
         "held": held,
         "facts": _facts(row),
     }
-    return render_page(request, "connectors/source.html", context, parts={"source": "connectors/parts/source.html"})
+    return render_page(request, "sources/source.html", context, parts={"source": "sources/parts/source.html"})
 
 
 @needs(WRITE)
@@ -129,13 +127,13 @@ def sync(request: PageRequest, name: str, pk: int) -> HttpResponse:
 def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
     """One sync or preview: how far it is, what it changed."""
     collection = find_collection(name)
-    run = find_or_404(ConnectorRun.objects.filter(collection=collection).select_related("connector"), pk=sync_id)
+    run = find_or_404(SourceRun.objects.filter(collection=collection).select_related("source"), pk=sync_id)
     if run.is_active:
         for kind, total in count_changes(run).items():
             setattr(run, kind, total)
     chosen = request.GET.get("change", "")
     rows = run.changes.all()
-    kinds = ConnectorChange.Kind
+    kinds = SourceChange.Kind
     if chosen in kinds.values:
         rows = rows.filter(kind=chosen)
     totals = [(kind, kinds(kind).label, getattr(run, kind)) for kind in kinds.values]
@@ -143,20 +141,20 @@ def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
         "collection": collection,
         "tab": "sources",
         "run": run,
-        "source": run.connector,
+        "source": run.source,
         "page": page_of(request, rows, CHANGES_PER_PAGE),
         "chosen": chosen,
         "filters": [(kind, label, total) for kind, label, total in totals if total],
-        "may_agree": run.held and run.connector.waits and not run.dry_run and not run.is_active,
+        "may_agree": run.held and run.source.waits and not run.dry_run and not run.is_active,
     }
-    return render_page(request, "connectors/run.html", context, parts={"source-run": "connectors/parts/run.html"})
+    return render_page(request, "sources/run.html", context, parts={"source-run": "sources/parts/run.html"})
 
 
 @needs(WRITE)
 @require_POST
 def cancel(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
     collection = find_collection(name)
-    run = find_or_404(ConnectorRun.objects.filter(collection=collection), pk=sync_id)
+    run = find_or_404(SourceRun.objects.filter(collection=collection), pk=sync_id)
     if cancel_run(run):
         messages.success(request, gettext("Sync cancelled. What it brought so far stays."))
     return redirect("collections:source-run", name, run.pk)
@@ -167,11 +165,11 @@ def cancel(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
 def delete(request: PageRequest, name: str, pk: int) -> HttpResponse:
     """Asks first, and whether its documents go too."""
     collection, row = _find(name, pk)
-    form = DeleteConnectorForm(request.POST or None)
+    form = DeleteSourceForm(request.POST or None)
 
     def remove() -> HttpResponse:
         title = row.name
-        gone = delete_connector(row, with_documents=form.cleaned_data["with_documents"], actor=request.user)
+        gone = delete_source(row, with_documents=form.cleaned_data["with_documents"], actor=request.user)
         message = gettext("%(name)s deleted.") % {"name": title}
         if gone:
             documents = counted(gone, gettext("document,documents"))
@@ -181,18 +179,18 @@ def delete(request: PageRequest, name: str, pk: int) -> HttpResponse:
 
     response, status = submit_form(request, form, remove)
     context = {"collection": collection, "source": row, "form": form, "documents": len(brought_documents(row))}
-    return response or render_page(request, "connectors/delete.html", context, status=status)
+    return response or render_page(request, "sources/delete.html", context, status=status)
 
 
-def _find(name: str, pk: int) -> tuple[Collection, Connector]:
+def _find(name: str, pk: int) -> tuple[Collection, Source]:
     collection = find_collection(name)
-    row = find_or_404(Connector.objects.filter(collection=collection), pk=pk)
+    row = find_or_404(Source.objects.filter(collection=collection), pk=pk)
     row.collection = collection
     return collection, row
 
 
-def _kind(key: str) -> type[BaseConnector]:
-    kind = connector_kinds().get(key)
+def _kind(key: str) -> type[BaseSource]:
+    kind = source_kinds().get(key)
     if kind is None:
         raise Http404("no such kind of source is installed")
     return kind
@@ -200,16 +198,16 @@ def _kind(key: str) -> type[BaseConnector]:
 
 def _shown(row: Any) -> Any:
     """With what people read: the kind's title, where it is, how often it is synced."""
-    kind = connector_kinds().get(row.kind)
+    kind = source_kinds().get(row.kind)
     row.kind_title = kind.title if kind else row.kind
     row.where = kind.describe(complete_settings(kind, row.settings)) if kind else ""
     row.schedule_words = schedule_words(row.schedule)
     return row
 
 
-def _facts(row: Connector) -> list[tuple[Any, Any]]:
+def _facts(row: Source) -> list[tuple[Any, Any]]:
     """(label, value) of the settings that are not empty."""
-    kind = connector_kinds().get(row.kind)
+    kind = source_kinds().get(row.kind)
     if kind is None:
         return []
     facts: list[tuple[Any, Any]] = []

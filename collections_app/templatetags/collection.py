@@ -16,7 +16,7 @@ from collections_app.chunks.preview import Bins
 from collections_app.collections.views import describe_statistics
 from collections_app.documents.document_tree import attachments_of, parent_of
 from collections_app.models import Collection, Document
-from collections_app.sources.records import troubled_connectors
+from collections_app.sources.records import troubled_sources
 from collections_app.templatetags.interface import chip, icon
 from collections_app.templatetags.pictures import draw_histogram, histogram_bars
 
@@ -37,10 +37,10 @@ def permits(collection: Collection, permission: str) -> bool:
     return current_access().may(Permission(permission), collection.pk)
 
 
-@register.inclusion_tag("connectors/parts/alarm.html")
+@register.inclusion_tag("sources/parts/alarm.html")
 def source_alarm(collection: Collection | None = None) -> dict[str, Any]:
     """A banner for each source that needs somebody who may change it; without a collection for all of them."""
-    return {"troubled": troubled_connectors(collection), "is_home": collection is None}
+    return {"troubled": troubled_sources(collection), "is_home": collection is None}
 
 
 SHOWN_MAX = 200

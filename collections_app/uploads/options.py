@@ -64,7 +64,7 @@ class Origin:
     """Where the document of a job comes from, and what was stated with it. `parse` reads what `as_json` writes.
 
     type: UPLOAD, URL, S3, SYNC (an item of a source), ARCHIVE, or MEMBER or ATTACHMENT of another file, `of`.
-    address: the URL, s3://bucket/key, or the ID of the item. endpoint: of the bucket's server, or "connector:<id>".
+    address: the URL, s3://bucket/key, or the ID of the item. endpoint: of the bucket's server, or "source:<id>".
     version: as a listing tells it, "" without one. etag, last_modified, final_address: as the server told them when it
     was fetched. path: of a member in its archive. level: how many documents an attachment lies in. prefix, done,
     on_clash, unstated: of an archive the folder of its members, how many of them have jobs, the choice for all of them,

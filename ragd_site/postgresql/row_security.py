@@ -112,8 +112,8 @@ POLICIES: dict[str, Policy] = {
         Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}", allowed("write")),
     ),
     "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
-    **dict.fromkeys(("connectors", "connector_runs"), Policy(allowed("write"), "true")),
-    "connector_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),
+    **dict.fromkeys(("sources", "source_runs"), Policy(allowed("write"), "true")),
+    "source_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),
     "fetched_sources": Policy(parent("documents", "id", "document_id"), "true"),
     "index_version_documents": Policy(
         within("index_versions", "index_version_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"

@@ -17,13 +17,13 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import (
     Collection,
-    Connector,
-    ConnectorChange,
-    ConnectorRun,
     IngestBatch,
     IngestJob,
     Operation,
     RoleGrant,
+    Source,
+    SourceChange,
+    SourceRun,
 )
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
@@ -56,8 +56,8 @@ class Place:
     span: Span
     group: Group
     grant: RoleGrant
-    source: Connector
-    sync: ConnectorRun
+    source: Source
+    sync: SourceRun
     assistant: ChatAssistant
 
     @property
@@ -184,14 +184,14 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
     group = Group.objects.create(name=f"keepers {collection.pk}")
     group.user_set.add(User.objects.create_user(f"keeper {collection.pk}"))
     grant = RoleGrant.objects.create(group=group, collection_id=collection.pk, role=Role.VIEWER)
-    source = Connector.objects.create(
+    source = Source.objects.create(
         collection=collection, kind="website", name=f"{word} source", settings={"url": f"https://{word}.example/"},
         last_error=f"no {word}",
     )  # fmt: skip
-    sync = ConnectorRun.objects.create(
-        connector=source, collection=collection, state="failed", finished_at=timezone.now(), error=f"no {word}"
+    sync = SourceRun.objects.create(
+        source=source, collection=collection, state="failed", finished_at=timezone.now(), error=f"no {word}"
     )
-    ConnectorChange.objects.create(run=sync, collection=collection, doc_id=f"{word}.md", kind="added")
+    SourceChange.objects.create(run=sync, collection=collection, doc_id=f"{word}.md", kind="added")
     assistant = ChatAssistant.objects.create(
         name=f"{word} guide", slug=f"{word}-guide", greeting=f"Ask about the {word}.", starters=[f"What is {word}?"],
         collection_ids=[collection.pk],
@@ -226,7 +226,7 @@ def build_house() -> House:
             RoleGrant.objects.create(user=user, collection_id=own.collection.pk, role=name)
     ingest_text(own.collection, "secret.md", f"# Secret\n\nThe {house.hidden} lies below.", title=house.hidden)
     set_access(own.collection, ["secret.md"])
-    ConnectorChange.objects.create(
+    SourceChange.objects.create(
         run=own.sync, collection=own.collection, doc_id="secret.md", kind="failed", reason=f"the {house.hidden} is torn"
     )
     return house

@@ -20,7 +20,7 @@ def addresses_of(nature: Collection) -> list[str]:
 
     from collections_app.collections.invariants import request_check
     from collections_app.documents.edits import edit_document
-    from collections_app.models import Connector, ConnectorChange, ConnectorRun, IngestBatch, IngestJob
+    from collections_app.models import IngestBatch, IngestJob, Source, SourceChange, SourceRun
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app.chat.threads import add_message
@@ -49,15 +49,15 @@ def addresses_of(nature: Collection) -> list[str]:
         collection=nature, kind="folder", label="field", submitted=4, rejected=1, deleted=2, created_by="ada"
     )
     IngestJob.objects.filter(collection=nature, doc_id__endswith=".pdf").update(batch=batch)
-    source = Connector.objects.create(
+    source = Source.objects.create(
         collection=nature, kind="website", name="docs", settings={"url": "https://docs.example/"}, schedule=60,
         last_error="docs.example does not answer", waits=True,
     )  # fmt: skip
-    sync = ConnectorRun.objects.create(
-        connector=source, collection=nature, state="succeeded", held=1, added=1, failed=1, finished_at=job.created_at
+    sync = SourceRun.objects.create(
+        source=source, collection=nature, state="succeeded", held=1, added=1, failed=1, finished_at=job.created_at
     )
     for doc_id, kind in (("trees.md", "added"), ("animals/whales.md", "held"), ("torn.md", "failed")):
-        ConnectorChange.objects.create(run=sync, collection=nature, doc_id=doc_id, kind=kind, reason="as it is")
+        SourceChange.objects.create(run=sync, collection=nature, doc_id=doc_id, kind=kind, reason="as it is")
     check = request_check()
     edit_document(nature, "animals/whales.md", {"tags": ["animal", "sea"]})
     start = nature.documents.get(doc_id="animals/whales.md").text.index("song number 57")

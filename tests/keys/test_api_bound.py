@@ -49,7 +49,7 @@ PERMISSIONS: dict[str, str | None] = {
         "administer",
     ),
     **dict.fromkeys(
-        ("connectors-list", "connectors-create", "connectors-sync", "connectors-runs", "connectors-run"), "write"
+        ("sources-list", "sources-create", "sources-sync", "sources-runs", "sources-run"), "write"
     ),
     **dict.fromkeys(("api-keys-self", "api-keys-rotate"), ""),
     **dict.fromkeys(

@@ -58,7 +58,7 @@ SEMANTIC = {
     ("invalid_input", "until"), ("invalid_input", "chunk_overlap_tokens"), ("invalid_input", "type"), ("invalid_input", "key"), ("invalid_input", "access"), ("invalid_input", "primary_measure"), ("invalid_input", "columns"), ("unknown_host", ""),
     ("dimension_mismatch", ""), ("invalid_input", "expires_at"), ("invalid_input", "embed_model"), ("no_judge_model", ""), ("invalid_input", "file"),
     ("invalid_input", "as_of"), ("address_refused", ""), ("invalid_input", "settings"), ("invalid_input", "holder"), ("invalid_input", "job"),
-    *(("invalid_input", name) for name in ("url", "path", "host", "username", "password", "bucket")),  # of a connector's kind
+    *(("invalid_input", name) for name in ("url", "path", "host", "username", "password", "bucket")),  # of a source's kind
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Collection, Connector, ConnectorRun, Document
+from collections_app.models import Collection, Document, Source, SourceRun
 from collections_app.sources.kinds.registry import BUILT_IN
 from collections_app.sources.sync import process_run
 from tests.web.pages import attribute, has, is_empty, numbers, states, texts, wrong_fields
@@ -31,9 +31,9 @@ def own_states(page: Any) -> list[str]:
     return states(page)[1:]
 
 
-def work() -> ConnectorRun:
+def work() -> SourceRun:
     """The newest sync and its jobs, as the worker does them."""
-    run = ConnectorRun.objects.latest("created_at")
+    run = SourceRun.objects.latest("created_at")
     process_run(str(run.pk))
     run.refresh_from_db()
     for job in run.batch.jobs.all() if run.batch else ():
@@ -55,7 +55,7 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
         (tmp_path / f"{name}.txt").write_text(f"About {name}.")
     values = {"name": "share", "path": str(tmp_path), "schedule": "60", "enabled": "on", "do": "preview"}
     answer = visitor.post(form, values)
-    source = Connector.objects.get()
+    source = Source.objects.get()
     assert (source.schedule, source.enabled, source.created_by) == (60, True, "ada")
     page = visitor.get(answer["Location"])
     assert own_states(page) == ["queued"] and has(page, "#source-run[hx-get]")
@@ -82,7 +82,7 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
     assert work().deleted == 2
     assert not has(visitor.get("/collections/nature/"), ".banner[data-source]")
     visitor.post(f"{SOURCES}{source.pk}/delete/", {"with_documents": "on"})
-    assert not Connector.objects.exists()
+    assert not Source.objects.exists()
     assert not Document.objects.filter(doc_id__endswith=".txt").exists()
 
 
@@ -93,10 +93,10 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
         f"{SOURCES}new/?kind=folder",
         {"name": "share", "path": str(tmp_path / "none"), "schedule": "0", "do": "sync"},
     )
-    source = Connector.objects.get()
+    source = Source.objects.get()
     run = work()
     assert (run.state, source.enabled) == ("failed", False)
-    Connector.objects.update(enabled=True)
+    Source.objects.update(enabled=True)
     assert has(visitor.get("/"), f".banner[data-source='{source.pk}']")
     assert own_states(visitor.get(SOURCES)) == ["failed"]
     edit = f"{SOURCES}{source.pk}/edit/"
@@ -104,7 +104,7 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
     assert answer["Location"] == f"{SOURCES}{source.pk}/"
     visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
-    at = ConnectorRun.objects.latest("created_at")
+    at = SourceRun.objects.latest("created_at")
     visitor.post(f"/collections/nature/syncs/{at.pk}/cancel/")
     assert own_states(visitor.get(f"/collections/nature/syncs/{at.pk}/")) == ["cancelled"]
     assert visitor.get(f"{SOURCES}new/?kind=none").status_code == 404

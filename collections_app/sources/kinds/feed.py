@@ -13,7 +13,7 @@ from typing import Any
 import feedparser
 from django.utils.translation import gettext_lazy
 
-from collections_app.sources.kinds.protocol import BaseConnector, Field, File, Item, Reach, SourceError, check_url
+from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, Reach, SourceError, check_url
 from ragd.errors import InvalidInput
 from ragd.readers.fetching import doc_id_of, read_address
 
@@ -21,7 +21,7 @@ ENTRIES_MAX = 5000
 DIGEST_CHARS = 16
 
 
-class FeedConnector(BaseConnector):
+class FeedSource(BaseSource):
     """Each entry is a document: what the feed says of it, or the page that it links to."""
 
     kind = "feed"

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.sources.kinds.protocol import (
     INCLUDE,
-    BaseConnector,
+    BaseSource,
     Field,
     File,
     Item,
@@ -29,7 +29,7 @@ from ragd.errors import InvalidInput
 from ragd.readers.fetching.buckets import Bucket, BucketKeys
 
 
-class FolderConnector(BaseConnector):
+class FolderSource(BaseSource):
     """Every file below a folder, but hidden ones. Symbolic links to folders are not followed, and those to files only
     within the folder."""
 
@@ -133,7 +133,7 @@ def _refuse(error: OSError) -> NoReturn:
     ) from None
 
 
-class S3Connector(BaseConnector):
+class S3Source(BaseSource):
     """Every object under the prefix. Without an access key the server's own keys are used at its own endpoint, and
     none elsewhere."""
 

@@ -19,7 +19,7 @@ from dulwich.repo import Repo
 from collections_app.domain.formats import MEGABYTE
 from collections_app.sources.kinds.protocol import (
     INCLUDE,
-    BaseConnector,
+    BaseSource,
     Field,
     File,
     Item,
@@ -35,7 +35,7 @@ PACK_MAX_BYTES = 2000 * MEGABYTE
 PULSE_EVERY_BYTES = MEGABYTE
 
 
-class GitConnector(BaseConnector):
+class GitSource(BaseSource):
     """Every regular file of the newest commit, fetched without its history. A file's version is its blob."""
 
     kind = "git"

@@ -17,7 +17,7 @@ from typing import Any
 import certifi
 from django.utils.translation import gettext_lazy
 
-from collections_app.sources.kinds.protocol import BaseConnector, Field, File, Item, Reach, SourceError
+from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, Reach, SourceError
 from ragd.errors import InvalidInput
 from ragd.readers.fetching import Guard
 
@@ -32,7 +32,7 @@ DIGEST_CHARS = 10
 CONNECT_MAX_S = 15.0
 
 
-class ImapConnector(BaseConnector):
+class ImapSource(BaseSource):
     """The newest messages of one folder, which is opened for reading alone. A message never changes."""
 
     kind = "imap"

@@ -1,7 +1,7 @@
-"""What a connector is: a class that lists the items of a source and reads one of them. docs/sources.md explains it.
+"""A kind of source: a class that lists the items of a source and reads one of them. docs/sources.md explains it.
 
 ragd compares the list with what it has, reads what is new or has another version, and deletes what is not listed any
-more. A connector stores nothing and knows nothing of documents.
+more. It stores nothing and knows nothing of documents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ragd.readers.fetching import FetchError, FetchResult, Guard, read_address
 from ragd.readers.fetching.addresses import too_large
 from ragd.readers.fetching.buckets import Bucket, BucketKeys
 
-__all__ = ["INCLUDE", "BaseConnector", "Field", "File", "Item", "Reach", "SourceError", "matches", "read_xml"]
+__all__ = ["INCLUDE", "BaseSource", "Field", "File", "Item", "Reach", "SourceError", "matches", "read_xml"]
 
 SourceError = FetchError  # why a source, or one item of it, cannot be read: kind, message, retryable
 
@@ -54,7 +54,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A setting that a person fills in. kind lines: a list of texts; secret: kept encrypted, one per connector.
+    """A setting that a person fills in. kind lines: a list of texts; secret: kept encrypted, one per source.
 
     choices: (value, label). minimum, maximum: of a number, both inclusive. The value of one that is left empty is
     `default`.
@@ -77,7 +77,7 @@ def _stay(done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a connector may reach, and how.
+    """What a source may reach, and how.
 
     guard: resolves a host to addresses that may be connected to, or raises SourceError. max_bytes: of one file.
     timeout_s: of one request. folders: folders of this machine that may be read. read_page: a page of the web, with
@@ -103,7 +103,7 @@ class Reach:
             raise too_large(self.max_bytes)
 
 
-class BaseConnector(ABC):
+class BaseSource(ABC):
     """A source, opened for one sync. A class per kind; its instances are not used by two threads.
 
     kind: its name in the database, at most 32 characters. title, about: for people, a sentence what it reads.

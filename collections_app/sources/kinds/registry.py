@@ -1,4 +1,4 @@
-"""The kinds of connectors: those of ragd, and those that installed packages offer as entry points."""
+"""The kinds of sources: those of ragd, and those that installed packages offer as entry points."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import logging
 from functools import cache
 from importlib.metadata import entry_points
 
-from collections_app.sources.kinds.feed import FeedConnector
-from collections_app.sources.kinds.files import FolderConnector, S3Connector
-from collections_app.sources.kinds.git import GitConnector
-from collections_app.sources.kinds.imap import ImapConnector
-from collections_app.sources.kinds.protocol import BaseConnector
-from collections_app.sources.kinds.webdav import WebDavConnector
-from collections_app.sources.kinds.website import WebsiteConnector
+from collections_app.sources.kinds.feed import FeedSource
+from collections_app.sources.kinds.files import FolderSource, S3Source
+from collections_app.sources.kinds.git import GitSource
+from collections_app.sources.kinds.imap import ImapSource
+from collections_app.sources.kinds.protocol import BaseSource
+from collections_app.sources.kinds.webdav import WebDavSource
+from collections_app.sources.kinds.website import WebsiteSource
 
 log = logging.getLogger(__name__)
 
-GROUP = "ragd.connectors"
+GROUP = "ragd.sources"
 KIND_MAX_CHARS = 32
-BUILT_IN: tuple[type[BaseConnector], ...] = (
-    WebsiteConnector, FeedConnector, GitConnector, WebDavConnector, S3Connector, ImapConnector, FolderConnector,
+BUILT_IN: tuple[type[BaseSource], ...] = (
+    WebsiteSource, FeedSource, GitSource, WebDavSource, S3Source, ImapSource, FolderSource,
 )  # fmt: skip
 
 
 @cache
-def connector_kinds() -> dict[str, type[BaseConnector]]:
+def source_kinds() -> dict[str, type[BaseSource]]:
     """Kind -> class, ragd's own first, then those of packages by name. One that cannot be loaded is logged and left
     out; a package cannot take the place of a kind that is there."""
     kinds = {each.kind: each for each in BUILT_IN}
@@ -32,10 +32,10 @@ def connector_kinds() -> dict[str, type[BaseConnector]]:
         try:
             loaded = entry.load()
         except Exception:  # whatever a foreign package raises
-            log.exception("the connector %s of %s cannot be loaded and is left out", entry.name, entry.value)
+            log.exception("the source %s of %s cannot be loaded and is left out", entry.name, entry.value)
             continue
-        if isinstance(loaded, type) and issubclass(loaded, BaseConnector) and 0 < len(loaded.kind) <= KIND_MAX_CHARS:
+        if isinstance(loaded, type) and issubclass(loaded, BaseSource) and 0 < len(loaded.kind) <= KIND_MAX_CHARS:
             kinds.setdefault(loaded.kind, loaded)
         else:
-            log.error("%s is no connector: expected a subclass of BaseConnector with a kind", entry.value)
+            log.error("%s is no source: expected a subclass of BaseSource with a kind", entry.value)
     return kinds

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.sources.kinds.protocol import (
     INCLUDE,
-    BaseConnector,
+    BaseSource,
     Field,
     File,
     Item,
@@ -35,7 +35,7 @@ ASKED = (
 DAV = "{DAV:}"
 
 
-class WebDavConnector(BaseConnector):
+class WebDavSource(BaseSource):
     """Every file below a folder, but hidden ones. Redirects are not followed."""
 
     kind = "webdav"

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 from selectolax.lexbor import LexborHTMLParser
 
 from collections_app.sources.kinds.protocol import (
-    BaseConnector,
+    BaseSource,
     Field,
     File,
     Item,
@@ -58,7 +58,7 @@ class _Page:
     keeps: bool
 
 
-class WebsiteConnector(BaseConnector):
+class WebsiteSource(BaseSource):
     """Breadth first from the start page, in the order of the links; only pages of the same scheme, host and port."""
 
     kind = "website"

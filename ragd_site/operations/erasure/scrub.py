@@ -81,9 +81,9 @@ SKIPPED = frozenset(
 )  # fmt: skip
 # rows that are of no use without their text
 DELETED = frozenset(
-    {"spans", "connector_changes", "idempotency_records", "kept_judgements", "run_scores", "retrieval_app_queryrun"}
+    {"spans", "source_changes", "idempotency_records", "kept_judgements", "run_scores", "retrieval_app_queryrun"}
 )
-UNIQUE = frozenset({("golden_questions", "question"), ("board_cards", "question_text"), ("connectors", "name")})
+UNIQUE = frozenset({("golden_questions", "question"), ("board_cards", "question_text"), ("sources", "name")})
 
 READ = "SELECT tableoid::regclass::text, ctid::text, {columns} FROM {table}"
 DELETE = "DELETE FROM {table} WHERE ctid = %(row)s::tid"

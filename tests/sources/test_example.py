@@ -1,4 +1,4 @@
-"""The connector of docs/sources.md, installed as a package would be."""
+"""The source of docs/sources.md, installed as a package would be."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from collections_app.models import Document
 from collections_app.sources.kinds import registry
-from tests.connectors.syncing import changes, sync
 from tests.fakes.web_server import Page, WebServer
+from tests.sources.syncing import changes, sync
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +24,7 @@ DOCS = (Path(__file__).resolve().parents[2] / "docs" / "sources.md").read_text()
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example, and entry points that cannot be loaded or are no connectors."""
+    """The example, and entry points that cannot be loaded or are no sources."""
     (code,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
     (name, value) = re.findall(r'^(\S+) = "(acme_wiki:\w+)"$', DOCS, re.MULTILINE)[0]
     (tmp_path / "acme_wiki.py").write_text(code)
@@ -32,14 +32,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     values = [(name, value), ("gone", "no_such_module:Thing"), ("other", "json:loads")]
     offered = [EntryPoint(*each, registry.GROUP) for each in values]
     monkeypatch.setattr(registry, "entry_points", lambda group: offered if group == registry.GROUP else [])
-    registry.connector_kinds.cache_clear()
+    registry.source_kinds.cache_clear()
     yield
-    registry.connector_kinds.cache_clear()
+    registry.source_kinds.cache_clear()
     sys.modules.pop("acme_wiki", None)
 
 
 def test_the_example_of_the_documentation_syncs(installed: None, connect: Any, web_server: WebServer) -> None:
-    assert set(registry.connector_kinds()) == {*(each.kind for each in registry.BUILT_IN), "acme-wiki"}
+    assert set(registry.source_kinds()) == {*(each.kind for each in registry.BUILT_IN), "acme-wiki"}
 
     def index(*pages: tuple[str, int]) -> Page:
         return Page(json.dumps([{"path": path, "revision": n, "title": f"On {path}"} for path, n in pages]).encode())

@@ -12,7 +12,7 @@ from tests.fakes.web_server import web_server
 from tests.fetching.conftest import open_loopback
 
 if TYPE_CHECKING:
-    from collections_app.models import Connector
+    from collections_app.models import Source
 
 __all__ = ["committed", "embeddings", "notes", "open_loopback", "openai_server", "web_server"]
 
@@ -27,12 +27,12 @@ def share(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.fixture
-def connect(notes: Any) -> Callable[..., Connector]:
-    """A connector of the collection notes: connect("folder", path="/x")."""
-    from collections_app.sources.records import ConnectorValues, save_connector
+def connect(notes: Any) -> Callable[..., Source]:
+    """A source of the collection notes: connect("folder", path="/x")."""
+    from collections_app.sources.records import SourceValues, save_source
 
-    def make(kind: str, *, secret: str | None = None, into: str = "", **settings: Any) -> Connector:
-        values = ConnectorValues(kind, f"a {kind}", settings, secret=secret, prefix=into)
-        return save_connector(notes, values)
+    def make(kind: str, *, secret: str | None = None, into: str = "", **settings: Any) -> Source:
+        values = SourceValues(kind, f"a {kind}", settings, secret=secret, prefix=into)
+        return save_source(notes, values)
 
     return make

@@ -12,14 +12,14 @@ from django.core.management import call_command
 from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key
-from collections_app.models import Collection, Connector, ConnectorRun
+from collections_app.models import Collection, Source, SourceRun
 from collections_app.sources.records import count_states
 from collections_app.sources.sync import process_run
 from tests.api.conftest import Api
 
 pytestmark = pytest.mark.django_db
 
-ALL = "/collections/notes/connectors"
+ALL = "/collections/notes/sources"
 
 
 def test_a_source_by_the_api(notes: Collection, share: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_source_by_the_command_line(notes: Collection, share: Path, connect: A
     assert (status, answer["runs"][0]["added"], answer["runs"][0]["dry_run"]) == (0, 2, True)
     answer, status = ragd("sync", "notes", "--source", source.name)
     assert (status, [each["doc_id"] for each in answer["runs"][0]["changes"]]) == (0, ["a.txt", "b.txt"])
-    rows = ragd("api", "GET", "/v1/collections/notes/connectors")[0]["items"]
+    rows = ragd("api", "GET", "/v1/collections/notes/sources")[0]["items"]
     assert [each["state"] for each in rows] == ["succeeded"]
     share.rename(share.parent / "gone")
     answer, status = ragd("sync", "notes")
     assert (status, answer["runs"][0]["state"]) == (1, "failed")
     assert count_states() == {"new": 0, "succeeded": 0, "failed": 1, "held": 0, "disabled": 0}
-    assert ConnectorRun.objects.count() == 3 and Connector.objects.get().last_error
+    assert SourceRun.objects.count() == 3 and Source.objects.get().last_error

@@ -14,27 +14,27 @@ from django.utils import timezone
 
 from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, Collection, Connector, ConnectorRun, Document, IngestJob, TrashedDocument
+from collections_app.models import AuditEvent, Collection, Document, IngestJob, Source, SourceRun, TrashedDocument
 from collections_app.sources import sync as syncs
 from collections_app.sources.kinds import registry
-from collections_app.sources.kinds.protocol import BaseConnector, Field, File, Item, SourceError
+from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, SourceError
 from collections_app.sources.records import (
-    ConnectorValues,
-    delete_connector,
-    list_connectors,
-    save_connector,
-    troubled_connectors,
+    SourceValues,
+    delete_source,
+    list_sources,
+    save_source,
+    troubled_sources,
 )
-from collections_app.sources.runs import cancel_run, request_run, sweep_connectors
+from collections_app.sources.runs import cancel_run, request_run, sweep_sources
 from ragd.errors import InvalidInput
-from tests.connectors.syncing import changes, sync, totals
+from tests.sources.syncing import changes, sync, totals
 
 pytestmark = pytest.mark.django_db
 
-Connect = Callable[..., Connector]
+Connect = Callable[..., Source]
 
 
-class Shelf(BaseConnector):
+class Shelf(BaseSource):
     """A source that a test states: id -> (version, text); None as text cannot be read."""
 
     kind = "shelf"
@@ -61,9 +61,9 @@ class Shelf(BaseConnector):
 
 
 @pytest.fixture
-def shelf(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> Connector:
-    kinds = {**registry.connector_kinds(), "shelf": Shelf}
-    monkeypatch.setattr("collections_app.sources.records.connector_kinds", lambda: kinds)
+def shelf(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> Source:
+    kinds = {**registry.source_kinds(), "shelf": Shelf}
+    monkeypatch.setattr("collections_app.sources.records.source_kinds", lambda: kinds)
     monkeypatch.setattr(Shelf, "items", {name: ("1", f"About {name}.") for name in ("a", "b", "c")})
     monkeypatch.setattr(Shelf, "fetched", [])
     return connect("shelf", into="shelf")
@@ -73,13 +73,13 @@ def documents(collection: Collection) -> dict[str, str]:
     return dict(Document.objects.filter(collection=collection).values_list("doc_id", "text"))
 
 
-def test_new_changed_and_missing_items_reach_the_collection(shelf: Connector, notes: Collection) -> None:
+def test_new_changed_and_missing_items_reach_the_collection(shelf: Source, notes: Collection) -> None:
     run = sync(shelf)
     assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
     assert documents(notes) == {f"shelf/{name}": f"About {name}." for name in "abc"}
     assert Document.objects.get(doc_id="shelf/a").source == "https://shelf.example/a"
     assert shelf.last_success is not None and shelf.state == "succeeded"
-    assert [row.document_total for row in list_connectors(notes)] == [3]
+    assert [row.document_total for row in list_sources(notes)] == [3]
     Shelf.fetched.clear()
     assert totals(sync(shelf)) == (0, 0, 0, 3, 0)
     assert Shelf.fetched == []
@@ -92,7 +92,7 @@ def test_new_changed_and_missing_items_reach_the_collection(shelf: Connector, no
     assert [row.doc_id for row in TrashedDocument.objects.all()] == ["shelf/c"]
 
 
-def test_a_preview_tells_and_changes_nothing(shelf: Connector, notes: Collection) -> None:
+def test_a_preview_tells_and_changes_nothing(shelf: Source, notes: Collection) -> None:
     sync(shelf)
     Shelf.items = {"a": ("2", "Anew."), "b": ("", "About b."), "d": ("", "About d.")}
     run = sync(shelf, dry_run=True)
@@ -101,14 +101,14 @@ def test_a_preview_tells_and_changes_nothing(shelf: Connector, notes: Collection
     assert run.batch is None and not IngestJob.objects.active().exists()
 
 
-def test_without_versions_the_bytes_tell(shelf: Connector) -> None:
+def test_without_versions_the_bytes_tell(shelf: Source) -> None:
     Shelf.items = {"a": ("", "One."), "b": ("", "Two.")}
     sync(shelf)
     Shelf.items = {"a": ("", "One."), "b": ("", "Three.")}
     assert totals(sync(shelf)) == (0, 1, 0, 1, 0)
 
 
-def test_documents_of_others_are_neither_overwritten_nor_deleted(shelf: Connector, notes: Collection) -> None:
+def test_documents_of_others_are_neither_overwritten_nor_deleted(shelf: Source, notes: Collection) -> None:
     ingest_text(notes, doc_id="shelf/a", content="Mine.")
     run = sync(shelf)
     assert changes(run) == {"added": ["shelf/b", "shelf/c"], "failed": ["shelf/a"]}
@@ -121,12 +121,12 @@ def test_documents_of_others_are_neither_overwritten_nor_deleted(shelf: Connecto
     assert documents(notes) == {"shelf/a": "Mine.", "shelf/b": "Replaced here.", "shelf/c": "About c."}
 
 
-def test_a_sync_that_would_delete_more_than_half_asks_first(shelf: Connector, notes: Collection) -> None:
+def test_a_sync_that_would_delete_more_than_half_asks_first(shelf: Source, notes: Collection) -> None:
     sync(shelf)
     Shelf.items = {"a": ("1", "About a.")}
     run = sync(shelf)
     assert (run.state, run.held, run.deleted) == ("succeeded", 2, 0)
-    assert (shelf.state, troubled_connectors(notes)) == ("held", [shelf])
+    assert (shelf.state, troubled_sources(notes)) == ("held", [shelf])
     assert len(documents(notes)) == 3
     Shelf.items = {}  # more than was agreed to
     assert sync(shelf, agreed_run=run).held == 3
@@ -137,7 +137,7 @@ def test_a_sync_that_would_delete_more_than_half_asks_first(shelf: Connector, no
 
 
 @pytest.mark.parametrize("how", ["breaks", "incomplete", "keeps"])
-def test_what_cannot_be_listed_whole_deletes_nothing(shelf: Connector, monkeypatch: Any, how: str) -> None:
+def test_what_cannot_be_listed_whole_deletes_nothing(shelf: Source, monkeypatch: Any, how: str) -> None:
     sync(shelf)
     Shelf.items = {"a": ("1", "About a."), "b": ("1", "About b."), "d": ("1", "About d.")}
     if how == "breaks":
@@ -145,24 +145,24 @@ def test_what_cannot_be_listed_whole_deletes_nothing(shelf: Connector, monkeypat
     elif how == "incomplete":
         monkeypatch.setattr(Shelf, "complete", False)
     else:
-        Connector.objects.update(keep_missing=True)
+        Source.objects.update(keep_missing=True)
     run = sync(shelf)
     assert (run.state, run.error_type) == (("failed", "unreachable") if how == "breaks" else ("succeeded", ""))
     assert Document.objects.filter(doc_id="shelf/c").exists()
 
 
-def test_the_alarm_begins_with_a_failure_and_ends_with_a_success(shelf: Connector, monkeypatch: Any) -> None:
+def test_the_alarm_begins_with_a_failure_and_ends_with_a_success(shelf: Source, monkeypatch: Any) -> None:
     monkeypatch.setattr(Shelf, "breaks_after", 0)
     for _ in range(2):
         assert sync(shelf).state == "failed"
-    assert (shelf.state, troubled_connectors()) == ("failed", [shelf])
-    assert AuditEvent.objects.filter(action="connector.fail").count() == 1
+    assert (shelf.state, troubled_sources()) == ("failed", [shelf])
+    assert AuditEvent.objects.filter(action="source.fail").count() == 1
     monkeypatch.setattr(Shelf, "breaks_after", None)
     sync(shelf)
-    assert (shelf.last_error, troubled_connectors()) == ("", [])
+    assert (shelf.last_error, troubled_sources()) == ("", [])
 
 
-def test_one_item_that_cannot_be_read_holds_up_no_other(shelf: Connector, monkeypatch: Any) -> None:
+def test_one_item_that_cannot_be_read_holds_up_no_other(shelf: Source, monkeypatch: Any) -> None:
     Shelf.items = {"a": ("1", None), "b": ("1", "About b."), "d": ("1", "")}
     run = sync(shelf)
     assert run.state == "succeeded"
@@ -173,15 +173,15 @@ def test_one_item_that_cannot_be_read_holds_up_no_other(shelf: Connector, monkey
     assert (run.state, run.error_type, run.done) == ("failed", "unreachable", 7)  # b is there already
 
 
-def test_an_item_that_cannot_be_read_under_a_new_prefix_keeps_its_document(shelf: Connector) -> None:
+def test_an_item_that_cannot_be_read_under_a_new_prefix_keeps_its_document(shelf: Source) -> None:
     sync(shelf)
-    Connector.objects.update(prefix="new/")
+    Source.objects.update(prefix="new/")
     Shelf.items["a"] = ("1", None)
     held = ["shelf/b", "shelf/c"]
     assert changes(sync(shelf)) == {"added": ["new/b", "new/c"], "failed": ["new/a"], "held": held}
 
 
-def test_a_file_that_could_not_be_ingested_is_not_read_again(shelf: Connector) -> None:
+def test_a_file_that_could_not_be_ingested_is_not_read_again(shelf: Source) -> None:
     Shelf.items = {"a": ("1", "%PDF-1.4 broken"), "b": ("1", "Good.")}
     sync(shelf)
     assert IngestJob.objects.get(doc_id="shelf/a").state == "failed"
@@ -192,7 +192,7 @@ def test_a_file_that_could_not_be_ingested_is_not_read_again(shelf: Connector) -
     assert Document.objects.get(doc_id="shelf/a").text == "Repaired."
 
 
-def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Connector, monkeypatch: Any) -> None:
+def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Source, monkeypatch: Any) -> None:
     run = request_run(shelf)
     real = Shelf.fetch
 
@@ -206,15 +206,15 @@ def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Connector, monkeypa
         syncs.process_run(str(run.pk))
     monkeypatch.setattr(Shelf, "fetch", real)
     assert IngestJob.objects.count() == 1
-    ConnectorRun.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert sweep_connectors(timezone.now()) == 1
+    SourceRun.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert sweep_sources(timezone.now()) == 1
     syncs.process_run(str(run.pk))
     run.refresh_from_db()
     assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
     assert IngestJob.objects.count() == 3
 
 
-def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Connector) -> None:
+def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Source) -> None:
     run = request_run(shelf)
     with pytest.raises(ServiceError) as caught:
         request_run(shelf, dry_run=True)
@@ -226,36 +226,36 @@ def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Connector) 
     assert request_run(shelf).state == "queued"
 
 
-def test_the_schedule_begins_what_is_due(shelf: Connector, notes: Collection) -> None:
-    values = ConnectorValues("shelf", "hourly", {}, schedule=60)
-    hourly = save_connector(notes, values)
+def test_the_schedule_begins_what_is_due(shelf: Source, notes: Collection) -> None:
+    values = SourceValues("shelf", "hourly", {}, schedule=60)
+    hourly = save_source(notes, values)
     now = timezone.now()
-    assert sweep_connectors(now) == 0
+    assert sweep_sources(now) == 0
     later = now + timedelta(minutes=61)
-    assert sweep_connectors(later) == 1
-    assert ConnectorRun.objects.get().connector == hourly
-    sweep_connectors(later)
-    assert ConnectorRun.objects.count() == 1
+    assert sweep_sources(later) == 1
+    assert SourceRun.objects.get().source == hourly
+    sweep_sources(later)
+    assert SourceRun.objects.count() == 1
     hourly.refresh_from_db()
     assert hourly.next_at is not None and hourly.next_at > now + timedelta(minutes=59)
 
 
-def test_of_scheduled_syncs_that_changed_nothing_the_newest_is_kept(shelf: Connector) -> None:
+def test_of_scheduled_syncs_that_changed_nothing_the_newest_is_kept(shelf: Source) -> None:
     first = sync(shelf)
     for _ in range(3):
         last = sync(shelf)
     assert list(shelf.runs.all()) == [last, first]
 
 
-def test_limits_of_items_and_bytes(shelf: Connector, settings: Any) -> None:
+def test_limits_of_items_and_bytes(shelf: Source, settings: Any) -> None:
     settings.RAGD_SOURCE_MAX_ITEMS = 2
     run = sync(shelf)
     assert (run.state, run.error_type, run.done, Document.objects.count()) == ("failed", "too_many_items", 2, 2)
 
 
-def test_settings_and_secrets_are_checked(shelf: Connector, notes: Collection) -> None:
-    def change(row: Connector | None = shelf, **values: Any) -> Connector:
-        return save_connector(notes, ConnectorValues("shelf", **{"name": "n", "settings": {}, **values}), row=row)
+def test_settings_and_secrets_are_checked(shelf: Source, notes: Collection) -> None:
+    def change(row: Source | None = shelf, **values: Any) -> Source:
+        return save_source(notes, SourceValues("shelf", **{"name": "n", "settings": {}, **values}), row=row)
 
     assert change(settings={"label": "x"}, secret="s3cret").secret not in ("", "s3cret")
     stored = shelf.secret
@@ -270,17 +270,17 @@ def test_settings_and_secrets_are_checked(shelf: Connector, notes: Collection) -
         with pytest.raises(InvalidInput) as caught:
             change(**values)
         assert caught.value.field == field
-    assert Connector.objects.get(pk=shelf.pk).settings == {"label": "x"}
+    assert Source.objects.get(pk=shelf.pk).settings == {"label": "x"}
     with pytest.raises(ServiceError) as refused:
         change(None, name="n")
     assert (refused.value.status, refused.value.field) == (409, "name")
     assert "s3cret" not in str(list(AuditEvent.objects.values("before", "after", "message")))
 
 
-def test_deleting_a_source_leaves_or_takes_its_documents(shelf: Connector, notes: Collection) -> None:
+def test_deleting_a_source_leaves_or_takes_its_documents(shelf: Source, notes: Collection) -> None:
     sync(shelf)
     ingest_text(notes, doc_id="shelf/b", content="Mine now.")
-    assert delete_connector(shelf, with_documents=True) == 2
+    assert delete_source(shelf, with_documents=True) == 2
     assert list(documents(notes)) == ["shelf/b"]
 
 

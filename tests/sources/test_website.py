@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from collections_app.models import Connector, Document
+from collections_app.models import Document, Source
 from ragd.errors import InvalidInput
-from tests.connectors.syncing import changes, sync, totals
 from tests.fakes.web_server import Page, WebServer
+from tests.sources.syncing import changes, sync, totals
 
 pytestmark = pytest.mark.django_db
 
-Connect = Callable[..., Connector]
+Connect = Callable[..., Source]
 
 
 def page(text: str, *links: str, head: str = "") -> Page:

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from dulwich import porcelain
 
-from collections_app.models import Connector, Document
+from collections_app.models import Document, Source
 from collections_app.sources.kinds.imap import _quote
 from ragd.errors import InvalidInput
-from tests.connectors.servers import dav_application, git_application, serving
-from tests.connectors.syncing import changes, sync, totals
 from tests.fakes.imap_server import ImapServer, imap_server
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
 from tests.fakes.web_server import Page, WebServer
+from tests.sources.servers import dav_application, git_application, serving
+from tests.sources.syncing import changes, sync, totals
 
 pytestmark = pytest.mark.django_db
 
 __all__ = ["imap_server", "running_s3_server", "s3_server"]
 
-Connect = Callable[..., Connector]
+Connect = Callable[..., Source]
 
 
 def test_a_feed_adds_and_updates_entries_and_keeps_those_that_left(connect: Connect, web_server: WebServer) -> None:
@@ -44,7 +44,7 @@ def test_a_feed_adds_and_updates_entries_and_keeps_those_that_left(connect: Conn
     web_server.pages["/feed"] = feed(("b", "Second, anew."), ("c", "Third."))
     assert changes(sync(source)) == {"added": [f"{at}c"], "updated": [f"{at}b"]}
     web_server.pages |= {"/posts/c": Page(b"<p>The whole of the third.</p>"), "/feed": feed(("c", "Third, again."))}
-    Connector.objects.update(settings={**source.settings, "pages": True})
+    Source.objects.update(settings={**source.settings, "pages": True})
     assert changes(sync(source)) == {"updated": [f"{at}c"]}
     assert Document.objects.get(doc_id=f"{at}c").text.strip() == "The whole of the third."
     web_server.pages["/feed"] = Page(b"<p>No feed.</p>")
@@ -77,11 +77,11 @@ def test_the_files_of_a_branch(connect: Connect, tmp_path: Path) -> None:
         assert changes(sync(source)) == {"added": ["docs/d.md"], "deleted": ["docs/b.md"], "updated": ["docs/a.md"]}
         assert Document.objects.get(doc_id="docs/a.md").text == "# A2"
         for settings, kind in (({"branch": "none"}, "not_found"), ({"url": f"{at}/other.git"}, "not_found")):
-            Connector.objects.update(settings={**source.settings, **settings})
+            Source.objects.update(settings={**source.settings, **settings})
             run = sync(source)
             assert (run.state, run.error_type) == ("failed", kind)
             source.refresh_from_db()
-            Connector.objects.update(settings={**source.settings, "branch": "", "url": url})
+            Source.objects.update(settings={**source.settings, "branch": "", "url": url})
     run = sync(source)
     assert (run.state, run.error_type, Document.objects.count()) == ("failed", "unreachable", 2)
     repository.close()
@@ -137,7 +137,7 @@ def test_a_folder_of_a_webdav_server(connect: Connect, tmp_path: Path) -> None:
             connect("webdav", url="ftp://example.org/")
         assert caught.value.field == "url"
         source.name = "wrong"
-        Connector.objects.update(secret="")
+        Source.objects.update(secret="")
         run = sync(source)
         assert (run.state, run.error_type) == ("failed", "not_allowed")
 
@@ -147,7 +147,7 @@ def test_a_folder_of_a_webdav_server(connect: Connect, tmp_path: Path) -> None:
         return [b'<multistatus xmlns="DAV:"><response>' + response + b"</response></multistatus>"]
 
     with serving(forbid) as at:
-        Connector.objects.update(settings={**source.settings, "url": f"{at}/team/"})
+        Source.objects.update(settings={**source.settings, "url": f"{at}/team/"})
         assert (sync(source).error_type, source.waits) == ("unexpected_answer", False)
     assert Document.objects.get().text == "Second, longer."
 
@@ -169,12 +169,12 @@ def test_the_messages_of_a_mail_folder(connect: Connect, imap_server: ImapServer
     run = sync(source)
     assert (changes(run)["deleted"], totals(run)) == ([names[0]], (1, 0, 1, 2, 0))
     assert not any("STORE" in command or command.startswith("SELECT") for command in imap_server.commands)
-    Connector.objects.update(settings={**source.settings, "newest": 1})
+    Source.objects.update(settings={**source.settings, "newest": 1})
     assert totals(sync(source)) == (0, 0, 0, 1, 0)
     for change, kind in (({"folder": "None"}, "not_found"), ({"host": "localhost.invalid"}, "unknown_host")):
-        Connector.objects.update(settings={**source.settings, **change})
+        Source.objects.update(settings={**source.settings, **change})
         assert (sync(source).error_type, Document.objects.count()) == (kind, 3)
-        Connector.objects.update(settings={**source.settings, "newest": 1, **values})
+        Source.objects.update(settings={**source.settings, "newest": 1, **values})
     imap_server.password = "other"
     assert sync(source).error_type == "not_allowed"
     settings.RAGD_FETCH_ALLOWED_NETWORKS = []

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Connector, ConnectorRun, IngestJob
+from collections_app.models import IngestJob, Source, SourceRun
 from collections_app.sources.runs import request_run
 from collections_app.sources.sync import process_run
 
 
-def sync(connector: Connector, *, ingests: bool = True, **values: Any) -> ConnectorRun:
+def sync(source: Source, *, ingests: bool = True, **values: Any) -> SourceRun:
     """One run to its end, and then the jobs that it queued."""
-    connector.refresh_from_db()
-    run = request_run(connector, **values)
+    source.refresh_from_db()
+    run = request_run(source, **values)
     process_run(str(run.pk))
     run.refresh_from_db()
-    connector.refresh_from_db()
+    source.refresh_from_db()
     for job in IngestJob.objects.active() if ingests else ():
         run_job(job.pk)
     return run
 
 
-def changes(run: ConnectorRun) -> dict[str, list[str]]:
+def changes(run: SourceRun) -> dict[str, list[str]]:
     """Kind of change -> doc_ids."""
     told: dict[str, list[str]] = {}
     for row in run.changes.order_by("doc_id"):
@@ -30,5 +30,5 @@ def changes(run: ConnectorRun) -> dict[str, list[str]]:
     return told
 
 
-def totals(run: ConnectorRun) -> tuple[int, int, int, int, int]:
+def totals(run: SourceRun) -> tuple[int, int, int, int, int]:
     return run.added, run.updated, run.deleted, run.unchanged, run.failed

@@ -14,18 +14,18 @@ from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
-from collections_app.models import Collection, Connector, ConnectorChange, ConnectorRun, RoleGrant
-from collections_app.sources.records import delete_connector
-from tests.connectors.syncing import changes, sync
+from collections_app.models import Collection, RoleGrant, Source, SourceChange, SourceRun
+from collections_app.sources.records import delete_source
+from tests.sources.syncing import changes, sync
 
 pytestmark = pytest.mark.django_db
 
 
-def make_source(collection: Collection) -> Connector:
-    source = Connector.objects.create(collection=collection, kind="website", name="docs", last_error="torn")
-    run = ConnectorRun.objects.create(connector=source, collection=collection, finished_at=timezone.now())
+def make_source(collection: Collection) -> Source:
+    source = Source.objects.create(collection=collection, kind="website", name="docs", last_error="torn")
+    run = SourceRun.objects.create(source=source, collection=collection, finished_at=timezone.now())
     for doc_id in ("open.md", "secret.md"):
-        ConnectorChange.objects.create(run=run, collection=collection, doc_id=doc_id, kind="added")
+        SourceChange.objects.create(run=run, collection=collection, doc_id=doc_id, kind="added")
     return source
 
 
@@ -43,8 +43,8 @@ def test_rows_are_those_of_who_may_write_there(notes: Collection, embeddings: An
     seen = {}
     for name, role in (("viewer", Role.VIEWER), ("curator", Role.CURATOR), ("administrator", Role.ADMINISTRATOR)):
         with using_access(as_role(name, role, notes)):
-            changes = sorted(ConnectorChange.objects.values_list("doc_id", flat=True))
-            seen[name] = (list(Connector.objects.all()), ConnectorRun.objects.count(), changes)
+            changes = sorted(SourceChange.objects.values_list("doc_id", flat=True))
+            seen[name] = (list(Source.objects.all()), SourceRun.objects.count(), changes)
     assert (seen["viewer"], seen["curator"]) == (([], 0, []), ([source], 1, ["open.md"]))
     assert seen["administrator"] == ([source], 1, ["open.md", "secret.md"])
 
@@ -53,8 +53,8 @@ def test_a_curator_deletes_a_source_with_changes_that_they_do_not_see(notes: Col
     source = make_source(notes)
     set_access(notes, ["secret.md"])
     with using_access(as_role("curator", Role.CURATOR, notes)):
-        delete_connector(Connector.objects.select_related("collection").get(pk=source.pk))
-    assert not ConnectorChange.objects.exists()
+        delete_source(Source.objects.select_related("collection").get(pk=source.pk))
+    assert not SourceChange.objects.exists()
 
 
 def test_a_sync_that_a_curator_runs_sees_what_it_brought(notes: Collection, share: Path, connect: Any) -> None:
