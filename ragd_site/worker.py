@@ -40,7 +40,7 @@ django.setup()  # before the models are imported
 
 from collections_app.endpoints.server_settings import stored
 from collections_app.jobs.leases import LeasedWork, forgive_host, release_dead
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import resend_taken
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
 from evaluation_app.failures.bisect_requests import forget_bisections
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 # it warns of pickled messages to a worker of root; only JSON is accepted here
 warnings.simplefilter("ignore", SecurityWarning)
 
-SWEEP_EVERY_S = 15.0  # at most; never longer than a lease
+MAINTAIN_EVERY_S = 15.0  # at most; never longer than a lease
 RETAIN_EVERY_S = 3600.0
 ROLL_UP_EVERY_S = 300.0
 ALERT_EVERY_S = 60.0
@@ -98,9 +98,9 @@ def flush_spans(**_: object) -> None:
 
 
 @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
-def begin_sweeping(sender: Any, **_: Any) -> None:
+def begin_maintenance(sender: Any, **_: Any) -> None:
     stopping.clear()
-    threading.Thread(target=sweep_until_stopped, name="ragd-sweeper", daemon=True).start()
+    threading.Thread(target=maintain_until_stopped, name="ragd-maintenance", daemon=True).start()
     if (pool := getattr(sender.pool, "_pool", None)) is not None and hasattr(pool, "_pool"):
         threading.Thread(target=watch_pool, args=(pool,), name="ragd-pool-watch", daemon=True).start()
 
@@ -141,7 +141,7 @@ def begin_again(killed: Sequence[int], pool: Any) -> None:
 
 
 @worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
-def end_sweeping(**_: Any) -> None:
+def end_maintenance(**_: Any) -> None:
     stopping.set()
     try:
         forgive_jobs()
@@ -163,13 +163,13 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
         connection.close()
 
 
-def sweep_until_stopped() -> None:
+def maintain_until_stopped() -> None:
     """Every 15 s (or lease, where that is shorter) send lost jobs again, every minute measure the alert rules,
     every 5 minutes add spans up, every hour delete what is past its retention. A fault is tried again.
 
     Before the first time the leases of processes that are gone are ended.
     """
-    sweep_every_s = min(SWEEP_EVERY_S, settings.RAGD_JOB_LEASE_S)
+    maintain_every_s = min(MAINTAIN_EVERY_S, settings.RAGD_JOB_LEASE_S)
     retain_at = roll_up_at = alert_at = time.monotonic()
     is_first = True
     while not stopping.is_set():
@@ -178,7 +178,7 @@ def sweep_until_stopped() -> None:
                 release_the_dead()
                 is_first = False
             stored.refresh()
-            sweep_jobs()
+            maintain_jobs()
             if time.monotonic() >= alert_at:
                 alert_at = time.monotonic() + ALERT_EVERY_S
                 evaluate_alerts()
@@ -190,10 +190,10 @@ def sweep_until_stopped() -> None:
                 roll_up_spans()
                 roll_up_at = time.monotonic() + ROLL_UP_EVERY_S
         except Exception:
-            logger.exception("The sweep failed; it is tried again in %.0f s.", sweep_every_s)
+            logger.exception("Maintenance failed; it is tried again in %.0f s.", maintain_every_s)
         finally:
             connections.close_all()  # the pool forks from this process: no connection may be open then
-        stopping.wait(sweep_every_s)
+        stopping.wait(maintain_every_s)
 
 
 def release_the_dead() -> None:
@@ -206,9 +206,9 @@ def release_the_dead() -> None:
                 resend_taken(settings.CELERY_WORKER_PREFETCH_MULTIPLIER * settings.CELERY_WORKER_CONCURRENCY)
 
 
-def sweep_jobs() -> None:
+def maintain_jobs() -> None:
     """Send jobs that were lost, evaluations that wait, and live traffic to score."""
-    sweep()
+    maintain()
     send_waiting()
     send_samples()
     deliver_soon()

@@ -159,7 +159,7 @@ def _count_parts(collection: Collection) -> dict[str, int]:
 def purge_collection(collection: Collection) -> dict[str, Any]:
     """Remove the rows of a fenced collection, without holding up the others for longer than half a second at a time.
 
-    Returns {"before": counts, "after": counts}. Raises ServiceError 503 when it stays in use; the sweeper then goes on.
+    Returns {"before": counts, "after": counts}. Raises ServiceError 503 when it stays in use; maintenance then goes on.
     """
     for _ in range(PURGE_ATTEMPTS):
         fetch_all(connection, STOP_READERS, {"name": READER_NAME.format(collection=collection.pk)})

@@ -1,7 +1,7 @@
 """A collection from the file that it was exported to: checked first, built where nobody sees it, shown in one step.
 
 While it is filled the collection is fenced like one that is being deleted, with a moment of deletion that is pushed on
-with every batch. So an import that dies leaves something that the sweeper removes when that moment has passed.
+with every batch. So an import that dies leaves something that maintenance removes when that moment has passed.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class ImportWriter:
         execute(connection, f"ANALYZE {self.chunks}")
 
     def _beat(self, stage: str, done: int, total: int) -> None:
-        """Say how far it is, and keep the sweeper away for another ten minutes."""
+        """Say how far it is, and keep maintenance away for another ten minutes."""
         if self.progress.tell(stage, done, total):
             self._extend_fence()
 

@@ -34,7 +34,7 @@ from ragd.types import ChunkPolicy
 
 REINDEX = "Re-index these documents (Documents, or POST /v1/collections/NAME/documents-bulk with action reindex)."
 REBUILD = "Rebuild the index (Index, or `manage.py ragd index rebuild NAME`)."
-SWEEP = "The worker's sweeper removes this within a week; if it stays, see docs/operations.md."
+MAINTENANCE = "The worker removes this within a week; if it stays, see docs/operations.md."
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ RULES = (
           AND NOT EXISTS (SELECT 1 FROM ingest_jobs j WHERE j.upload_id = u.id AND j.state IN ('queued', 'running'))
         ORDER BY u.id
         """,
-        SWEEP,
+        MAINTENANCE,
     ),
     Rule(
         "revisions without a document",

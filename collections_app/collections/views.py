@@ -139,7 +139,7 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         try:
             proof = record_deletion(collection, actor=request.user)
-        except ServiceError as error:  # it is invisible already; the sweeper goes on with its rows
+        except ServiceError as error:  # it is invisible already; maintenance goes on with its rows
             messages.warning(request, error.message)
             return redirect("collections:list")
         messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})

@@ -21,14 +21,14 @@ from collections_app.domain.formats import MEGABYTE
 from collections_app.jobs.batches import ALIVE_WITHIN, BatchProgress, batch_progress
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.leases import worker_name
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.queue import send_jobs
 from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
 
 LINE_EVERY_S = 5.0
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"
 LOOK_EVERY_S = 0.5
-SWEEP_EVERY = timedelta(seconds=5)
+MAINTAIN_EVERY = timedelta(seconds=5)
 INTERRUPTED = 130  # what a shell expects of a command that was stopped by Ctrl-C
 
 State, Stage = IngestJob.State, IngestJob.Stage
@@ -160,7 +160,7 @@ def heard_interrupts() -> Iterator[threading.Event]:
 
 
 def _watch(batches: Sequence[IngestBatch], bar: Bar, interrupted: threading.Event, *, here: bool) -> dict[str, Any]:
-    swept_at = timezone.now()
+    last_maintenance = timezone.now()
     while True:
         if interrupted.is_set():
             raise KeyboardInterrupt
@@ -170,9 +170,9 @@ def _watch(batches: Sequence[IngestBatch], bar: Bar, interrupted: threading.Even
         if not totals["queued"] and not totals["running"]:
             return totals
         if here:
-            if timezone.now() - swept_at > SWEEP_EVERY and not has_worker():
-                sweep()
-                swept_at = timezone.now()
+            if timezone.now() - last_maintenance > MAINTAIN_EVERY and not has_worker():
+                maintain()
+                last_maintenance = timezone.now()
             if _run_next(batches):
                 continue
         elif not has_worker():

@@ -32,7 +32,7 @@ from ragd.store.store import execute, fetch_all
 from ragd.types import ChunkPolicy
 
 RESTORE = "restored"
-SWEPT_AT_ONCE = 500
+DELETED_AT_ONCE = 500
 
 # A document without a text came as chunks alone: it cannot be ingested again, so it is deleted at once.
 MOVE = """
@@ -215,7 +215,7 @@ def expire_trash(now: datetime) -> int:
     """Delete what has been in the trash for longer than it is kept; returns how many documents."""
     old = expired_trash(now, kept_for("trash_days"))
     gone = 0
-    while ids := list(old.values_list("pk", flat=True)[:SWEPT_AT_ONCE]):
+    while ids := list(old.values_list("pk", flat=True)[:DELETED_AT_ONCE]):
         with transaction.atomic():
             _drop(ids)
         gone += len(ids)

@@ -1,4 +1,4 @@
-"""The four places of the product and the pages in them: the one list that rail, menus, tabs and palette read.
+"""The four sections of the product and the pages in them: the one list that rail, menus, tabs and palette read.
 
 A page is offered to those who may open it; `tests/access/test_places.py` holds the list against the rules of pages.
 
@@ -76,8 +76,8 @@ class Page:
     """One page that needs no argument.
 
     view: the name of its address. symbol: its icon. words: others by which the palette finds it. starts: beginnings of
-    addresses that belong to it, beside its own. group: its heading in the menu of its place. is_tab: whether it stands
-    among the tabs or in the menu of its place.
+    addresses that belong to it, beside its own. group: its heading in the menu there. is_tab: whether it stands
+    among the tabs or in the menu of its section.
     """
 
     view: str
@@ -99,7 +99,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Section:
     """One of the four, or the reader's account. key: the letter after `g` that leads there.
 
     It opens with the first page that is offered. rail: for whom it stands in the rail, if anything in it is offered.
@@ -123,8 +123,8 @@ class Place:
 
 HOME = Page("operations:home", gettext_noop("Home"), "home", words="start overview")
 
-PLACES = (
-    Place(
+SECTIONS = (
+    Section(
         gettext_noop("Chat"), "ask", "c", (
             Page("retrieval:chat", gettext_noop("Chat"), "ask", asks, "ask question search answer thread"),
             Page(
@@ -133,14 +133,14 @@ PLACES = (
             ),
         ),
     ),
-    Place(
+    Section(
         gettext_noop("Library"), "collections", "l", (
             Page("collections:list", gettext_noop("Collections"), "collections", words="documents knowledge library"),
             Page("collections:create", gettext_noop("New collection"), "plus", makes_collections, "make create"),
             Page("collections:import", gettext_noop("Import a collection"), "upload", makes_collections, "file"),
         ),
     ),
-    Place(
+    Section(
         gettext_noop("Evaluate"), "evaluation", "e", (
             Page("evaluation:index", gettext_noop("Dashboard"), "evaluation", reads, "scores trend metrics quality"),
             Page("evaluation:evaluation-runs", gettext_noop("Evaluation runs"), "evaluation", reads, "scores history"),
@@ -168,7 +168,7 @@ PLACES = (
         ),
         rail=works,
     ),
-    Place(
+    Section(
         gettext_noop("Admin"), "admin", "a", (
             Page(
                 "evaluation:traces", gettext_noop("Overview"), "operations", reads, "latency errors cost monitor",
@@ -230,7 +230,7 @@ PLACES = (
 )  # fmt: skip
 
 # behind the reader's own menu, at the top of every page
-ACCOUNT = Place(
+ACCOUNT = Section(
     gettext_noop("Account"), "person", "s", (
         Page("collections:appearance", gettext_noop("Appearance"), "light", words="theme language time zone settings"),
         Page("collections:keys", gettext_noop("API keys"), "key", words="bearer secret token curl"),
@@ -246,28 +246,28 @@ ACCOUNT = Place(
 
 
 def all_pages() -> Iterator[Page]:
-    """Home first, then place by place."""
+    """Home first, then section by section."""
     yield HOME
-    for place in (*PLACES, ACCOUNT):
-        yield from place.pages
+    for section in (*SECTIONS, ACCOUNT):
+        yield from section.pages
 
 
-def find_place(path: str) -> tuple[Place, Page] | None:
+def find_section(path: str) -> tuple[Section, Page] | None:
     """Where an address belongs: the page with the longest beginning of it, first what names it; None for Home."""
-    return _find_place(path, get_script_prefix())
+    return _find_section(path, get_script_prefix())
 
 
 @lru_cache(maxsize=1024)
-def _find_place(path: str, _script_prefix: str) -> tuple[Place, Page] | None:
-    best: tuple[tuple[int, bool], Place, Page] | None = None
-    for place in (*PLACES, ACCOUNT):
-        for page in place.pages:
+def _find_section(path: str, _script_prefix: str) -> tuple[Section, Page] | None:
+    best: tuple[tuple[int, bool], Section, Page] | None = None
+    for section in (*SECTIONS, ACCOUNT):
+        for page in section.pages:
             if page.href == path:
-                return place, page
+                return section, page
             for start in (page.href, *page.starts):
                 weight = (len(start), start != page.href)
                 if path.startswith(start) and (best is None or weight >= best[0]):
-                    best = weight, place, page
+                    best = weight, section, page
     return best and best[1:]
 
 

@@ -23,7 +23,7 @@ from django_htmx.middleware import HtmxDetails
 
 from collections_app.collections.models import collection_choices
 from collections_app.errors import ServiceError, describe
-from collections_app.http.navigation import find_place
+from collections_app.http.navigation import find_section
 from collections_app.models import Collection
 from ragd.errors import InvalidInput, RagdError
 
@@ -229,7 +229,7 @@ HELP = {
 def help_address(request: HttpRequest) -> str:
     """Of the page itself, else of the one that it stands below, else the contents."""
     match = request.resolver_match
-    found = find_place(request.path)
+    found = find_section(request.path)
     names = [match.view_name if match else "", found[1].view if found else ""]
     page, mark, anchor = next((HELP[name] for name in names if name in HELP), "").partition("#")
     return reverse("collections:help-page", args=[page]) + mark + anchor if page else reverse("collections:help")

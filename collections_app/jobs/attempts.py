@@ -316,7 +316,7 @@ def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, An
 
 
 def _pause(exc: BaseException) -> tuple[datetime, str] | None:
-    """(until when, why) the job waits although it is not at fault: it loses no attempt, and the sweeper sends it."""
+    """(until when, why) the job waits although it is not at fault: it loses no attempt, and maintenance sends it."""
     if isinstance(exc, EndpointWaitsError):
         return exc.until, WAITING
     if isinstance(exc, FetchError) and exc.postpone_s is not None:

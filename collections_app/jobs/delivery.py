@@ -1,6 +1,6 @@
 """Messages to workers by the registered name of a task, how often work is tried, and what is sent again.
 
-A broker that is down only delays the work, and so does a process that dies with it: it is swept.
+A broker that is down only delays the work, and so does a process that dies with it: maintenance sends it again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def send(task_name: str, calls: Sequence[Sequence[str]], *, queue: str | None = 
             task.apply_async(args, countdown=delay_s or None, queue=queue)
         except Exception:  # every transport has errors of its own
             left = len(calls) - number
-            log.exception("%d of %d messages of %s were not sent; the sweeper sends them", left, len(calls), task_name)
+            log.exception("%d of %d messages of %s were not sent; maintenance sends them", left, len(calls), task_name)
             return
 
 
@@ -125,7 +125,7 @@ def recover(
     return recovered
 
 
-def sweep(
+def requeue(
     rows: QuerySet[W], task_name: str, policy: RetryPolicy, give_up: Callable[[W], object], now: datetime, **values: Any
 ) -> int:
     """Send what is overdue of these rows, which have not ended; returns how many were sent."""

@@ -21,7 +21,7 @@ from collections_app.index.past_indexes import drop_past_indexes
 from collections_app.index.stores import open_store
 from collections_app.index.swap import drop_leftovers
 from collections_app.jobs.leases import database_now
-from collections_app.jobs.operations import sweep_operations
+from collections_app.jobs.operations import requeue_operations
 from collections_app.jobs.queue import submit_index_build
 from collections_app.jobs.recovery import resend_lost_jobs, settle_index_versions, wake_fetches, wake_waiting_jobs
 from collections_app.jobs.workers import forget_workers
@@ -35,14 +35,14 @@ from collections_app.models import (
     Report,
     Upload,
 )
-from collections_app.sources.runs import sweep_sources
+from collections_app.sources.runs import start_syncs
 from collections_app.sources.web_client import forget_hosts
 from ragd.store import postings
 from ragd.store.postings import POSTINGS_MIN
 
 log = logging.getLogger(__name__)
 
-SWEEP_REPORT = "sweep"
+MAINTENANCE_REPORT = "maintenance"
 QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
 ORPHAN_KEPT = timedelta(days=7)
@@ -72,16 +72,16 @@ ORDER BY c.id
 """
 
 
-def sweep() -> dict[str, int]:
-    """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
+def maintain() -> dict[str, int]:
+    """Put everything right that is due; returns what was done. Of two calls at the same time one does nothing."""
     with session_lock(whole(LockSpace.MAINTENANCE)) as is_held:
         if not is_held:
             return {}
         now = database_now()
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
-            "operations": sweep_operations(now),
-            "sources": sweep_sources(now),
+            "operations": requeue_operations(now),
+            "sources": start_syncs(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "postings": build_missing_postings(now),
@@ -98,9 +98,9 @@ def sweep() -> dict[str, int]:
             "counts": forget_counts(now),
             "sessions": forget_sessions(now),
         }
-    Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
+    Report.objects.update_or_create(name=MAINTENANCE_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):
-        log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
+        log.info("maintenance: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
     return done
 
 

@@ -377,7 +377,7 @@ class EmbeddedBatch(models.Model):
 
     first: the chunk_index of the first of them. digest: SHA-256 (hex) of the model and of every text that was embedded;
     a batch whose digest differs is of no use. vectors: float32, little endian, size times the collection's dimensions.
-    There is no reference to the job, so that deleting many jobs reads none of this; the sweeper takes what is left.
+    There is no reference to the job, so that deleting many jobs reads none of this; maintenance takes what is left.
     """
 
     id = models.BigAutoField(primary_key=True)

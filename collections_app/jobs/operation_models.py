@@ -241,7 +241,7 @@ class Provider(models.Model):
 
 
 class Report(models.Model):
-    """The last result of something that is done again and again, such as the sweep; one row per name."""
+    """The last result of something that is done again and again, such as maintenance; one row per name."""
 
     name = models.CharField(max_length=64, primary_key=True)
     values: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)

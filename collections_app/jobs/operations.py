@@ -16,7 +16,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, describe
-from collections_app.jobs.delivery import enqueue, job_retry_policy, sweep
+from collections_app.jobs.delivery import enqueue, job_retry_policy, requeue
 from collections_app.jobs.leases import Lease, LeaseLostError, Progress, cancel, claim, worker_name
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.models import ApiKey, Collection, Operation, OperationFile
@@ -200,10 +200,10 @@ def _collection_id(operation: Operation) -> int | None:
     return named.values_list("pk", flat=True).first()
 
 
-def sweep_operations(now: datetime) -> int:
+def requeue_operations(now: datetime) -> int:
     """Send again what lost its worker or its message, and drop the files of what has ended; returns how many sent."""
     OperationFile.objects.filter(operation__finished_at__isnull=False).delete()
-    return sweep(requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, stage=WAITING)
+    return requeue(requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, stage=WAITING)
 
 
 def _give_up(operation: Operation) -> None:

@@ -15,7 +15,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
-from collections_app.jobs.delivery import enqueue, job_retry_policy, sweep
+from collections_app.jobs.delivery import enqueue, job_retry_policy, requeue
 from collections_app.jobs.leases import cancel
 from collections_app.models import Collection, Source, SourceChange, SourceRun
 
@@ -74,10 +74,10 @@ def find_run(collection: Collection, run_id: uuid.UUID | str) -> SourceRun:
         raise ServiceError(message, type="not_found", status=404) from None
 
 
-def sweep_sources(now: datetime) -> int:
+def start_syncs(now: datetime) -> int:
     """Begin what is due, and send again what lost its worker or its message; returns how many."""
     unfinished = SourceRun.objects.filter(finished_at=None)
-    sent = sweep(unfinished, RUN_SOURCE, job_retry_policy(), _give_up, now, state=SourceRun.State.QUEUED)
+    sent = requeue(unfinished, RUN_SOURCE, job_retry_policy(), _give_up, now, state=SourceRun.State.QUEUED)
     for source in Source.objects.due(now).select_related("collection").order_by("next_at")[:DUE_AT_ONCE]:
         try:
             request_run(source)

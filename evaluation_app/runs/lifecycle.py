@@ -181,7 +181,9 @@ def _released(claimed: Lease[EvaluationRun]) -> Iterator[None]:
         try:
             release_run(claimed, is_blamed=isinstance(error, (DataError, ValueError)))
         except DatabaseError:
-            log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.work.pk)
+            log.warning(
+                "evaluation run %s was not put back; maintenance does it when its lease is over", claimed.work.pk
+            )
         raise
 
 
@@ -272,7 +274,7 @@ def delete_run(run: EvaluationRun, actor: services.Actor) -> None:
 
 
 def send_waiting() -> int:
-    """The sweep's part: send the next run when a place is free, also one whose worker was lost. Returns 0 or 1."""
+    """Send the next run when a place is free, also one whose worker was lost. Returns 0 or 1."""
     if held_runs().count() >= server.RAGD_EVALUATION_PROCESSES:
         return 0
     now = database_now()

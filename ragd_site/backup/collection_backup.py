@@ -42,7 +42,7 @@ def restore_file(
         what = f"the collection {collection!r}" if collection else "a PostgreSQL of your own"
         have = ", ".join(each.id for each in known[:5]) or "none"
         raise BackupError(
-            f"there is no such backup of {what} in {repository.store.place}; it has: {have}",
+            f"there is no such backup of {what} in {repository.store.address}; it has: {have}",
             type="backup_missing",
             status=404,
         )

@@ -28,7 +28,7 @@ from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, restore_file
 from ragd_site.backup.database_backup import back_up_database
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.places import keep_newest, open_repository
+from ragd_site.backup.options import keep_newest, open_repository
 from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import COLLECTION, SERVER, Backup, Repository
 from ragd_site.backup.server_backup import back_up_server
@@ -110,7 +110,7 @@ def _back_up(options: Options) -> Answer:
     removed = keep_newest(repository, keep, collection.name if collection else None)
     answer = describe(backup) | {
         "seconds": round(time.monotonic() - began, 1),
-        "place": repository.store.place,
+        "address": repository.store.address,
         "removed": [old.id for old in removed],
     }
     if collection is None:
@@ -124,7 +124,7 @@ def _show_back_up(answer: Answer) -> str:
         what = f" of {answer['collection']}: {answer['documents']:,} documents, {answer['chunks']:,} chunks"
     else:
         what = f": {answer['tables']} tables with {answer['rows']:,} rows as of {answer['moment']}"
-    stored = f"{answer['bytes'] / MEGABYTE:,.1f} MB in {answer['place']}, {answer['seconds']:g} s"
+    stored = f"{answer['bytes'] / MEGABYTE:,.1f} MB in {answer['address']}, {answer['seconds']:g} s"
     lines = [f"backup {answer['backup']}{what}, {stored}"]
     if answer["removed"]:
         lines.append(f"removed: {', '.join(answer['removed'])}")
@@ -204,7 +204,7 @@ def _list(options: Options) -> Answer:
     backups = repository.backups(damaged=damaged, every=True)
     servers = [backup for backup in backups if backup.kind != COLLECTION]
     return {
-        "place": repository.store.place,
+        "address": repository.store.address,
         "backups": [describe(backup) | {"until": _until(repository, backup)} for backup in servers],
         "collections": [describe(backup) for backup in backups if backup.kind == COLLECTION],
         "damaged": [str(error) for error in damaged],
@@ -232,7 +232,7 @@ def _show_list(answer: Answer) -> str:
         for each in answer["collections"]
     ]
     lines += [f"damaged: {each}" for each in answer["damaged"]]
-    return "\n".join(lines) or f"no complete backup in {answer['place']}"
+    return "\n".join(lines) or f"no complete backup in {answer['address']}"
 
 
 def _verify(options: Options) -> Answer:
@@ -256,7 +256,7 @@ def _drill(options: Options) -> Answer:
 
 def _note(action: str, message: str, answer: Answer) -> None:
     """An event of the audit log: the content of the whole server was read."""
-    kept = {name: answer[name] for name in ("place", "moment", "rows", "passed") if name in answer}
+    kept = {name: answer[name] for name in ("address", "moment", "rows", "passed") if name in answer}
     user = User.objects.filter(pk=current_access().user_id or 0).first()
     record_event(user, action, message, subject=Subject("backup", answer["backup"]), after=kept)
 

@@ -73,7 +73,7 @@ class Repository:
         except MissingError:
             if not create:
                 raise BackupError(
-                    f"there are no backups in {store.place}; check the name, or make one with `manage.py ragd backup`",
+                    f"there are no backups in {store.address}; check the name or make one with `manage.py ragd backup`",
                     type="backup_missing",
                     status=404,
                 ) from None
@@ -81,14 +81,14 @@ class Repository:
             return repository
         except WrongKeyError:
             raise BackupError(
-                f"the backup key is not the one that {store.place} was made with; give that key's file with --key-file "
+                f"the backup key is not the one that {store.address} was made with; give its file with --key-file "
                 "or RAGD_BACKUP_KEY_FILE. Without it these backups cannot be read",
                 type="wrong_backup_key",
                 status=403,
             ) from None
         if head["format"] != FORMAT:
             raise BackupError(
-                f"{store.place} has backups of the format {head['format']}; this ragd reads {FORMAT}. Use a newer ragd"
+                f"{store.address} has backups of the format {head['format']}; this ragd reads {FORMAT}. Use a newer one"
             )
         repository.id = str(head["id"])
         return repository
@@ -146,7 +146,7 @@ class Repository:
             pass
         known = ", ".join(backup.id for backup in self.backups(damaged=[], every=True)[:5]) or "none"
         raise BackupError(
-            f"there is no complete backup {backup_id!r} in {self.store.place}; the newest are: {known}",
+            f"there is no complete backup {backup_id!r} in {self.store.address}; the newest are: {known}",
             type="backup_missing",
             status=404,
         )
@@ -181,7 +181,7 @@ class Repository:
         try:
             yield from measured.pass_on(self.get(backup.content))
         except MissingError:
-            raise DamagedError(f"{backup.content} is missing in {self.store.place}; take another backup") from None
+            raise DamagedError(f"{backup.content} is missing in {self.store.address}; take another backup") from None
         if not measured.facts().items() <= backup.manifest.items():
             raise DamagedError(f"{backup.content} is not the file that its manifest tells of; take another backup")
 

@@ -129,7 +129,7 @@ def choose_backup(
     known = [backup for backup in known if backup.kind != COLLECTION]
     if not known:
         raise BackupError(
-            f"there is no complete backup of a server in {repository.store.place}", type="backup_missing", status=404
+            f"there is no complete backup of a server in {repository.store.address}", type="backup_missing", status=404
         )
     if until is None:
         return known[0], None

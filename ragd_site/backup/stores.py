@@ -23,9 +23,9 @@ DRAFTS = ".drafts"
 
 
 class Store(Protocol):
-    """place: its address, for messages. Names have slashes between their parts. Every method raises BackupError."""
+    """address: for messages. Names have slashes between their parts. Every method raises BackupError."""
 
-    place: str
+    address: str
 
     def put(self, name: str, content: Iterable[bytes]) -> int:
         """Store a file in place of any of that name; its bytes. When `content` raises, nothing is stored."""
@@ -52,7 +52,7 @@ class FolderStore:
     """Files that only their owner reads, in a folder that is made when it is not there."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.place = folder, str(folder)
+        self.folder, self.address = folder, str(folder)
 
     def put(self, name: str, content: Iterable[bytes]) -> int:
         path, drafts = self.folder / name, self.folder / DRAFTS
@@ -82,7 +82,7 @@ class FolderStore:
             try:
                 file = (self.folder / name).open("rb")
             except FileNotFoundError:
-                raise MissingError(name, self.place) from None
+                raise MissingError(name, self.address) from None
             with file:
                 while piece := file.read(READ_BYTES):
                     yield piece
@@ -125,7 +125,7 @@ class BucketStore(Bucket):
 
     def __init__(self, endpoint: str, name: str, prefix: str, **values: Any) -> None:
         super().__init__(endpoint, name, guard=None, **values)
-        self.prefix, self.place = prefix, f"s3://{name}/{prefix} at {endpoint}"
+        self.prefix, self.address = prefix, f"s3://{name}/{prefix} at {endpoint}"
 
     def put(self, name: str, content: Iterable[bytes]) -> int:
         with self._refusals(name) as key:
@@ -161,7 +161,7 @@ class BucketStore(Bucket):
                 yield self.prefix + name
         except FetchError as error:
             if error.kind == "not_found" and name:
-                raise MissingError(name, f"{self.place} ({error})") from None
+                raise MissingError(name, f"{self.address} ({error})") from None
             raise BackupError(str(error), type=error.kind) from None
         except InvalidInput as error:
             raise BackupError(error.message) from None

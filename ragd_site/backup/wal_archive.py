@@ -212,7 +212,7 @@ def find_reach(repository: Repository, backup: Backup) -> Reach | None:
         found = name + (COMPLETE if name + COMPLETE in stored else PARTIAL)
         if found not in stored:
             raise BackupError(
-                f"the write-ahead log in {repository.store.place} has a gap: {name} is missing, so no later moment "
+                f"the write-ahead log in {repository.store.address} has a gap: {name} is missing, so no later moment "
                 f"than that of the backup {backup.id} can be restored from it",
                 type="backup_missing",
             )

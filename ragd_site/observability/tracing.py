@@ -43,7 +43,7 @@ LIMITS = SpanLimits(
     max_link_attributes=1_000,
 )
 UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^https?://[^/]+/metrics$")
-UNTRACED_TASKS = ("sweep", "heartbeat")
+UNTRACED_TASKS = ("maintain", "heartbeat")
 CLIENT_PATHS = ("/v1/", "/mcp")  # of programs; other requests are those of pages
 STAGE_PREFIX = "rag."
 OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)

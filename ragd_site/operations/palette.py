@@ -142,7 +142,7 @@ def _behind(requested: str, verbs: tuple[str, ...]) -> str | None:
     return None
 
 
-# what is made anew and has no page in the list of places
+# what is made anew and has no page in the list of sections
 NEW = (
     Page("retrieval:chat-assistant-new", gettext_noop("New assistant"), "plus", somewhere(Permission.WRITE), "create"),
     Page("collections:key-create", gettext_noop("Create API key"), "plus", words="new secret token"),

@@ -16,7 +16,7 @@ from django.utils import timezone
 from collections_app.audit.services import Actor
 from collections_app.endpoints.providers import ProviderState, provider_states
 from collections_app.jobs.batches import BatchProgress, batch_progress
-from collections_app.jobs.maintenance import SWEEP_REPORT
+from collections_app.jobs.maintenance import MAINTENANCE_REPORT
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, queue_state
 from collections_app.jobs.recovery import can_succeed, retry_collection_jobs
@@ -161,7 +161,7 @@ class WorkSummary:
     batches: list[BatchProgress]
     index_versions: list[IndexVersion]
     providers: list[ProviderState]
-    sweep: Report | None
+    maintenance: Report | None
 
 
 def work_summary() -> WorkSummary:
@@ -180,12 +180,12 @@ def work_summary() -> WorkSummary:
             IndexVersion.objects.filter(state=IndexVersion.State.BUILDING).select_related("collection").order_by("id")
         ),
         providers=provider_states(now),
-        sweep=Report.objects.filter(name=SWEEP_REPORT).first(),
+        maintenance=Report.objects.filter(name=MAINTENANCE_REPORT).first(),
     )
 
 
 def find_stuck(now: datetime) -> IngestJobQuerySet:
-    """Jobs that were taken and whose worker gave no sign of life within the lease: the next sweep sends them again."""
+    """Jobs that were taken and whose worker gave no sign of life within the lease: maintenance sends them again."""
     return IngestJob.objects.filter(state=IngestJob.State.RUNNING, lease_until__lt=now).listed().order_by("lease_until")
 
 

@@ -18,7 +18,7 @@ from ragd_site.backup import server_restore
 from ragd_site.backup.collection_backup import restore_file
 from ragd_site.backup.database_backup import back_up_database
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.places import keep_newest
+from ragd_site.backup.options import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError, feed_program, read_program, split_password
 from ragd_site.backup.repository import Backup, Repository
 from ragd_site.backup.server_restore import restore_server

@@ -21,7 +21,7 @@ from pyrage import decrypt_file, x25519
 from ragd_site import embedded
 from ragd_site.backup import programs, server_restore, table_facts, wal_archive
 from ragd_site.backup.encryption import Key
-from ragd_site.backup.places import keep_newest
+from ragd_site.backup.options import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import AGE, BACKUPS, Backup, Repository
 from ragd_site.backup.server_backup import back_up_server
@@ -427,7 +427,7 @@ def test_a_backup_that_is_killed_looks_like_none(
     half.write_bytes(b"of a killed process")
     keep_newest(copy, 0)
     assert half.exists()
-    monkeypatch.setattr("ragd_site.backup.places.ABANDONED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("ragd_site.backup.options.ABANDONED_AFTER", timedelta(seconds=-5))
     keep_newest(copy, 0)
     assert not half.exists()
     assert {*copy.names(BACKUPS)} == names

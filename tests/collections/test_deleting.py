@@ -126,7 +126,7 @@ def test_the_proof_is_kept(everything: Collection) -> None:
     assert (operation.subject, operation.state, operation.report) == ("everything", "succeeded", proof)
 
 
-def test_deleting_while_something_reads_ends_with_the_sweeper(
+def test_deleting_while_something_reads_ends_with_maintenance(
     everything: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that no lock timeout moves: the collection is invisible at once, its rows go when it has ended."""

@@ -30,7 +30,7 @@ from collections_app.index.stores import open_store
 from collections_app.index.swap import expire_retired
 from collections_app.jobs import attempts
 from collections_app.jobs.dispatch import run_job
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import (
     Chunk,
@@ -337,7 +337,7 @@ def test_an_interrupted_build_goes_on_where_it_stopped(
     assert (reload(index_version).documents_done, reload(job).state, reload(job).attempts_forgiven) == (2, "running", 0)
     monkeypatch.setattr(builder.Builder, "_store", original)
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert sweep()["resent"] == 1
+    assert maintain()["resent"] == 1
     embeddings.requests.clear()
     assert run(index_version) == "succeeded"
     assert len(embeddings.requests) == 1
@@ -357,7 +357,7 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert attempts.claim_job(job.pk, "worker") is None
     assert reload(job).error.startswith("given up after 2 attempts")
-    sweep()
+    maintain()
     assert states(notes) == {2: "failed", 1: "serving"}
 
 
@@ -384,7 +384,7 @@ def test_cancelling_ends_it_between_two_batches(
     assert run(index_version) == "cancelled"
     assert len(seen) == 2
     assert states(notes) == {2: "cancelled", 1: "serving"} and "system" in reload(index_version).error
-    sweep()
+    maintain()
     assert len(tables(notes)) == 1
     check_whole(notes)
     with refuses("conflict", None, "index version 2", "cancelled"):
@@ -436,7 +436,7 @@ def test_a_retired_one_is_given_up_after_its_days(filled: Collection, settings: 
     cancel_index_version(get_index_version(filled, 1))
     IndexVersion.objects.filter(number=1).update(retired_at=timezone.now() - timedelta(days=4))
     assert apply_retention().report["index_versions"] == 1
-    assert sweep()["index_versions"] == 1
+    assert maintain()["index_versions"] == 1
     assert states(filled) == {2: "serving", 1: "dropped"}
 
 

@@ -19,7 +19,7 @@ from collections_app.jobs import leases
 from collections_app.jobs.attempts import IngestOutcome, JobProgress, claim_job
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.leases import LeaseLostError, interrupt, interruptible, watched
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job
 from collections_app.models import Document, IngestJob
 from ragd.readers.types import ParseError
@@ -176,7 +176,7 @@ def test_a_file_that_ends_its_reader_each_time_is_quarantined_with_the_reason(
     found = reload(job)
     assert (found.error_type, found.error) == ("crashed", "quarantined after 3 attempts: The reader crashed.")
     assert [(row.stage, row.state) for row in found.stage_rows] == [("parse", "failed")]
-    assert run_job(job.pk) is None and sweep()["resent"] == 0
+    assert run_job(job.pk) is None and maintain()["resent"] == 0
 
 
 def test_a_file_that_is_merely_broken_fails_at_once(

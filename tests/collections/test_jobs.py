@@ -14,7 +14,7 @@ from collections_app.documents.services import ingest_text, reindex_documents
 from collections_app.jobs.attempts import JobProgress, claim_job
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.leases import LeaseLostError
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
 from collections_app.uploads.services import submit_uploads
@@ -132,32 +132,32 @@ def test_a_file_that_kills_its_worker_is_set_aside(notes: Collection, settings: 
     assert all(name in reload(job).error for name in ("2", "parse"))
 
 
-def test_the_sweeper_takes_back_what_a_dead_worker_held(notes: Collection, settings: Any) -> None:
+def test_maintenance_takes_back_what_a_dead_worker_held(notes: Collection, settings: Any) -> None:
     job = upload(notes)
     claim_job(job.pk, "dead")
-    assert sweep().get("resent") == 0
+    assert maintain().get("resent") == 0
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert sweep()["resent"] == 1
+    assert maintain()["resent"] == 1
     assert (reload(job).state, reload(job).worker) == ("queued", "")
     settings.RAGD_JOB_MAX_ATTEMPTS = 1
     IngestJob.objects.update(state="running", lease_until=timezone.now() - timedelta(seconds=1))
-    assert sweep()["failed"] == 1
+    assert maintain()["failed"] == 1
     assert reload(job).state == "quarantined"
 
 
-def test_the_sweeper_resends_a_lost_message_but_not_a_long_queue(notes: Collection) -> None:
+def test_maintenance_resends_a_lost_message_but_not_a_long_queue(notes: Collection) -> None:
     job = upload(notes)
-    assert sweep()["resent"] == 0
+    assert maintain()["resent"] == 0
     old = timezone.now() - timedelta(minutes=5)
     IngestJob.objects.update(sent_at=old)
-    assert sweep()["resent"] == 1
+    assert maintain()["resent"] == 1
     busy = upload(notes, name="busy.txt")
     claim_job(busy.pk, "worker")
     IngestJob.objects.filter(pk=job.pk).update(sent_at=old)
     IngestJob.objects.filter(pk=busy.pk).update(sent_at=old - timedelta(seconds=1))
-    assert sweep()["resent"] == 0  # what runs was sent before: the queue moves
+    assert maintain()["resent"] == 0  # what runs was sent before: the queue moves
     IngestJob.objects.filter(pk=busy.pk).update(sent_at=timezone.now())
-    assert sweep()["resent"] == 1  # something sent minutes later runs already
+    assert maintain()["resent"] == 1  # something sent minutes later runs already
 
 
 def test_deleting_the_collection_while_a_job_runs(
@@ -186,12 +186,12 @@ def test_deleting_the_collection_while_a_job_runs(
     assert not IngestJob.objects.exists() and not Upload.objects.exists()
 
 
-def test_an_interrupted_deletion_is_finished_by_the_sweeper(notes: Collection) -> None:
+def test_an_interrupted_deletion_is_finished_by_maintenance(notes: Collection) -> None:
     ingest_text(notes, "a", "text")
     Collection.objects.update(deleted_at=timezone.now())
-    assert sweep()["purged"] == 0
+    assert maintain()["purged"] == 0
     Collection.objects.update(deleted_at=timezone.now() - timedelta(minutes=2))
-    assert sweep()["purged"] == 1
+    assert maintain()["purged"] == 1
     assert not Collection.objects.exists() and not Chunk.objects.exists()
 
 
@@ -216,13 +216,13 @@ def test_a_vector_index_is_built_when_the_load_has_paused(notes: Collection, set
     settings.RAGD_EXACT_THRESHOLD = 2
     for name in ("a", "b", "c"):
         ingest_text(notes, name, "text")
-    assert sweep()["index_builds"] == 0
+    assert maintain()["index_builds"] == 0
     Document.objects.update(updated_at=timezone.now() - timedelta(minutes=1))
-    assert sweep()["index_builds"] == 1
-    assert sweep()["index_builds"] == 0
+    assert maintain()["index_builds"] == 1
+    assert maintain()["index_builds"] == 0
     job = IngestJob.objects.get(kind="build_index")
     assert run_job(job.pk) == "succeeded"
-    assert sweep()["index_builds"] == 0
+    assert maintain()["index_builds"] == 0
     from collections_app.collections.services import collection_statistics
 
     assert collection_statistics(notes)["vector_index"] == "ready"

@@ -12,7 +12,7 @@ from django.utils import timezone
 from collections_app.jobs import delivery
 from collections_app.jobs.attempts import claim_job
 from collections_app.jobs.leases import forgive_host, worker_name
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
 from collections_app.models import Collection, IngestJob
 from tests.collections.test_jobs import reload, upload
@@ -48,7 +48,7 @@ def test_many_go_to_the_bulk_lane_and_few_to_the_quick_one(notes: Collection, se
 def test_a_job_that_lost_its_worker_goes_before_those_that_wait(notes: Collection, sent: list[Any]) -> None:
     held = make(notes, lane=1, state="running", lease_until=ago(seconds=1), attempts=1)
     waits = make(notes, lane=1)
-    assert sweep()["resent"] == 1
+    assert maintain()["resent"] == 1
     assert sent == [(FIRST_QUEUE, 1)]
     assert (reload(held).lane, reload(held).state, reload(waits).lane) == (2, "queued", 1)
     send_jobs([held.pk])  # a lost message is sent to the same lane again
@@ -59,11 +59,11 @@ def test_a_lane_that_waits_behind_long_jobs_of_the_other_is_left_alone(notes: Co
     held = {"state": "running", "lease_until": timezone.now() + timedelta(minutes=1), "sent_at": ago(hours=1)}
     works = make(notes, lane=1, started_at=ago(minutes=50), **held)
     make(notes, lane=0, sent_at=ago(minutes=40))
-    assert sweep()["resent"] == 0
+    assert maintain()["resent"] == 0
     IngestJob.objects.filter(pk=works.pk).update(started_at=timezone.now())
-    assert sweep()["resent"] == 1  # jobs of the other lane begin, and the two take turns: its message was lost
+    assert maintain()["resent"] == 1  # jobs of the other lane begin, and the two take turns: its message was lost
     assert sent == [(None, 1)]
-    assert sweep()["resent"] == 0
+    assert maintain()["resent"] == 0
 
 
 def test_how_many_are_ahead_counts_the_lane_that_one_waits_in(notes: Collection) -> None:
@@ -81,5 +81,5 @@ def test_a_worker_that_is_asked_to_stop_costs_its_jobs_no_attempt(notes: Collect
     claim_job(other.pk, "elsewhere:7")
     assert forgive_host(IngestJob.objects.all(), socket.gethostname()) == 1
     IngestJob.objects.update(lease_until=ago(seconds=1))
-    sweep()
+    maintain()
     assert (reload(mine).state, reload(other).state) == ("queued", "quarantined")

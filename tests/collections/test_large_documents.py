@@ -19,7 +19,7 @@ from collections_app.documents.services import ingest_text, reindex_documents
 from collections_app.index import embedding_checkpoints, ingestion
 from collections_app.index.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
 from collections_app.jobs.dispatch import run_job
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
 from ragd.store import indexing
@@ -187,20 +187,20 @@ def test_batches_of_other_texts_or_another_model_are_not_taken(broken: IngestJob
 def test_what_a_cancelled_job_embedded_goes_and_what_a_failed_one_did_stays_for_a_day(
     broken: IngestJob, embeddings: OpenAIServer
 ) -> None:
-    assert "kept_vectors" in sweep() and EmbeddedBatch.objects.count() == 3
+    assert "kept_vectors" in maintain() and EmbeddedBatch.objects.count() == 3
     embeddings.script(*[failing(401)] * 3)
     assert run_job(broken.pk) == "failed"
-    sweep()
+    maintain()
     assert EmbeddedBatch.objects.count() == 3
     retry_job(reload(broken))
     cancel_job(reload(broken))
-    assert sweep()["kept_vectors"] == 3
+    assert maintain()["kept_vectors"] == 3
     assert not EmbeddedBatch.objects.exists()
 
 
 def test_what_nobody_retries_goes_after_a_day(broken: IngestJob) -> None:
     IngestJob.objects.filter(pk=broken.pk).update(state="failed", finished_at=timezone.now() - timedelta(hours=25))
-    assert sweep()["kept_vectors"] == 3
+    assert maintain()["kept_vectors"] == 3
 
 
 def test_deleting_the_collection_takes_what_was_embedded_along(broken: IngestJob) -> None:
@@ -352,5 +352,5 @@ def test_cancelling_while_the_rows_are_written_stores_nothing(
     assert run_job(job.pk) == "cancelled"
     assert len(calls) == 2
     assert not Document.objects.exists() and not job.collection.chunks.exists()
-    assert sweep()["kept_vectors"] > 0
+    assert maintain()["kept_vectors"] > 0
     assert not EmbeddedBatch.objects.exists()

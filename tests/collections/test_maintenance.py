@@ -9,7 +9,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.index.stores import open_store
 from collections_app.jobs import maintenance
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.models import Collection, Document
 from ragd.search import lexical_search
 from ragd.search.retrieval import retrieve_detailed
@@ -34,11 +34,11 @@ def test_words_that_are_not_packed_are(unpacked: Collection) -> None:
     plan = RetrievePlan("lexical", 3)
     before = retrieve_detailed("old tree", plan, open_store(unpacked))
     assert postings.read_segments(open_store(unpacked)) == []
-    assert sweep()["postings"] == 1
+    assert maintain()["postings"] == 1
     (segment,) = postings.read_segments(open_store(unpacked))
     assert segment.size == open_store(unpacked).state().chunk_count >= LEAST
     assert retrieve_detailed("old tree", plan, open_store(unpacked)).candidates == before.candidates
-    assert sweep()["postings"] == 0
+    assert maintain()["postings"] == 0
 
 
 def test_a_collection_without_words_does_not_hold_up_the_next(
@@ -53,18 +53,18 @@ def test_a_collection_without_words_does_not_hold_up_the_next(
             ingest_text(other, f"stone-{number}", f"A stone of kind {number}, hard and old.")
     Document.objects.update(updated_at=timezone.now() - 2 * maintenance.QUIET_FOR)
     assert unpacked.pk < other.pk
-    assert sweep()["postings"] == 1
+    assert maintain()["postings"] == 1
     assert postings.read_segments(open_store(unpacked)) == []
     assert len(postings.read_segments(open_store(other))) == 1
 
 
 def test_a_load_is_waited_for(unpacked: Collection) -> None:
     Document.objects.filter(doc_id="tree-1").update(updated_at=timezone.now())
-    assert sweep()["postings"] == 0
+    assert maintain()["postings"] == 0
 
 
 def test_few_chunks_are_not_packed(unpacked: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "POSTINGS_MIN", 1)  # asked for, and refused by the library
     monkeypatch.setattr(postings, "POSTINGS_MIN", 1_000)
-    assert sweep()["postings"] == 0
+    assert maintain()["postings"] == 0
     assert postings.read_segments(open_store(unpacked)) == []

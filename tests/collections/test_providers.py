@@ -13,7 +13,7 @@ from collections_app.documents.services import ingest_text
 from collections_app.endpoints import providers
 from collections_app.endpoints.providers import EndpointWaitsError, ingest_embedder, provider_states
 from collections_app.jobs.dispatch import run_job
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.models import Collection, Document, IngestJob, Provider
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
@@ -119,15 +119,15 @@ def test_jobs_wait_for_the_endpoint_without_losing_attempts_and_go_on_when_it_an
     assert run_job(second.pk) == "queued"  # it is not even parsed
     assert [row.state for row in reload(second).stage_rows] == ["failed", "waiting", "waiting", "waiting"]
     assert len(once.requests) == 1
-    assert sweep()["woken"] == 0
+    assert maintain()["woken"] == 0
 
     past = timezone.now() - timedelta(seconds=1)
     reach(past)
     IngestJob.objects.update(sent_at=past)
-    assert sweep()["woken"] == 1  # one tries
+    assert maintain()["woken"] == 1  # one tries
     tried = IngestJob.objects.get(error_type="", state="queued")
     assert run_job(tried.pk) == "succeeded"
-    assert sweep()["woken"] == 1
+    assert maintain()["woken"] == 1
     assert run_job((second if tried.pk == first.pk else first).pk) == "succeeded"
     assert Document.objects.count() == 2
 
@@ -135,9 +135,9 @@ def test_jobs_wait_for_the_endpoint_without_losing_attempts_and_go_on_when_it_an
 def test_a_long_wait_is_not_a_lost_job(notes: Collection, once: OpenAIServer) -> None:
     job = upload(notes)
     IngestJob.objects.update(error_type="waiting_for_endpoint", sent_at=timezone.now() + timedelta(minutes=5))
-    assert (sweep()["resent"], sweep()["woken"]) == (0, 0)
+    assert (maintain()["resent"], maintain()["woken"]) == (0, 0)
     IngestJob.objects.update(sent_at=timezone.now() - timedelta(minutes=5))
-    assert sweep()["woken"] == 1
+    assert maintain()["woken"] == 1
     assert reload(job).error_type == ""
 
 

@@ -442,7 +442,7 @@ class Killed(BaseException):
     """Stands in for a process that is gone: nothing after it runs."""
 
 
-def test_the_sweeper_removes_what_a_killed_import_left(
+def test_maintenance_removes_what_a_killed_import_left(
     full: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export_to_file(full, tmp_path / "full.zip")

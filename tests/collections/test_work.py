@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from collections_app.collections.services import create_collection
 from collections_app.jobs import delivery, leases
-from collections_app.jobs.delivery import RetryPolicy, sweep
+from collections_app.jobs.delivery import RetryPolicy, requeue
 from collections_app.jobs.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
 from collections_app.models import Collection, IngestJob
 from tests.fakes.openai_server import OpenAIServer
@@ -132,7 +132,7 @@ def test_the_delay_doubles_up_to_its_limit_with_some_chance(monkeypatch: pytest.
         assert [policy.delay_s(1, asked) for asked in (1, 30, 500)] == [s * factor for s in (5, 30, 120)]
 
 
-def test_the_sweep_sends_again_gives_up_and_leaves_alone(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requeue_sends_again_gives_up_and_leaves_alone(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
     monkeypatch.setattr(delivery.transaction, "on_commit", lambda send: send())
     monkeypatch.setattr(delivery, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
@@ -146,14 +146,14 @@ def test_the_sweep_sends_again_gives_up_and_leaves_alone(notes: Collection, monk
     unsent, fresh = make(notes, sent_at=past), make(notes)
     ended: list[IngestJob] = []
     rows = IngestJob.objects.active()
-    assert sweep(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 3
+    assert requeue(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 3
     assert {call for _, call in sent} == {(str(job.pk),) for job in (expired, forgiven, unsent)}
     assert {task for task, _ in sent} == {TASK} and ended == [worn_out]
     states = dict(IngestJob.objects.values_list("pk", "state"))
     assert [states[job.pk] for job in (expired, held, unsent, fresh)] == ["queued", "running", "queued", "queued"]
     sent.clear()
     worn_out.delete()
-    assert sweep(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 0 and sent == []
+    assert requeue(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 0 and sent == []
 
 
 def test_what_a_host_holds_without_processes_that_died(notes: Collection) -> None:

@@ -158,7 +158,7 @@ def test_a_run_cut_off_between_answer_and_item_does_nothing_twice(golden_set, mo
     assert Counter(EvaluationItem.objects.values_list("position", flat=True)) == Counter(range(4))
 
 
-def test_the_sweep_sends_a_run_whose_worker_was_lost(golden_set):
+def test_maintenance_sends_a_run_whose_worker_was_lost(golden_set):
     run = start(golden_set)
     claim_run(run.pk, "elsewhere:1", most=1)
     assert lifecycle.send_waiting() == 0

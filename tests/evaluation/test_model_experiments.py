@@ -210,7 +210,7 @@ def test_one_that_lost_its_worker_goes_on_with_the_model_that_was_not_finished(
         finish(experiment)
     assert progress_of(experiment).state == "running"
     EvaluationRun.objects.filter(state="queued").update(sent_at=timezone.now() - timedelta(hours=1))
-    assert send_waiting() == 1, "the same sweep as of all evaluation runs"
+    assert send_waiting() == 1, "the same maintenance as of all evaluation runs"
     done = finish(experiment)
     assert (progress_of(done).state, len(trials_of(done)), len(tried)) == ("succeeded", 2, 3)
     assert tried[1] == tried[2] != tried[0]

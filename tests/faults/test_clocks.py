@@ -13,7 +13,7 @@ from collections_app.collections.services import create_collection
 from collections_app.jobs import recovery
 from collections_app.jobs.attempts import claim_job
 from collections_app.jobs.leases import Lease, database_now, lease_length
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.models import IngestJob
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def test_a_worker_whose_clock_is_off_holds_its_job(job: IngestJob, off: timedelt
     Lease(taken, taken.attempts).heartbeat()
     job.refresh_from_db()
     assert is_of_now(job.lease_until, lease_length()) and is_of_now(job.heartbeat_at)
-    sweep()
+    maintain()
     job.refresh_from_db()
     assert (job.state, job.attempts, job.worker) == (State.RUNNING, 1, "host-a:1")
     assert claim_job(job.pk, "host-b:1") is None
@@ -66,14 +66,14 @@ def test_what_a_clock_ahead_left_is_sent_again(
     IngestJob.objects.filter(pk=job.pk).update(
         state=state, worker="host-a:1", attempts=1, **{column: database_now() + ahead}
     )
-    sweep()
+    maintain()
     job.refresh_from_db()
     assert sent == [job.pk]
     assert (job.state, job.lease_until) == (State.QUEUED, None) and is_of_now(job.sent_at)
 
 
 def test_a_job_that_ended_under_a_clock_ahead_is_no_sign_that_the_queue_moves(job: IngestJob) -> None:
-    """Else what waits behind it would be sent again at every sweep until then."""
+    """Else what waits behind it would be sent again at every maintenance until then."""
     now = database_now()
     IngestJob.objects.filter(pk=job.pk).update(state=State.SUCCEEDED, heartbeat_at=now + timedelta(hours=3))
     waiting = IngestJob.objects.create(collection=job.collection, doc_id="b.txt", sent_at=now - timedelta(minutes=2))

@@ -27,7 +27,7 @@ from collections_app.documents.services import ingest_text
 from collections_app.jobs import delivery
 from collections_app.jobs.delivery import RESEND_AFTER
 from collections_app.jobs.leases import lease_length
-from collections_app.jobs.operations import sweep_operations
+from collections_app.jobs.operations import requeue_operations
 from collections_app.models import AuditEvent, Collection, Operation, OperationFile
 from tests.exports import export_to_file
 
@@ -121,11 +121,11 @@ def test_a_requested_import_outlives_the_process_that_took_the_file(
     monkeypatch.setattr(import_stage, "PART_BYTES", 1000)
     operation = request(exported, django_user_model.objects.create_user("ada"))
     assert operation.is_running and operation.files.count() > 1
-    assert sweep_operations(timezone.now()) == 0
-    assert sweep_operations(timezone.now() + 2 * RESEND_AFTER) == 1  # the queue of the tests works it off at once
+    assert requeue_operations(timezone.now()) == 0
+    assert requeue_operations(timezone.now() + 2 * RESEND_AFTER) == 1  # the queue of the tests works it off at once
     operation.refresh_from_db()
     assert (operation.state, operation.attempts, operation.report["counts"]["documents"]) == ("succeeded", 1, 5)
-    sweep_operations(timezone.now())
+    requeue_operations(timezone.now())
     assert not OperationFile.objects.exists()
 
 
@@ -139,8 +139,8 @@ def test_a_requested_import_whose_worker_is_killed_is_sent_again_and_ends_once(
         assert process.stdout is not None and process.stdout.readline().strip() == "now"
         process.send_signal(signal.SIGKILL)
     assert Collection.objects.live().filter(name="copy").exists() == (moment != "filled")
-    assert sweep_operations(timezone.now()) == 0, "its worker may still live"
-    assert sweep_operations(timezone.now() + 2 * lease_length()) == 1
+    assert requeue_operations(timezone.now()) == 0, "its worker may still live"
+    assert requeue_operations(timezone.now() + 2 * lease_length()) == 1
     operation.refresh_from_db()
     assert (operation.state, operation.attempts, operation.error) == ("succeeded", 2, "")
     assert (operation.report["counts"]["documents"], operation.report["warnings"]) == (5, [])
@@ -157,7 +157,7 @@ def test_a_requested_import_that_ends_its_worker_each_time_is_given_up(
     operation = request(exported, django_user_model.objects.create_user("ada"))
     gone = timezone.now() - timedelta(seconds=1)
     Operation.objects.filter(pk=operation.pk).update(attempts=2, worker="a:1", lease_until=gone, stage="chunks")
-    assert sweep_operations(timezone.now()) == 0
+    assert requeue_operations(timezone.now()) == 0
     operation.refresh_from_db()
     assert (operation.state, operation.error_type, operation.is_running) == ("failed", "worker_lost", False)
     assert "after 2 attempts" in operation.error and not Collection.objects.filter(name="copy").exists()
@@ -166,6 +166,6 @@ def test_a_requested_import_that_ends_its_worker_each_time_is_given_up(
 def test_a_name_that_is_taken_meanwhile_ends_the_import(exported: Path, django_user_model: type[User]) -> None:
     operation = request(exported, django_user_model.objects.create_user("ada"))
     create_collection(name="copy")
-    assert sweep_operations(timezone.now() + 2 * RESEND_AFTER) == 1
+    assert requeue_operations(timezone.now() + 2 * RESEND_AFTER) == 1
     operation.refresh_from_db()
     assert (operation.state, operation.error_type) == ("failed", "name_taken")

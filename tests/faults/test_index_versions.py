@@ -62,7 +62,7 @@ def test_killed_in_the_middle_another_goes_on_where_it_stopped(
     from collections_app.documents.services import ingest_text
     from collections_app.index.services import start_index_version
     from collections_app.jobs.dispatch import run_job
-    from collections_app.jobs.maintenance import sweep
+    from collections_app.jobs.maintenance import maintain
     from collections_app.models import Collection, IndexVersion
 
     notes = create_collection(name="notes", chunk_policy={"target_tokens": 7, "overlap_tokens": 0})
@@ -104,7 +104,7 @@ def test_killed_in_the_middle_another_goes_on_where_it_stopped(
     assert len(first) == 260
 
     asked.clear()
-    wait_for(lambda: bool(sweep().get("resent")), "the end of the lease")
+    wait_for(lambda: bool(maintain().get("resent")), "the end of the lease")
     monkeypatch.setattr("collections_app.index.builder.measure", lambda store: {})  # it asks probes too
     assert run_job(job.pk) == "succeeded"
     assert not first & set(asked)
@@ -127,7 +127,7 @@ def test_an_index_build_that_breaks_off_is_cancelled_within_seconds_and_built_an
     from collections_app.collections.services import collection_statistics, create_collection
     from collections_app.documents.services import ingest_text
     from collections_app.jobs.dispatch import run_job
-    from collections_app.jobs.maintenance import sweep
+    from collections_app.jobs.maintenance import maintain
     from collections_app.jobs.queue import submit_index_build
     from collections_app.jobs.recovery import cancel_job
     from collections_app.models import Document
@@ -164,7 +164,7 @@ def test_an_index_build_that_breaks_off_is_cancelled_within_seconds_and_built_an
     assert collection_statistics(notes)["vector_index"] == "none"
 
     Document.objects.update(updated_at=timezone.now() - timedelta(minutes=1))
-    assert sweep()["index_builds"] == 1
+    assert maintain()["index_builds"] == 1
     again = notes.jobs.filter(kind="build_index").newest()[0]
     assert run_job(again.pk) == "succeeded"
     assert state() == [True]

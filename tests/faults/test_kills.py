@@ -18,13 +18,15 @@ LATENCY = kills.Latency()
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
-def test_the_default_lease_and_sweep_leave_time_to_run_again_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_lease_and_maintenance_leave_time_for_another_within_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RAGD_PROCESS", "command")  # the import would set it
     from ragd_site.environment import Environment
-    from ragd_site.worker import SWEEP_EVERY_S
+    from ragd_site.worker import MAINTAIN_EVERY_S
 
     lease_s = Environment.model_fields["RAGD_JOB_LEASE_S"].default
-    assert lease_s + SWEEP_EVERY_S <= 45
+    assert lease_s + MAINTAIN_EVERY_S <= 45
 
 
 @pytest.fixture(scope="module")

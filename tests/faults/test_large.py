@@ -122,7 +122,7 @@ def assert_as_undisturbed(job: Any, text: str, asked: list[str], first: list[str
 def test_a_killed_worker_s_large_document_goes_on_where_it_stopped(
     committed: None, embeddings: OpenAIServer, asked: list[str]
 ) -> None:
-    from collections_app.jobs.maintenance import sweep
+    from collections_app.jobs.maintenance import maintain
 
     text = text_of(300)
     job = submit("notes", text)
@@ -144,7 +144,7 @@ def test_a_killed_worker_s_large_document_goes_on_where_it_stopped(
     assert (job.state, job.stage) == ("running", "embed")
     assert not job.collection.chunks.exists()
     asked.clear()
-    wait_for(lambda: bool(sweep().get("resent")), "the end of the lease")
+    wait_for(lambda: bool(maintain().get("resent")), "the end of the lease")
     assert start_worker(job, embeddings).wait(PATIENCE_S) == 0
     job.refresh_from_db()
     assert (job.state, job.attempts, job.attempts_forgiven) == ("succeeded", 2, 1)

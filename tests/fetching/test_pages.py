@@ -18,7 +18,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import delete_documents
 from collections_app.jobs.attempts import JobProgress, claim_job
 from collections_app.jobs.dispatch import run_job
-from collections_app.jobs.maintenance import sweep
+from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
 from collections_app.sources import web_client
@@ -251,18 +251,18 @@ def test_a_site_that_has_had_enough_is_left_alone(
     assert "/b" not in web_server.paths()
 
 
-def test_the_sweeper_sends_what_waited(
+def test_maintenance_sends_what_waited(
     notes: Collection, web_server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web_server.pages["/a"] = Page(status=429, headers={"Retry-After": "4000"})
     job = fetch(notes, web_server.url("/a"))
-    sweep()
+    maintain()
     job.refresh_from_db()
     assert job.error_type == "waiting_for_site"
     past = timezone.now() - timedelta(seconds=1)
     IngestJob.objects.update(sent_at=past)
     FetchHost.objects.update(next_at=past)
-    sweep()
+    maintain()
     job.refresh_from_db()
     assert (job.error_type, job.state) == ("", "queued")
     web_server.pages["/a"] = page()

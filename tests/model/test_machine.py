@@ -54,7 +54,7 @@ scripts = st.lists(st.lists(writes | reads, min_size=1, max_size=4), min_size=2,
 class Machine(RuleBasedStateMachine):
     """Keeps, for each document, every state that explains the answers so far. No call is under way between two rules.
 
-    `busy`: a call for another index version met one that was under way, so that its work may be left to the sweeper.
+    `busy`: a call for another index version met one that was under way, so that its work may be left to maintenance.
     """
 
     channel: ClassVar[type[Library]]

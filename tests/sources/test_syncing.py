@@ -25,7 +25,7 @@ from collections_app.sources.records import (
     save_source,
     troubled_sources,
 )
-from collections_app.sources.runs import cancel_run, request_run, sweep_sources
+from collections_app.sources.runs import cancel_run, request_run, start_syncs
 from ragd.errors import InvalidInput
 from tests.sources.syncing import changes, sync, totals
 
@@ -207,7 +207,7 @@ def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Source, monkeypatch
     monkeypatch.setattr(Shelf, "fetch", real)
     assert IngestJob.objects.count() == 1
     SourceRun.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert sweep_sources(timezone.now()) == 1
+    assert start_syncs(timezone.now()) == 1
     syncs.process_run(str(run.pk))
     run.refresh_from_db()
     assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
@@ -230,11 +230,11 @@ def test_the_schedule_begins_what_is_due(shelf: Source, notes: Collection) -> No
     values = SourceValues("shelf", "hourly", {}, schedule=60)
     hourly = save_source(notes, values)
     now = timezone.now()
-    assert sweep_sources(now) == 0
+    assert start_syncs(now) == 0
     later = now + timedelta(minutes=61)
-    assert sweep_sources(later) == 1
+    assert start_syncs(later) == 1
     assert SourceRun.objects.get().source == hourly
-    sweep_sources(later)
+    start_syncs(later)
     assert SourceRun.objects.count() == 1
     hourly.refresh_from_db()
     assert hourly.next_at is not None and hourly.next_at > now + timedelta(minutes=59)

@@ -42,8 +42,8 @@ def remote(*, sampled: bool) -> NonRecordingSpan:
         ("chat gpt-4o", SpanKind.CLIENT, True),
         ("rag.pipeline house", SpanKind.INTERNAL, True),
         ("run/collections.run_ingest_job", SpanKind.CONSUMER, True),
-        ("run/collections.sweep_jobs", SpanKind.CONSUMER, False),
-        ("apply_async/collections.sweep_jobs", SpanKind.PRODUCER, False),
+        ("run/collections.maintain_jobs", SpanKind.CONSUMER, False),
+        ("apply_async/collections.maintain_jobs", SpanKind.PRODUCER, False),
     ],
 )
 def test_which_roots_are_kept(name: str, kind: SpanKind, kept: bool) -> None:

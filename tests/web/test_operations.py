@@ -188,7 +188,7 @@ def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) ->
 
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.jobs.maintenance import sweep
+    from collections_app.jobs.maintenance import maintain
     from collections_app.models import IngestBatch, IngestJob, Provider, WorkerHeartbeat
 
     collection = fill(documents=1)
@@ -216,7 +216,7 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     assert (
         html.index('id="stuck"') < html.index("stuck.md") < html.index('id="failed"') < html.index('id="quarantined"')
     )
-    sweep()
+    maintain()
     assert "resent 1" in text(visitor.get("/operations/"))
     assert tones(visitor.post("/operations/", {"do": "retry"}, follow=True)) == ["good"]
     failed.refresh_from_db()

@@ -20,7 +20,7 @@ from collections_app.access.context import Forbidden, using_access
 from collections_app.access.services import access_of_key, access_of_user
 from collections_app.collections.models import name_actor
 from collections_app.jobs import operations
-from collections_app.jobs.operations import cancel_operation, process_operation, sweep_operations
+from collections_app.jobs.operations import cancel_operation, process_operation, requeue_operations
 from collections_app.models import Operation
 from evaluation_app import conformance
 from ragd.conformance import run
@@ -116,7 +116,7 @@ def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Cl
     part = visitor.get("/status/", headers={"HX-Request": "true", "HX-Target": "conformance"})
     assert 'hx-trigger="every 2s"' in text(part)
     assert "<title>" not in text(part)
-    assert sweep_operations(timezone.now()) == 0
+    assert requeue_operations(timezone.now()) == 0
     running.refresh_from_db()
     assert (running.verdict, running.lease_until) == ("error", None)
     html = text(visitor.get("/status/"))

@@ -52,7 +52,7 @@ from ragd.store.index_versions import open_index_version
 from ragd.store.indexing import delete_document_chunks
 from ragd.store.store import execute, fetch_all
 from ragd_site.operations.erasure.ledger import Erasing, erasing, own_events
-from ragd_site.operations.erasure.scrub import Fingerprint, sweep
+from ragd_site.operations.erasure.scrub import Fingerprint, scrub
 from ragd_site.operations.erasure.traces import blank_items, drop_runs, forget_answers, forget_expectations
 from retrieval_app.models import QueryRun, RetrievedChunk
 
@@ -104,7 +104,7 @@ def erase_document(collection: Collection, doc_id: str, *, actor: Actor = None, 
         erasure.add(_drop_reports(collection.name, names))
         erasure.add(forget_expectations(collection.name, names))
         erasure.add(forget_answers())
-        erasure.add(sweep(fingerprint))
+        erasure.add(scrub(fingerprint))
         telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))
         erasure.what += erase_what(own_events("document", pks)) + erase_what(telling)
     return erasure
@@ -244,7 +244,7 @@ def erase_collection(collection: Collection, *, actor: Actor = None, dry_run: bo
         erasure.add({"operation_files": _drop_files(collection.name)})
         report = record_deletion(collection, actor=actor).report
         erasure.add({name: count for name, count in report["before"].items() if isinstance(count, int)})
-        erasure.add(sweep(fingerprint))
+        erasure.add(scrub(fingerprint))
         rows = AuditEvent.objects.filter(Q(collection_id=collection.pk) | Q(collection_name=collection.name))
         kept = rows.exclude(subject_kind="collection").exclude(action__startswith="erase.")
         telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))

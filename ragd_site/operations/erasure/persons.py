@@ -20,7 +20,7 @@ from evaluation_app.models import Review, Span
 from ragd import telemetry
 from ragd.store.store import execute, fetch_all
 from ragd_site.operations.erasure.ledger import Erasing, erasing, hash_name, make_pseudonym, own_events
-from ragd_site.operations.erasure.scrub import Fingerprint, sweep
+from ragd_site.operations.erasure.scrub import Fingerprint, scrub
 from ragd_site.operations.erasure.traces import drop_runs, forget_answers
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun
 
@@ -78,7 +78,7 @@ def erase_person(user: User, *, actor: Actor = None, dry_run: bool = False, pseu
         erasure.add({"spans": spans.delete()[0]})
         erasure.add(_rename(username, pseudonym))
         erasure.add(forget_answers())
-        erasure.add(sweep(fingerprint))
+        erasure.add(scrub(fingerprint))
         by_them = AuditEvent.objects.filter(actor_kind="user", actor_id=str(pk))
         named = AuditEvent.objects.filter(actor_name=username).exclude(actor_kind="key")
         telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))

@@ -95,7 +95,7 @@ WHERE NOT EXISTS (SELECT FROM retrieval_app_queryrun q WHERE q.id = r.run_id)
 READ_AT_ONCE = 500
 
 
-def sweep(fingerprint: Fingerprint) -> Counter[str]:
+def scrub(fingerprint: Fingerprint) -> Counter[str]:
     """Table -> rows that were deleted or changed. In the caller's transaction."""
     touched: Counter[str] = Counter()
     if not fingerprint.runs and not fingerprint.exact:

@@ -26,7 +26,7 @@ CLOCK_S = (6.0, 12.0)
 CLOCK_JUMPS_S = (600, 6 * 3600)
 WITH_KILL = 0.5
 MODEL_S = (8.0, 15.0)
-CUT_S = 75.0  # longer than a lease and the sweep after it
+CUT_S = 75.0  # longer than a lease and the maintenance after it
 BOTH_VERSIONS_S = (6.0, 12.0)
 
 

@@ -1,4 +1,4 @@
-"""What the sweep puts away, and what removing rows costs: no file and no text is read to be deleted."""
+"""What maintenance puts away, and what removing rows costs: no file and no text is read to be deleted."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from django.urls import NoReverseMatch, get_resolver, reverse
 
 from collections_app.access.context import SYSTEM, Access, current_access, using_access
 from collections_app.access.permissions import GIVEN
-from collections_app.http.navigation import HOME, PLACES, all_pages, find_place
+from collections_app.http.navigation import HOME, SECTIONS, all_pages, find_section
 from collections_app.models import Collection
 from ragd_site.operations.palette import NEW, VERBS
 from tests.access.house import PEOPLE, House
@@ -42,7 +42,7 @@ def test_what_the_palette_does_with_a_collection_is_what_the_reader_may(name: st
             assert current_access().may(verb.permission, 1) is not is_refused(ACCESSES[name], path, changes=False), path
 
 
-def test_every_page_without_arguments_belongs_to_a_place() -> None:
+def test_every_page_without_arguments_belongs_to_a_section() -> None:
     names = [
         f"{namespace}:{pattern.name}" for namespace in URLS for pattern in get_resolver(URLS[namespace]).url_patterns
     ]
@@ -52,7 +52,7 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
             path = reverse(name)
         except NoReverseMatch:
             continue
-        if find_place(path) is None:
+        if find_section(path) is None:
             nowhere.add(name)
     assert nowhere == {
         HOME.view, "collections:theme", "collections:switcher", "collections:check",
@@ -63,7 +63,7 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "place", "view"),
+    ("path", "section", "view"),
     [
         ("/chat/", "Chat", "retrieval:chat"),
         ("/collections/nature/uploads/", "Library", "collections:list"),
@@ -77,15 +77,15 @@ def test_every_page_without_arguments_belongs_to_a_place() -> None:
         ("/accounts/2fa/webauthn/", "Account", "mfa_index"),
     ],
 )
-def test_an_address_belongs_to_the_page_with_its_longest_beginning(path: str, place: str, view: str) -> None:
-    found = find_place(path)
+def test_an_address_belongs_to_the_page_with_its_longest_beginning(path: str, section: str, view: str) -> None:
+    found = find_section(path)
     assert found is not None
-    assert (found[0].label, found[1].view) == (place, view)
+    assert (found[0].label, found[1].view) == (section, view)
 
 
 def test_keys_are_one_of_each_and_menus_have_headings() -> None:
-    assert len({place.key for place in PLACES}) == len(PLACES) == 4
-    assert all(page.group for page in PLACES[-1].pages)
+    assert len({section.key for section in SECTIONS}) == len(SECTIONS) == 4
+    assert all(page.group for page in SECTIONS[-1].pages)
 
 
 def test_rail_menus_and_tabs_are_those_of_the_reader(house: House) -> None:
