@@ -34,7 +34,7 @@ TABLE: dict[type[Model], Listing] = {
         page=lambda row: reverse("evaluation:span", args=[row.trace_id, row.span_id]),
     ),
     SpanWriter: Listing(
-        columns=("name", "written", "lost", "last_error", "updated_at"), search=("name",), deletable=True
+        columns=("name", "endpoint", "written", "lost", "last_error", "updated_at"), search=("name",), deletable=True
     ),
     GoldenSet: Listing(
         columns=("name", "collection_name", "version", "updated_at"),

@@ -59,22 +59,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='CollectorSetting',
-            fields=[
-                ('id', models.SmallIntegerField(default=1, primary_key=True, serialize=False)),
-                ('endpoint', models.CharField(max_length=500)),
-                ('protocol', models.CharField(max_length=16)),
-                ('secret', models.TextField(blank=True, default='', editable=False)),
-                ('header_names', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), blank=True, default=list, size=None)),
-                ('is_enabled', models.BooleanField(default=True)),
-                ('updated_by', models.TextField(blank=True, default='', editable=False)),
-                ('updated_at', models.DateTimeField(auto_now=True)),
-            ],
-            options={
-                'db_table': 'collector_settings',
-            },
-        ),
-        migrations.CreateModel(
             name='EvaluationRun',
             fields=[
                 ('worker', models.TextField(blank=True, default='')),
@@ -194,25 +178,10 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='SpanSender',
-            fields=[
-                ('name', models.CharField(max_length=200, primary_key=True, serialize=False)),
-                ('endpoint', models.TextField(blank=True, default='')),
-                ('sent', models.BigIntegerField(default=0)),
-                ('lost', models.BigIntegerField(default=0)),
-                ('last_error', models.TextField(blank=True, default='')),
-                ('last_error_at', models.DateTimeField(blank=True, null=True)),
-                ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
-            ],
-            options={
-                'db_table': 'span_senders',
-                'ordering': ['name'],
-            },
-        ),
-        migrations.CreateModel(
             name='SpanWriter',
             fields=[
                 ('name', models.CharField(max_length=200, primary_key=True, serialize=False)),
+                ('endpoint', models.TextField(blank=True, default='')),
                 ('written', models.BigIntegerField(default=0)),
                 ('lost', models.BigIntegerField(default=0)),
                 ('last_error', models.TextField(blank=True, default='')),

@@ -5,13 +5,12 @@ from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVer
 from evaluation_app.models.results import Experiment, GapDismissal, RunComparison
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling
-from evaluation_app.models.spans import CollectorSetting, Span, SpanRollup, SpanSender, SpanWriter
+from evaluation_app.models.spans import Span, SpanRollup, SpanWriter
 
 __all__ = [
     "Alert",
     "AlertRule",
     "BoardCard",
-    "CollectorSetting",
     "EvaluationItem",
     "EvaluationRun",
     "Experiment",
@@ -28,7 +27,6 @@ __all__ = [
     "Sampling",
     "Span",
     "SpanRollup",
-    "SpanSender",
     "SpanWriter",
     "Webhook",
     "WebhookDelivery",

@@ -94,9 +94,13 @@ class Span(models.Model):
 
 
 class SpanWriter(models.Model):
-    """What one process has handed to the span store and what it lost. Counts only grow while the process lives."""
+    """What one process has handed to the span store, or sent to a collector, and what it lost.
+
+    Counts only grow while the process lives. endpoint: of the collector, "" for the span store.
+    """
 
     name = models.CharField(max_length=200, primary_key=True)
+    endpoint = models.TextField(default="", blank=True)
     written = models.BigIntegerField(default=0)
     lost = models.BigIntegerField(default=0)
     last_error = models.TextField(default="", blank=True)
@@ -147,49 +151,3 @@ class SpanRollup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.spans} of {self.type or 'others'} at {self.hour:%Y-%m-%d %H}:00"
-
-
-class SpanSender(models.Model):
-    """What one process has sent to a collector, and what that did not take. Counts only grow while it lives."""
-
-    name = models.CharField(max_length=200, primary_key=True)
-    endpoint = models.TextField(default="", blank=True)
-    sent = models.BigIntegerField(default=0)
-    lost = models.BigIntegerField(default=0)
-    last_error = models.TextField(default="", blank=True)
-    last_error_at = models.DateTimeField(null=True, blank=True)
-    updated_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        db_table = "span_senders"
-        ordering: ClassVar[list[str]] = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class CollectorSetting(models.Model):
-    """Where spans are sent besides the span store, as an administrator set it: one row, where the environment names no
-    endpoint.
-
-    endpoint: with the path that takes spans. protocol: http/protobuf or http/json. header_names: of the headers, whose
-    values are in `secret`: a JSON object, encrypted (`endpoints/secrets.py`), "" for none.
-    """
-
-    ONLY = 1  # its primary key
-    encrypted_fields = ("secret",)
-
-    id = models.SmallIntegerField(primary_key=True, default=ONLY)
-    endpoint = models.CharField(max_length=500)
-    protocol = models.CharField(max_length=16)
-    secret = models.TextField(default="", blank=True, editable=False)
-    header_names = ArrayField(models.TextField(), default=list, blank=True)
-    is_enabled = models.BooleanField(default=True)
-    updated_by = models.TextField(default="", blank=True, editable=False)
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        db_table = "collector_settings"
-
-    def __str__(self) -> str:
-        return self.endpoint

@@ -21,11 +21,11 @@ from collections_app.access.mail import can_mail
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.endpoints.server_settings import change_settings, stored
 from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
-from evaluation_app.models import CollectorSetting
 from evaluation_app.telemetry.store.collector import PROTOCOLS, REFRESH_S, name_endpoint, read_collector, send_test_span
 from evaluation_app.telemetry.store.span_reads import collector_state
 from evaluation_app.telemetry.store.stored_collector import (
     ENDPOINT_CHARS_MAX,
+    CollectorSetting,
     CollectorValues,
     as_collector,
     draft_collector,

@@ -300,8 +300,9 @@ def _runs_by_status(now: datetime) -> dict[str, int]:
 
 
 def _span_state() -> SpanState:
-    sums = SpanWriter.objects.aggregate(written=Sum("written"), lost=Sum("lost"))
-    failed = SpanWriter.objects.exclude(last_error_at=None).order_by("-last_error_at").first()
+    writers = SpanWriter.objects.filter(endpoint="")
+    sums = writers.aggregate(written=Sum("written"), lost=Sum("lost"))
+    failed = writers.exclude(last_error_at=None).order_by("-last_error_at").first()
     times = Span.objects.aggregate(newest=Max("started_at"), oldest=Min("started_at"))
     return SpanState(
         written_count=sums["written"] or 0,

@@ -214,15 +214,14 @@ POLICIES: dict[str, Policy] = {
     **dict.fromkeys(("audit_events", "audit_links"), Policy(OF_SERVER)),
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
     "alert_rules": Policy(f"{allowed('administer')} OR {OF_SERVER}", "true"),
-    **dict.fromkeys(("alerts", "webhooks", "webhook_deliveries", "collector_settings"), Policy(OF_SERVER, "true")),
+    **dict.fromkeys(("alerts", "webhooks", "webhook_deliveries", "server_settings"), Policy(OF_SERVER, "true")),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
 OPEN: dict[str, bool] = {
     **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings"), False),
-    "server_settings": False,
     **dict.fromkeys(("model_prices", "model_settings", "providers", "worker_heartbeats", "span_writers"), True),
-    **dict.fromkeys(("span_senders", "fetch_hosts", "kept_judgements"), True),
+    **dict.fromkeys(("fetch_hosts", "kept_judgements"), True),
     **dict.fromkeys(("auth_user", "auth_group", "auth_permission", "auth_user_groups", "auth_group_permissions"), True),
     **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
     **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),

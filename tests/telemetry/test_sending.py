@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from collections_app.access.permissions import Role
 from collections_app.models import RoleGrant
-from evaluation_app.models import SpanSender
+from evaluation_app.models import SpanWriter
 from evaluation_app.telemetry.store import collector as collector_module
 from evaluation_app.telemetry.store.collector import (
     TEST_SPAN,
@@ -176,7 +176,7 @@ def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
     assert (state.sent, state.lost, state.endpoint) == (count, 2 * count, f"{receiver.url}/v1/traces")
     assert "answered 503" in state.last_error and state.last_error_at is not None
     exporter.shutdown()
-    SpanSender.objects.all().delete()
+    SpanWriter.objects.all().delete()
 
 
 @pytest.mark.usefixtures("span_table")
@@ -194,9 +194,9 @@ def test_a_collector_that_is_away_costs_nothing(recorder: Recorder, monkeypatch:
         time.sleep(0.02)
     assert (processor.exporter.delivered, processor.exporter.lost) == (0, len(recorder.spans))
     processor.shutdown()
-    row = SpanSender.objects.get()
-    assert (row.sent, row.lost) == (0, len(recorder.spans)) and "127.0.0.1" in row.last_error
-    SpanSender.objects.all().delete()
+    row = SpanWriter.objects.get()
+    assert (row.written, row.lost) == (0, len(recorder.spans)) and "127.0.0.1" in row.last_error
+    SpanWriter.objects.all().delete()
 
 
 def test_a_full_queue_is_counted() -> None:

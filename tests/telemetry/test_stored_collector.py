@@ -13,11 +13,12 @@ from collections_app.access.context import using_access
 from collections_app.access.services import access_of_user
 from collections_app.endpoints.secrets import decrypt
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent
-from evaluation_app.models import CollectorSetting, SpanSender
+from collections_app.models import AuditEvent, ServerSetting
+from evaluation_app.models import SpanWriter
 from evaluation_app.telemetry.store import collector as collector_module
 from evaluation_app.telemetry.store.collector import CollectorExporter
 from evaluation_app.telemetry.store.stored_collector import (
+    CollectorSetting,
     CollectorValues,
     read_headers,
     remove_collector,
@@ -58,14 +59,14 @@ def test_headers_are_encrypted_and_go_only_to_where_they_were_given_for() -> Non
     assert KEY not in row.secret and decrypt(row.secret) == f'{{"api-key": "{KEY}"}}'
     assert KEY not in str(list(AuditEvent.objects.values()))
     kept = save("http://127.0.0.1:4318/v1/traces", protocol="http/json")
-    assert (kept.secret, kept.protocol, CollectorSetting.objects.count()) == (row.secret, "http/json", 1)
+    assert (kept.secret, kept.protocol, ServerSetting.objects.count()) == (row.secret, "http/json", 1)
     with pytest.raises(InvalidInput) as refused:
         save("http://127.0.0.1:4319")
     assert refused.value.field == "headers"
     assert save("http://127.0.0.1:4319", headers={}).secret == ""
     remove_collector(actor=None)
     assert stored_collector() is None
-    assert list(AuditEvent.objects.order_by("id").values_list("action", flat=True))[-1] == "collectorsetting.delete"
+    assert list(AuditEvent.objects.order_by("id").values_list("action", flat=True))[-1] == "serversetting.delete"
 
 
 @pytest.mark.django_db
@@ -91,7 +92,7 @@ def test_headers_are_encrypted_and_go_only_to_where_they_were_given_for() -> Non
 def test_what_is_no_collector_is_refused(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         save(**values)
-    assert refused.value.field == field and not CollectorSetting.objects.exists()
+    assert refused.value.field == field and not ServerSetting.objects.exists()
 
 
 def test_headers_are_lines() -> None:
@@ -126,7 +127,7 @@ def test_a_process_takes_up_what_is_set_without_a_restart(
         return len(receiver.asked) - before
 
     assert (export(), exporter.delivered, exporter.lost) == (0, 0, 0)
-    senders = SpanSender.objects.filter(name__startswith="web@test:")  # this process may have others, of tests before
+    senders = SpanWriter.objects.filter(name__startswith="web@test:")  # this process may have others, of tests before
     assert not senders.exists()
     save(receiver.url(""), headers={"api-key": KEY})
     assert (export(), exporter.delivered) == (1, len(spans))
@@ -138,7 +139,7 @@ def test_a_process_takes_up_what_is_set_without_a_restart(
     save(receiver.url(""), is_enabled=False)
     assert (export(), exporter.delivered, exporter.lost) == (0, 2 * len(spans), 0)
     save(receiver.url(""))
-    CollectorSetting.objects.update(secret="of another server key")
+    ServerSetting.objects.update(secret="of another server key")
     assert (export(), exporter.lost) == (0, len(spans))
     assert "decrypted" in senders.get().last_error
     remove_collector(actor=None)
@@ -151,7 +152,7 @@ def test_the_page_tries_saves_and_forgets(admin_client: Client, receiver: WebSer
     sent = {"endpoint": receiver.url(""), "protocol": "http/json", "headers": f"api-key: {KEY}", "is_enabled": "on"}
     tried = admin_client.post(PAGE, sent | {"do": "test"})
     assert tried.context["trial"].endpoint == receiver.url("/v1/traces")
-    assert receiver.asked[-1].headers["api-key"] == KEY and not CollectorSetting.objects.exists()
+    assert receiver.asked[-1].headers["api-key"] == KEY and not ServerSetting.objects.exists()
     saved = admin_client.post(PAGE, sent | {"do": "save"})
     assert saved.status_code == 200 and 'data-collector="on"' in saved.content.decode()
     page = admin_client.get(PAGE).content.decode()
@@ -161,9 +162,9 @@ def test_the_page_tries_saves_and_forgets(admin_client: Client, receiver: WebSer
     elsewhere = admin_client.post(PAGE, sent | {"do": "test", "headers": "", "endpoint": "http://127.0.0.1:1"})
     assert (elsewhere.status_code, wrong_fields(elsewhere)) == (422, ["headers"])
     admin_client.post(PAGE, sent | {"do": "save", "headers": "", "forget_headers": "on"})
-    assert CollectorSetting.objects.get().header_names == []
+    assert ServerSetting.objects.get().value["header_names"] == []
     gone = admin_client.post(PAGE, {"do": "remove"})
-    assert 'data-collector="none"' in gone.content.decode() and not CollectorSetting.objects.exists()
+    assert 'data-collector="none"' in gone.content.decode() and not ServerSetting.objects.exists()
 
 
 @pytest.mark.django_db

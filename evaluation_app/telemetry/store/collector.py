@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,15 +42,11 @@ from ragd.readers.fetching.addresses import find_metadata_host
 PROTOBUF, JSON = PROTOCOLS = ("http/protobuf", "http/json")
 JSON_IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 SENT_HEADERS = frozenset({"content-type", "content-encoding", "user-agent"})  # those of the exporter itself
-READ_SETTING = "SELECT endpoint, protocol, secret FROM collector_settings WHERE is_enabled"
-REFRESH_S = 10.0
-NOTE_SENDER = """
-INSERT INTO span_senders (name, endpoint, sent, lost, last_error, last_error_at, updated_at)
-VALUES (%(name)s, %(endpoint)s, %(sent)s, %(lost)s, %(last_error)s, %(last_error_at)s, now())
-ON CONFLICT (name) DO UPDATE SET endpoint = excluded.endpoint, sent = excluded.sent, lost = excluded.lost,
-    last_error = excluded.last_error, last_error_at = excluded.last_error_at, updated_at = now()
+READ_SETTING = """
+SELECT value ->> 'endpoint', value ->> 'protocol', secret FROM server_settings
+WHERE key = 'collector' AND (value -> 'is_enabled')::boolean
 """
-FORGET_SENDERS = "DELETE FROM span_senders WHERE updated_at < now() - interval '7 days'"
+REFRESH_S = 10.0
 NOTE_EVERY_S = 10.0
 TEST_SPAN = "ragd.connection_test"
 TEST_TIMEOUT_S = 5.0
@@ -106,6 +101,7 @@ class CollectorExporter(CountedExporter):
         super()._begin()
         self._source: Collector | Row | None = None
         self._client: CollectorClient | None = None
+        self._endpoint = ""
         self._read_at, self._noted_at = float("-inf"), time.monotonic()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -157,22 +153,14 @@ class CollectorExporter(CountedExporter):
     def _note(self) -> None:
         """Keep the counts; a database that does not answer is for others to tell."""
         self._noted_at = time.monotonic()
-        if not self._offered or not (self._source or self.delivered or self.last_error):
+        if not self._offered or not (self._source or self._endpoint):
             return
         source = self._source
-        endpoint = source.endpoint if isinstance(source, Collector) else source[0] if source else ""
-        values = {
-            "name": f"{self._name}:{os.getpid()}",
-            "endpoint": name_endpoint(endpoint) if endpoint else "",
-            "sent": self.delivered,
-            "lost": self.lost,
-            "last_error": self.last_error,
-            "last_error_at": self.last_error_at,
-        }
+        if source is not None:
+            self._endpoint = name_endpoint(source.endpoint if isinstance(source, Collector) else source[0])
         try:
             with self._connect() as connection:
-                connection.execute(NOTE_SENDER, values)
-                connection.execute(FORGET_SENDERS)
+                self._store_counts(connection, self._endpoint)
         except psycopg.Error as error:
             log.debug("the counts of what was sent could not be kept: %s", error)
 

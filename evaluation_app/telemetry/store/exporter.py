@@ -147,6 +147,12 @@ def _number(value: Any) -> float | None:
 
 
 LOG_EVERY_S = 60.0
+COUNT_SPANS = """
+INSERT INTO span_writers (name, endpoint, written, lost, last_error, last_error_at, updated_at)
+VALUES (%(name)s, %(endpoint)s, %(written)s, %(lost)s, %(last_error)s, %(last_error_at)s, now())
+ON CONFLICT (name) DO UPDATE SET endpoint = excluded.endpoint, written = excluded.written, lost = excluded.lost,
+    last_error = excluded.last_error, last_error_at = excluded.last_error_at, updated_at = now()
+"""
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +222,18 @@ class CountedExporter(SpanExporter):
             self._logged_at = time.monotonic()
             log.warning("%d spans are lost: %s (%d lost so far)", spans_count, self.last_error, self.lost)
 
+    def _store_counts(self, connection: psycopg.Connection[Any], endpoint: str = "") -> None:
+        """endpoint: as in `SpanWriter`."""
+        values = {
+            "name": f"{self._name}:{os.getpid()}" + (" to a collector" if endpoint else ""),
+            "endpoint": endpoint,
+            "written": self.delivered,
+            "lost": self.lost,
+            "last_error": self.last_error,
+            "last_error_at": self.last_error_at,
+        }
+        connection.execute(COUNT_SPANS, values)
+
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return True
 
@@ -240,12 +258,6 @@ COPY spans (trace_id, span_id, parent_span_id, name, kind, scope, service, start
             type, oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, environment,
             words)
 FROM STDIN
-"""
-COUNT_SPANS = """
-INSERT INTO span_writers (name, written, lost, last_error, last_error_at, updated_at)
-VALUES (%(name)s, %(written)s, %(lost)s, %(last_error)s, %(last_error_at)s, now())
-ON CONFLICT (name) DO UPDATE SET written = excluded.written, lost = excluded.lost, last_error = excluded.last_error,
-    last_error_at = excluded.last_error_at, updated_at = now()
 """
 NAME_CHARS = 500  # callers name models, and an index takes no longer value than 2,704 bytes
 HIDDEN = "[secret]"
@@ -283,16 +295,7 @@ class PostgresSpanExporter(CountedExporter):
             for row in rows:
                 copy.write_row(row)
         self.delivered += len(rows)
-        self._connection.execute(
-            COUNT_SPANS,
-            {
-                "name": f"{self._name}:{os.getpid()}",
-                "written": self.delivered,
-                "lost": self.lost,
-                "last_error": self.last_error,
-                "last_error_at": self.last_error_at,
-            },
-        )
+        self._store_counts(self._connection)
 
     def _give_up(self, error: Exception, spans_count: int) -> None:
         super()._give_up(error, spans_count)

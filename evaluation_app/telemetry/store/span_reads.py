@@ -16,7 +16,7 @@ from opentelemetry import trace
 
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.http.schemas import IsoTime, Stored
-from evaluation_app.models import Span, SpanSender, SpanWriter
+from evaluation_app.models import Span, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
 from ragd import telemetry
 from ragd.conventions import Report, validate_all
@@ -184,8 +184,8 @@ def forget_writers() -> int:
 
 
 def lost_spans() -> int:
-    """Spans that every process of the last days counted as lost."""
-    return sum(SpanWriter.objects.values_list("lost", flat=True))
+    """Spans that every process of the last days counted as lost on the way to the span store."""
+    return sum(SpanWriter.objects.filter(endpoint="").values_list("lost", flat=True))
 
 
 def run_validity(run: QueryRun) -> Mapping[str, Report]:
@@ -215,9 +215,10 @@ class CollectorState:
 
 
 def collector_state() -> CollectorState:
-    sums = SpanSender.objects.aggregate(sent=Sum("sent"), lost=Sum("lost"), updated_at=Max("updated_at"))
-    newest = SpanSender.objects.order_by("-updated_at").first()
-    failed = SpanSender.objects.exclude(last_error_at=None).order_by("-last_error_at").first()
+    senders = SpanWriter.objects.exclude(endpoint="")
+    sums = senders.aggregate(sent=Sum("written"), lost=Sum("lost"), updated_at=Max("updated_at"))
+    newest = senders.order_by("-updated_at").first()
+    failed = senders.exclude(last_error_at=None).order_by("-last_error_at").first()
     return CollectorState(
         endpoint=newest.endpoint if newest else "",
         sent=sums["sent"] or 0,

@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.db import transaction
 
+from collections_app.access.context import elevated
+from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.collections.models import name_actor
 from collections_app.endpoints.secrets import UnreadableSecretError, encrypt
 from collections_app.errors import ServiceError
-from evaluation_app.models import CollectorSetting
+from collections_app.models import ServerSetting
 from evaluation_app.telemetry.store.collector import PROTOCOLS, Collector, open_row, read_collector
 from ragd.errors import InvalidInput
 from ragd.identity import UNSEEN
 from ragd.readers.fetching.addresses import find_metadata_host
 
+SETTING = "collector"  # the key of its row, as in READ_SETTING
 ENDPOINT_CHARS_MAX = 500
 HEADERS_MAX = 20
 HEADER_CHARS_MAX = 4000
@@ -30,7 +35,6 @@ OWN_HEADERS = frozenset(
     {"content-type", "content-length", "content-encoding", "host", "transfer-encoding", "connection"}
 )
 AUDITED = ("endpoint", "protocol", "header_names", "is_enabled")
-WRITTEN = (*AUDITED, "secret", "updated_by", "updated_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,31 @@ class CollectorValues:
     is_enabled: bool = True
 
 
+@dataclass(slots=True)
+class CollectorSetting:
+    """Where spans are sent besides the span store, where the environment names no endpoint: a row of `ServerSetting`.
+
+    endpoint: with the path that takes spans. header_names: of the headers, whose values are in `secret`: a JSON object,
+    encrypted, "" for none.
+    """
+
+    endpoint: str
+    protocol: str
+    is_enabled: bool = True
+    header_names: Sequence[str] = ()
+    secret: str = field(default="", repr=False)
+    updated_by: str = ""
+    updated_at: datetime | None = None
+
+
 def stored_collector() -> CollectorSetting | None:
     """The row, enabled or not; None before the first. For administrators of the server: others see none."""
-    return CollectorSetting.objects.first()
+    row = ServerSetting.objects.filter(pk=SETTING).first()
+    return (
+        row
+        if row is None
+        else CollectorSetting(**row.value, secret=row.secret, updated_by=row.updated_by, updated_at=row.updated_at)
+    )
 
 
 def draft_collector(values: CollectorValues, row: CollectorSetting | None) -> CollectorSetting:
@@ -86,26 +112,30 @@ def save_collector(values: CollectorValues, *, actor: services.Actor) -> Collect
     Raises InvalidInput with the field; ServiceError 409 where the environment names an endpoint.
     """
     _require_free()
-    row = CollectorSetting.objects.select_for_update().first()
-    before = {name: getattr(row, name) for name in AUDITED} if row else {}
-    draft = draft_collector(values, row)
-    draft.updated_by = name_actor(actor)
-    CollectorSetting.objects.bulk_create([draft], update_conflicts=True, unique_fields=["id"], update_fields=WRITTEN)
-    old, new = differing(before, {name: getattr(draft, name) for name in AUDITED})
-    about = {True: "with new headers", False: "spans are sent there"}[bool(values.headers)]
-    services.record(
-        actor, [draft], services.CHANGE if row else services.ADDITION, about, before=old if row else None, after=new
-    )
-    return draft
+    with elevated(Permission.ADMINISTER):
+        earlier = stored_collector()
+        draft = draft_collector(values, earlier)
+        row = ServerSetting(key=SETTING, value=_stated(draft), secret=draft.secret, updated_by=name_actor(actor))
+        row.save()
+        old, new = differing(_stated(earlier) if earlier else {}, row.value)
+        about = {True: "with new headers", False: "spans are sent there"}[bool(values.headers)]
+        action = services.CHANGE if earlier else services.ADDITION
+        services.record(actor, [row], action, about, before=old if earlier else None, after=new)
+    return replace(draft, updated_by=row.updated_by, updated_at=row.updated_at)
 
 
 @transaction.atomic
 def remove_collector(*, actor: services.Actor) -> None:
     """Forget the endpoint and its headers; spans stay in the span store."""
-    row = CollectorSetting.objects.select_for_update().first()
-    if row is not None:
-        services.record(actor, [row], services.DELETION, f"spans are no longer sent to {row.endpoint}")
-        row.delete()
+    with elevated(Permission.ADMINISTER):
+        for row in ServerSetting.objects.select_for_update().filter(pk=SETTING):
+            about = f"spans are no longer sent to {row.value['endpoint']}"
+            services.record(actor, [row], services.DELETION, about)
+            row.delete()
+
+
+def _stated(draft: CollectorSetting) -> dict[str, Any]:
+    return {name: getattr(draft, name) for name in AUDITED}
 
 
 def read_headers(text: str) -> dict[str, str]:

@@ -76,7 +76,7 @@ SKIPPED = frozenset(
         "documents", "document_revisions", "uploads", "page_layouts", "recognized_pages", "state_changes",
         "audit_events", "audit_links", "audit_head", "erasures", "api_keys", "model_settings", "model_prices",
         "index_version_documents", "fetched_sources", "fetch_hosts", "worker_heartbeats", "providers",
-        "server_settings", "collector_settings",
+        "server_settings",
     }
 )  # fmt: skip
 # rows that are of no use without their text
