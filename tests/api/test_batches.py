@@ -2,9 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
-
 from collections_app.collections.services import create_collection
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, IngestBatch, IngestJob
@@ -67,21 +64,6 @@ def test_a_job_tells_its_stages_and_how_many_are_ahead(api: Any, notes: Collecti
         (stage, "succeeded") for stage in ("parse", "chunk", "embed", "store")
     ]
     assert done["batch_id"] and api.get(f"/jobs/{second[0]}").json()["ahead"] == 0
-
-
-def test_the_list_takes_the_same_queries_for_three_batches_as_for_one(api: Any, notes: Collection) -> None:
-    def count() -> int:
-        with CaptureQueriesContext(connection) as queries:
-            assert api.get("/batches").status_code == 200
-        return len(queries)
-
-    upload(api, "a.txt")
-    api.get("/batches")
-    one = count()
-    upload(api, "b.txt")
-    upload(api, "c.txt")
-    assert len(api.get("/batches").json()["items"]) == 3
-    assert count() == one
 
 
 def test_the_queue_tells_its_depth_and_refuses_with_retry_after(api: Any, notes: Collection, settings: Any) -> None:

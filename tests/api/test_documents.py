@@ -5,13 +5,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Chunk, Collection, Document
-from tests.fakes.faults import failing, slow
+from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
 
 PATH = "/collections/notes/documents/guide.md"
@@ -57,28 +55,6 @@ def test_a_decomposed_name_finds_the_composed_one(api: Any, notes: Collection) -
     assert api.get(f"/collections/notes/chunks?doc_id={quote(decomposed)}").json()["items"]
     assert api.delete(at).status_code == 200
     assert not Document.objects.exists()
-
-
-def test_the_same_again_does_nothing(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
-    body = {"title": "Guide", "content": LONG, "chunk_target_tokens": 40}
-    first = api.put(PATH, body).json()
-    before = list(Chunk.objects.values("id", "content"))
-    calls = len(embeddings.requests)
-    again = api.put(PATH, body).json()
-    assert again == first | {"unchanged": True}
-    assert list(Chunk.objects.values("id", "content")) == before
-    assert len(embeddings.requests) == calls
-
-
-@pytest.mark.parametrize("mode", ["replace", "upsert"])
-def test_a_shorter_revision_leaves_no_stale_chunk(api: Any, notes: Collection, mode: str) -> None:
-    body = {"content": LONG, "chunk_target_tokens": 40, "ingest_mode": mode}
-    many = api.put(PATH, body).json()
-    assert many["chunks_written"] > 5
-    answer = api.put(PATH, body | {"content": "One short text."}).json()
-    assert answer == {"chunks_written": 1, "tokens_estimated": 3, "unchanged": False, "revision": 2}
-    assert chunks_of("guide.md") == [(0, "One short text.")]
-    assert Document.objects.get().chunk_count == 1
 
 
 def test_upsert_embeds_only_what_is_new(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
@@ -171,13 +147,6 @@ def test_a_wrong_field_is_422_and_named(api: Any, notes: Collection) -> None:
         assert not Document.objects.exists()
 
 
-def test_a_body_that_is_no_json_is_422(api: Any, notes: Collection) -> None:
-    for body in ("{", b"\xff\xfe", '"text"', "[1]", '{"content": "x", "metadata": {"n": NaN}}'):
-        response = api.put(PATH, body)
-        assert response.status_code == 422, body
-        assert set(response.json()) == {"error", "detail"}
-
-
 @pytest.mark.parametrize("doc_id", ["a/b/c.md", "Übung 1.md", "a#b?c", "100%", "a//b", "x/chunks", "日本語", "a" * 512])
 def test_ids_are_kept_exactly(api: Any, notes: Collection, doc_id: str) -> None:
     from urllib.parse import quote
@@ -209,18 +178,6 @@ def test_a_failing_embedder_is_502_and_keeps_the_old_version(
     document = Document.objects.get()
     assert (document.text, document.title, document.revision) == ("the first version", "One", 1)
     assert chunks_of("guide.md") == [(0, "the first version")]
-
-
-def test_an_embedder_that_is_too_slow_is_502(
-    api: Any, notes: Collection, embeddings: OpenAIServer, settings: Any
-) -> None:
-    settings.RAGD_EMBED_TIMEOUT_S = 0.2
-    api.put(PATH, {"content": "the first version"})
-    embeddings.script(*[slow(1.0)] * 6)
-    response = api.put(PATH, {"content": "the second version"})
-    assert (response.status_code, response.json()["error"]["type"]) == (502, "embedder_failed_timeout")
-    assert chunks_of("guide.md") == [(0, "the first version")]
-    assert not embeddings.stopping.is_set()
 
 
 def test_vectors_of_another_length_are_refused(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
@@ -267,22 +224,6 @@ def test_chunks_are_listed_in_order_across_pages(api: Any, notes: Collection) ->
     assert seen == list(range(total))
     text = Document.objects.get().text
     assert all(text[chunk["start"] : chunk["end"]] == chunk["content"] for chunk in page["items"])
-
-
-@pytest.mark.parametrize("path", ["/collections/notes/documents", "/collections/notes/chunks"])
-def test_lists_take_the_same_queries_for_three_rows_as_for_one(api: Any, notes: Collection, path: str) -> None:
-    def count() -> int:
-        with CaptureQueriesContext(connection) as queries:
-            assert api.get(path).status_code == 200
-        return len(queries)
-
-    ingest_text(notes, "a", "text")
-    api.get(path)
-    one = count()
-    ingest_text(notes, "b", "text")
-    ingest_text(notes, "c", "text")
-    assert len(api.get(path).json()["items"]) == 3
-    assert count() == one
 
 
 def test_delete_removes_chunks_and_leaves_the_others(api: Any, notes: Collection) -> None:

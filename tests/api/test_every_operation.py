@@ -6,8 +6,14 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection
+from retrieval_app.models import QueryRun
 from tests.api.test_key_scopes import TAKES_FILES, document, operations, send
 
 __all__ = ["document"]
@@ -55,3 +61,26 @@ def test_a_list_takes_no_limit_out_of_its_range_and_no_cursor_of_another(
                 if (answer.status_code, error.get("field")) != (422, name):
                     wrong.append((path, name, value, answer.status_code, error.get("type"), error.get("field")))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+def add_rows(api: Any, notes: Collection, number: int) -> None:
+    create_collection(name=f"other-{number}")
+    ingest_text(notes, f"document-{number}", "text")
+    api.upload("notes", (f"{number}.txt", b"text"))
+    assert api.post("/collections/notes/search", {"query": "text"}).status_code == 200
+    QueryRun.objects.filter(user=None).update(user=User.objects.create_user(f"person-{number}"))
+
+
+@pytest.mark.parametrize("path", ["batches", "collections", "jobs", "runs", *(f"collections/notes/{name}" for name in (
+    "documents", "chunks"))])  # fmt: skip
+def test_a_list_takes_as_many_queries_for_three_rows_as_for_one(api: Any, notes: Collection, path: str) -> None:
+    counts, rows = [], []
+    api.get(f"/{path}")  # the key's first use is written
+    for numbers in ((1,), (2, 3)):
+        for number in numbers:
+            add_rows(api, notes, number)
+        with CaptureQueriesContext(connection) as queries:
+            body = api.get(f"/{path}").json()
+        rows.append(len(body if isinstance(body, list) else body["items"]))
+        counts.append(len(queries))
+    assert counts[0] == counts[1] and rows[1] == rows[0] + 2

@@ -84,13 +84,6 @@ def test_an_estimate_changes_nothing(api: Api, notes: Collection) -> None:
     assert Chunk.objects.count() == told["chunks"]
 
 
-def test_creating_again_under_the_same_key_gives_the_same_answer(api: Api, notes: Collection) -> None:
-    answers = [api.post(AT, OTHER, **{"Idempotency-Key": "once"}) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [202, 202]
-    assert answers[0].json() == answers[1].json()
-    assert IndexVersion.objects.count() == 2
-
-
 def test_refusals(api: Api, make_api: Callable[..., Api], notes: Collection, embeddings: OpenAIServer) -> None:
     def error(answer: Any) -> tuple[int, str, str | None]:
         told = answer.json()["error"]

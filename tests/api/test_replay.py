@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -118,10 +117,3 @@ def test_a_plan_of_another_version_is_refused_with_its_field(house: Collection, 
     QueryRun.objects.filter(pk=run_id).update(plan={"mode": "hybrid", "colour": "red"})
     answer = client.post(f"/v1/runs/{run_id}/replay", headers=headers)
     assert (answer.status_code, answer.json()["error"]["field"]) == (422, "plan")
-
-
-def test_a_run_that_the_key_may_not_see_is_not_found(house: Collection, client: Client) -> None:
-    run_id = run_once(client, bearer())
-    for path, headers in ((uuid4(), bearer()), (run_id, bearer(collections=["attic"]))):
-        answer = client.post(f"/v1/runs/{path}/replay", headers=headers)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "unknown_run")

@@ -67,14 +67,6 @@ def test_a_name_that_is_taken(api: Api, notes: Collection, on_clash: str, states
         assert (item["status"], item["doc_id"]) == (status, doc_id)
 
 
-def test_a_later_request_supersedes_what_waits(api: Api, notes: Collection) -> None:
-    for tag in ("x", "x", "y"):
-        told = api.post(URLS, {"urls": ["https://example.org/a"], "tags": [tag]}).json()["items"][0]
-    states = dict(IngestJob.objects.values_list("tags__0", "state"))
-    assert (states, told["status"]) == ({"x": "cancelled", "y": "queued"}, "changed")
-    assert IngestJob.objects.count() == 2
-
-
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -92,22 +84,6 @@ def test_wrong_input_is_422(api: Api, notes: Collection, path: str, body: Any, f
     assert answer.status_code == 422
     if field:
         assert answer.json()["error"]["field"] == field
-
-
-def test_an_idempotency_key_repeats_the_answer(api: Api, notes: Collection) -> None:
-    first, second = (
-        api.post(URLS, {"urls": ["https://example.org/a"]}, **{"Idempotency-Key": "one"}) for _ in range(2)
-    )
-    assert first.json() == second.json()
-    assert IngestJob.objects.count() == 1
-
-
-def test_a_full_queue_is_429(api: Api, notes: Collection, settings: Any) -> None:
-    settings.RAGD_QUEUE_MAX_JOBS = 1
-    answer = api.post(URLS, {"urls": ["https://example.org/a", "https://example.org/b"]})
-    assert answer.status_code == 429
-    assert int(answer["Retry-After"]) > 0
-    assert not IngestJob.objects.exists()
 
 
 def test_a_prefix_of_a_bucket(api: Api, notes: Collection, s3_server: S3Server, settings: Any) -> None:

@@ -96,13 +96,6 @@ def test_a_replaced_collection_is_the_imported_one(filled: Collection, api: Api)
     assert api.get("/collections/notes/statistics").json()["documents"] == 2
 
 
-def test_an_import_under_an_idempotency_key_is_made_once(filled: Collection, api: Api) -> None:
-    content = export(api)
-    first, second = (send(api, content, name="copy", key="once") for _ in range(2))
-    assert first.status_code == second.status_code == 201
-    assert first.json() == second.json() and second["Idempotency-Replayed"] == "true"
-
-
 def test_a_limited_key_keeps_to_its_collections(filled: Collection, api: Api, make_api: Callable[..., Api]) -> None:
     content = export(api)
     limited = make_api(collections=["notes"])

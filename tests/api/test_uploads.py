@@ -1,21 +1,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from typing import Any
 
 import pytest
 
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
-from tests.fakes.openai_server import OpenAIServer
-
-CONTENT_TYPES = (
-    '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-    '<Override PartName="/word/document.xml" '
-    'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
-)
 
 
 def run_all() -> list[str | None]:
@@ -80,19 +71,6 @@ def test_an_upload_without_files_is_422(api: Any, notes: Collection) -> None:
     assert (response.status_code, response.json()["error"]["field"]) == (422, "files")
 
 
-def test_the_same_file_again_changes_nothing(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
-    api.upload("notes", ("a.md", b"# Title\n\nSome text."))
-    run_all()
-    before = list(Chunk.objects.values_list("id", flat=True))
-    embeddings.requests.clear()
-    (file,) = api.upload("notes", ("a.md", b"# Title\n\nSome text.")).json()["results"]
-    assert (file["status"], file["doc_id"], file["job_id"], file["error"]) == ("unchanged", "a.md", None, None)
-    assert run_all() == []
-    assert list(Chunk.objects.values_list("id", flat=True)) == before
-    assert embeddings.requests == []
-    assert (Document.objects.get().revision, Upload.objects.count()) == (1, 1)
-
-
 def test_a_changed_file_is_a_new_revision_and_its_old_bytes_go(api: Any, notes: Collection) -> None:
     api.upload("notes", ("a.txt", b"first text"))
     run_all()
@@ -117,16 +95,6 @@ def test_a_file_that_cannot_be_read_fails_with_its_reason_and_keeps_the_old_vers
     assert Document.objects.get().text == "plain text under a wrong name"
 
 
-def test_a_bomb_fails_with_its_reason(api: Any, notes: Collection) -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("[Content_Types].xml", CONTENT_TYPES)
-        archive.writestr("word/document.xml", b"<w:document>" + b" " * 60_000_000)
-    (file,) = api.upload("notes", ("report.docx", buffer.getvalue())).json()["results"]
-    assert run_all() == ["failed"]
-    assert api.get(f"/jobs/{file['job_id']}").json()["error_type"] == "bomb"
-
-
 def test_a_newer_upload_of_the_same_document_supersedes_the_one_that_waits(api: Any, notes: Collection) -> None:
     (old,) = api.upload("notes", ("a.txt", b"first text")).json()["results"]
     api.upload("notes", ("a.txt", b"second text"))
@@ -142,17 +110,6 @@ def test_deleting_the_document_takes_its_file(api: Any, notes: Collection) -> No
     gone = api.delete("/collections/notes/documents/a.txt").json()
     assert gone == {"documents": 1, "chunks": 1, "revisions": 0, "overlays": 0, "uploads": 1}
     assert not Upload.objects.exists()
-
-
-def test_the_same_file_with_other_metadata_is_not_the_same(api: Any, notes: Collection) -> None:
-    api.upload("notes", ("a.txt", b"some text"), fields={"metadata": '{"team": "support"}', "tags": ["x"]})
-    run_all()
-    api.upload("notes", ("a.txt", b"some text"), fields={"tags": ["y"]})
-    run_all()
-    document = Document.objects.get()
-    assert ("team" in document.metadata, document.tags, document.revision) == (False, ["y"], 2)
-    chunk = Chunk.objects.get()
-    assert ("team" in chunk.metadata, chunk.tags) == (False, ["y"])
 
 
 def hashed(content: bytes) -> dict[str, Any]:
@@ -203,14 +160,6 @@ def test_requests_add_to_the_batch_that_they_name(api: Any, notes: Collection) -
     for unknown in ("x", "5f1d3c1e-0000-4000-8000-000000000000"):
         response = api.upload("notes", ("c.txt", b"c"), fields={"batch": unknown})
         assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_batch")
-
-
-def test_an_upload_with_a_key_is_carried_out_once(api: Any, notes: Collection) -> None:
-    sent = [api.upload("notes", ("a.txt", b"a"), **{"Idempotency-Key": "k1"}) for _ in range(2)]
-    assert sent[0].content == sent[1].content
-    assert (IngestBatch.objects.count(), IngestJob.objects.count()) == (1, 1)
-    other = api.upload("notes", ("a.txt", b"a"), fields={"on_clash": "skip"}, **{"Idempotency-Key": "k1"})
-    assert other.status_code == 422
 
 
 def test_a_folder_is_kept_in_step(api: Any, notes: Collection) -> None:

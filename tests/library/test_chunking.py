@@ -117,12 +117,6 @@ def headings(text: str, target: int = 10, chars: int = 1000) -> list[list[str]]:
     return [item.metadata.get("headings", []) for item in chunk(text, policy)]
 
 
-@pytest.mark.parametrize("kind", ["words", "structure"])
-@pytest.mark.parametrize("text", ["", " \n\t\n", "\x00\ufeff\r\n"])
-def test_blank_text_gives_no_chunk(text: str, kind: str) -> None:
-    assert contents(text, kind=kind) == []
-
-
 @pytest.mark.parametrize("segments", [[], [Segment("")], [Segment(" "), Segment("\n")]])
 def test_blank_segments_give_no_chunk(segments: list[Segment]) -> None:
     assert chunk(segments, ChunkPolicy()) == []
@@ -134,10 +128,6 @@ def test_words_slide_with_overlap() -> None:
 
 def test_words_without_overlap_keep_white_space_inside() -> None:
     assert contents(" 1  2\n\n3 4\t5 ", target=2, kind="words") == ["1  2", "3 4", "5"]
-
-
-def test_words_never_exceed_max_chars() -> None:
-    assert contents("aaa bbb ccc ddd", chars=8, kind="words") == ["aaa bbb", "ccc ddd"]
 
 
 def test_a_short_window_repeats_its_share_of_words() -> None:
@@ -168,11 +158,6 @@ def test_a_cut_keeps_graphemes_whole(text: str, cuts: list[str]) -> None:
 
 def test_cjk_is_cut_behind_sentences() -> None:
     assert contents("今天天气很好。我们去公园吧！好吗？", chars=10) == ["今天天气很好。", "我们去公园吧！好吗？"]
-
-
-def test_a_text_that_fits_is_one_chunk() -> None:
-    text = "### Deep\n\na\n\n# Top\n\nb"
-    assert contents(text) == [text]
 
 
 def test_small_sections_under_one_heading_merge_up_to_the_target() -> None:

@@ -17,8 +17,7 @@ from ragd.store.index_versions import (
     swap_index_version,
 )
 from ragd.store.indexing import index
-from ragd.store.store import Store, execute, fetch_all
-from ragd.store.tables import drop_collection
+from ragd.store.store import Store, execute
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
 
@@ -134,10 +133,3 @@ def test_a_document_goes_after_its_chunks_and_keeps_its_name(make_store: MakeSto
     execute(connection, f"DELETE FROM {tables.table(1)} {scope}")
     assert execute(connection, f"UPDATE documents SET doc_id = 'b' {scope}") == 1
     assert execute(connection, f"DELETE FROM documents {scope}") == 1
-
-
-def test_a_collection_goes_with_everything(make_store: MakeStore) -> None:
-    tables, other = Tables(make_store), make_store("other", dims=3)
-    index(make_chunks("a", "the red house"), other)
-    assert drop_collection(tables.connection, tables.id) == {"documents": 1, "chunks": 1}
-    assert fetch_all(tables.connection, f"SELECT count(*) FROM {other.collection.partition}") == [(1,)]

@@ -19,7 +19,6 @@ STATS = "SELECT chunk_count, length_total FROM chunk_stats WHERE collection_id =
 TERMS = """
 SELECT term, chunk_count FROM chunk_terms WHERE collection_id = %(id)s AND chunk_count <> 0 ORDER BY term
 """
-WEIGHTS = "SELECT doc_id, chunk_index, lexical::text FROM chunks WHERE collection_id = %(id)s ORDER BY 1, 2"
 
 
 def test_indexed_rows_hold_what_the_chunks_hold(make_store: Any) -> None:
@@ -30,37 +29,6 @@ def test_indexed_rows_hold_what_the_chunks_hold(make_store: Any) -> None:
         ("a/b.md", 0, "Ärger über 中文", 3, 16, "Title", ["x", "y'z"], '{"n": 2, "page": "p. 1"}', 3)
     ]
     assert store.embedder.embedded == ["Title\nÄrger über 中文"]
-
-
-def test_indexing_twice_changes_and_embeds_nothing(make_store: Any) -> None:
-    store = make_store()
-    chunks = make_chunks("a", "one fish", "two fish", tags=("t",), metadata={"k": 1.0})
-    index(chunks, store)
-    store.embedder.embedded.clear()
-    assert index(chunks, store) == {"written": 0, "unchanged": 2, "deleted": 0, "embedded": 0}
-    assert store.embedder.embedded == []
-
-
-def test_a_shorter_revision_leaves_no_stale_chunk_and_no_stale_statistics(make_store: Any) -> None:
-    store, fresh = make_store("grown"), make_store("fresh")
-    index(make_chunks("a", "red herring", "blue whale", "green turtle"), store)
-    assert index(make_chunks("a", "red herring"), store) == {"written": 0, "unchanged": 1, "deleted": 2, "embedded": 0}
-    index(make_chunks("a", "red herring"), fresh)
-    for sql in (ROWS, STATS, TERMS, WEIGHTS):
-        assert read(store, sql) == read(fresh, sql)
-
-
-def test_other_order_of_arrival_gives_the_same_statistics_and_weights(make_store: Any) -> None:
-    first, second = make_store("first"), make_store("second")
-    documents = [make_chunks(f"d{number}", "word " * (number * 7 + 1) + f"only{number}") for number in range(12)]
-    for document in documents:
-        index(document, first)
-    for document in reversed(documents):
-        index(document, second)
-    index(make_chunks("d3", "something else entirely"), second)
-    index(documents[3], second)
-    for sql in (STATS, TERMS, WEIGHTS):
-        assert read(first, sql) == read(second, sql)
 
 
 def test_changed_tags_keep_the_vector_and_are_written(make_store: Any) -> None:
@@ -77,12 +45,6 @@ def test_a_changed_title_is_embedded_again(make_store: Any) -> None:
     store = make_store()
     index(make_chunks("a", "one fish"), store)
     assert index(make_chunks("a", "one fish", context="Fish"), store)["embedded"] == 1
-
-
-def test_identical_texts_in_two_documents_are_both_kept(make_store: Any) -> None:
-    store = make_store()
-    index(make_chunks("a", "same") + make_chunks("b", "same"), store)
-    assert [row[:3] for row in read(store, ROWS)] == [("a", 0, "same"), ("b", 0, "same")]
 
 
 def test_given_vectors_are_used(make_store: Any) -> None:
@@ -166,19 +128,6 @@ def test_a_vector_without_a_cosine_is_refused_and_the_transaction_goes_on(
 
 def test_an_empty_list_does_nothing(make_store: Any) -> None:
     assert index([], make_store()) == {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
-
-
-def test_a_failing_embedder_leaves_the_old_version(make_store: Any) -> None:
-    class Broken(WordEmbedder):
-        def embed(self, texts: Any) -> list[Any]:
-            raise TimeoutError
-
-    store = make_store()
-    index(make_chunks("a", "old"), store)
-    store.embedder = Broken()
-    with pytest.raises(TimeoutError):
-        index(make_chunks("a", "new", "tail"), store)
-    assert [row[2] for row in read(store, ROWS)] == ["old"]
 
 
 def test_embed_chunks_reports_progress_and_keeps_order() -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragd.search import lexical_search, pruned_search
-from ragd.search.pruned_search import BLOCK, _Search, at_least, group_terms, kth_largest, pruned_rows
+from ragd.search.pruned_search import BLOCK, _Search, at_least, kth_largest, pruned_rows
 from ragd.search.retrieval import retrieve, retrieve_detailed
 from ragd.store import postings
 from ragd.store.indexing import delete_document_chunks, index
@@ -250,11 +250,6 @@ def test_the_postings_leave_with_their_collection(make_store: Any, small_segment
     assert read(store, PACKED) == [(0, None)]
 
 
-def test_terms_are_read_rarest_first_in_groups_of_few_chunks() -> None:
-    weights = {1: 0.5, 2: 7.0, 3: 6.0, 4: 1.0}
-    assert group_terms(weights, {1: 900, 2: 5, 3: 20, 4: 300}, 50) == [[2, 3], [4], [1]]
-
-
 def test_the_kth_largest_and_those_above_it_of_few_and_of_many_values() -> None:
     values = np.zeros(640, dtype=np.float32)
 
@@ -279,23 +274,6 @@ def test_every_configuration_that_the_server_ships_indexes_and_finds(make_store:
         assert [found.key for found in retrieve("2026", LEXICAL, store)] == [("a", 0)], language
 
 
-@pytest.mark.parametrize(
-    ("language", "stored", "asked"),
-    [
-        ("english", "Many fishes were swimming", "fish swims"),
-        ("german", "Die Häuser der Städte", "Haus Stadt"),
-        ("french", "Les chevaux mangeaient", "cheval manger"),
-        ("russian", "Большие собаки бегали", "собака"),
-        ("spanish", "Las canciones cantadas", "canción"),
-        ("turkish", "kitapları okudular", "kitap"),
-    ],
-)
-def test_words_are_found_by_their_stem(make_store: Any, language: str, stored: str, asked: str) -> None:
-    store = make_store(language=language)
-    index(make_chunks("a", stored) + make_chunks("b", "1234"), store)
-    assert [found.key for found in retrieve(asked, LEXICAL, store)] == [("a", 0)]
-
-
 @pytest.mark.parametrize("query", ["the and of", "unheard", "'); DROP TABLE chunks; --", "& | ! <->", "🙂"])
 def test_nothing_is_found_for_stop_words_and_unknown_words(make_store: Any, query: str) -> None:
     store = make_store()
@@ -304,10 +282,3 @@ def test_nothing_is_found_for_stop_words_and_unknown_words(make_store: Any, quer
     assert detail.candidates == []
     assert detail.short_result is not None
     assert detail.short_result.reason == "no_match"
-
-
-def test_a_run_of_characters_without_spaces_is_one_word(make_store: Any) -> None:
-    store = make_store(language="simple")
-    index(make_chunks("a", "東京は日本の首都 人口は多い") + make_chunks("b", "人口は多い"), store)
-    assert [found.key for found in retrieve("人口は多い", LEXICAL, store)] == [("b", 0), ("a", 0)]
-    assert retrieve("人口", LEXICAL, store) == []

@@ -38,11 +38,6 @@ def test_normalized_form(raw: str, clean: str) -> None:
     assert normalize(clean) == clean
 
 
-def test_clean_text_comes_back_as_it_is() -> None:
-    text = "Plain text, ünïcode 汉字.\n" * 100_000
-    assert normalize(text) is text
-
-
 def test_plain_characters_change_neither_alone_nor_together() -> None:
     """No unwanted character, no mark, none that composes with one before it."""
     plain = [char for char in map(chr, range(0x80, 0x110000)) if _PLAIN.fullmatch(char)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -14,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragd import chunk, compress, fuse, index, retrieve
+from ragd import chunk, fuse, index, retrieve
 from ragd.normalization import normalize
-from ragd.search.compression import CompressPolicy
 from ragd.store.store import Store
-from ragd.types import Candidate, ChunkPolicy, Filters, Mode, RetrievePlan, Segment
+from ragd.types import Candidate, ChunkPolicy, Filters, Mode, RetrievePlan
 from tests.builders import make_chunks
 
 NUMBERS = count()  # every example has a collection of its own
@@ -138,33 +136,3 @@ def test_how_a_text_is_typed_changes_no_chunk(text: str, policy: ChunkPolicy) ->
     assert chunk(f"\ufeff{clean}", policy) == expected
     if normalize(unicodedata.normalize("NFD", clean)) == clean:  # long runs of marks are kept apart by U+034F
         assert chunk(unicodedata.normalize("NFD", clean), policy) == expected
-
-
-@given(st.lists(ANY_TEXT, min_size=1, max_size=4), POLICIES)
-def test_segments_are_cut_like_their_text_is_read(texts: list[str], policy: ChunkPolicy) -> None:
-    typed = [Segment(text.replace("\n", "\r\n"), float(place), place + 1.0) for place, text in enumerate(texts)]
-    plain = [Segment(normalize(text), float(place), place + 1.0) for place, text in enumerate(texts)]
-    assert chunk(plain, policy) == chunk(plain, policy)
-    if all("\r" not in text for text in texts):
-        assert chunk(typed, policy) == chunk(plain, policy)
-
-
-SENTENCES = st.lists(
-    st.sampled_from(["Tea is hot. ", "A b c d e! ", "Dogs bark\n\n", "湯を沸かす。", "no mark "]), max_size=10
-)
-
-
-@given(
-    st.lists(SENTENCES.map("".join), max_size=4), st.sampled_from(["hot tea", "湯", "", "zebra"]), st.integers(1, 25)
-)
-def test_compression_is_a_function_of_its_input_and_never_overlaps(texts: list[str], query: str, budget: int) -> None:
-    candidates = [Candidate(f"d{n}", 0, text, 1.0 - n / 10, start=7 * n) for n, text in enumerate(texts)]
-    policy = CompressPolicy(token_budget=budget)
-    spans = compress(query, candidates, policy)
-    assert json.dumps(spans) == json.dumps(compress(query, list(candidates), policy))
-    taken: set[tuple[str, int]] = set()
-    for span in spans:
-        places = {(span["doc_id"], place) for place in range(span["start"], span["end"])}
-        assert places
-        assert not places & taken
-        taken |= places

@@ -52,12 +52,6 @@ def test_a_poor_index_is_found_out(store: Store) -> None:
     assert probe.plain.lowest == 0.0
 
 
-def test_the_same_seed_asks_the_same_questions(store: Store) -> None:
-    first, again, other = (probe_recall(store, k=3, queries=6, seed=seed) for seed in (1, 1, 2))
-    assert (first.plain.mean, first.filtered.mean) == (again.plain.mean, again.filtered.mean)
-    assert other.plain.queries == 6
-
-
 def test_without_an_index_there_is_nothing_to_probe(make_store: Any) -> None:
     store = make_store()
     index(make_chunks("a", "one two"), store)

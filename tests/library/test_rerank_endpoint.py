@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from dataclasses import fields, replace
@@ -76,11 +75,6 @@ def test_scores_are_taken_as_probabilities(rerank_server: RerankServer) -> None:
     assert [item.unit_score for item in ranked] == [item.score for item in ranked] == sorted(SCORES, reverse=True)
 
 
-def test_no_texts_ask_nothing(rerank_server: RerankServer) -> None:  # noqa: F811
-    assert reranker_of(rerank_server).score(QUERY, []) == []
-    assert rerank_server.requests == []
-
-
 def test_the_path_may_be_given(rerank_server: RerankServer) -> None:  # noqa: F811
     reranker = open_reranker(f"{rerank_server.url}/rerank/", "m", rerank_server.api_key)
     assert reranker.score(QUERY, TEXTS) == SCORES
@@ -105,24 +99,11 @@ def test_passing_failures_are_repeated(rerank_server: RerankServer, fault: fault
     assert len(rerank_server.requests) == 3
 
 
-def test_the_endpoint_says_how_long_to_wait(rerank_server: RerankServer) -> None:  # noqa: F811
-    rerank_server.script(faults.rate_limited("0.3"))
-    reranker_of(rerank_server).score(QUERY, TEXTS)
-    first, second = rerank_server.requests
-    assert second.at_s - first.at_s >= 0.3
-
-
 def test_a_wait_beyond_the_deadline_is_not_begun(rerank_server: RerankServer) -> None:  # noqa: F811
     rerank_server.script(faults.rate_limited("3600"))
     message = failure_of(reranker_of(rerank_server, deadline_s=5.0))
     assert "429" in message and "asks to wait 3600 s" in message
     assert len(rerank_server.requests) == 1
-
-
-def test_retries_end(rerank_server: RerankServer) -> None:  # noqa: F811
-    rerank_server.script(*[faults.failing(500)] * 5)
-    assert "answered 500" in failure_of(reranker_of(rerank_server, max_retries=2))
-    assert len(rerank_server.requests) == 3
 
 
 def test_a_slow_endpoint_is_given_up(rerank_server: RerankServer) -> None:  # noqa: F811
@@ -185,15 +166,6 @@ def test_nobody_there() -> None:
         bound.bind(("127.0.0.1", 0))
         reranker = open_reranker(f"http://127.0.0.1:{bound.getsockname()[1]}", max_retries=1, backoff_s=0.01)
         assert "cannot be reached" in failure_of(reranker)
-
-
-def test_a_forked_child_opens_its_own_connection(rerank_server: RerankServer) -> None:  # noqa: F811
-    reranker = reranker_of(rerank_server)
-    reranker.score(QUERY, TEXTS)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if reranker.score(QUERY, TEXTS) == SCORES else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

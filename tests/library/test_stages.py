@@ -62,12 +62,6 @@ def test_ranks_before_and_after_are_kept(store: Store) -> None:
         assert item.score_kind == "rerank"
 
 
-def test_one_list_is_reranked_too(store: Store) -> None:
-    detail = retrieve_detailed("pump oil", RetrievePlan(mode="lexical", rerank="long"), store)
-    assert [item.doc_id for item in detail.candidates] == ["d2", "d1", "d0"]
-    assert set(detail.candidates[0].ranks) == {"lexical", "reranked"}
-
-
 def test_an_unknown_reranker_lists_the_known_ones(store: Store, make_store: Any) -> None:
     with pytest.raises(InvalidInput, match="broken, long") as refused:
         retrieve_detailed("pump", RetrievePlan(rerank="short"), store)

@@ -6,16 +6,10 @@ import pytest
 
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection, UnsupportedDatabase
 from ragd.store.indexing import index
-from ragd.store.store import Store, bake_length, fetch_all, vector_index_progress
-from ragd.store.tables import apply_schema, check_database, create_collection, drop_collection
+from ragd.store.store import Store, bake_length, fetch_all
+from ragd.store.tables import check_database, create_collection, drop_collection
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
-
-
-def test_the_schema_may_be_applied_again(connection: Any) -> None:
-    apply_schema(connection)
-    ((is_there,),) = fetch_all(connection, "SELECT to_regclass('chunks') IS NOT NULL")
-    assert is_there is True
 
 
 def test_a_store_knows_its_collection(connection: Any) -> None:
@@ -107,11 +101,3 @@ def test_an_older_database_is_refused_with_what_was_found(row: tuple[Any, ...], 
 
 def test_this_database_is_new_enough(connection: Any) -> None:
     check_database(connection)
-
-
-def test_no_build_has_no_progress(make_store: Any) -> None:
-    store = make_store()
-    assert vector_index_progress(store.connection, store.collection.partition) is None
-    index(make_chunks("a", "one", "two"), store)
-    store.build_vector_index()
-    assert vector_index_progress(store.connection, store.collection.partition) is None

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ragd.store import chunk_writer, indexing
 from ragd.store.indexing import index
 from ragd.store.store import fetch_all
@@ -48,16 +46,6 @@ def test_weights_and_words_are_those_that_the_database_computes(make_store: Any)
     assert words["Ärger über 中文 it's a/b"] == ["a/b 1", "arger 1", "b 1", "uber 1", "ärger 1", "über 1", "中文 1"]
     assert words["whale " * 39 + "whale sea sea"] == ["life 1", "ocean 1", "sea 2", "whale 40"]
     assert words["..."] == []
-
-
-def test_words_that_share_a_term_are_one_entry() -> None:
-    import numpy as np
-
-    words = chunk_writer.Words([b"", b""], np.array([3, 0]), np.array([7, 3, 7]), np.array([1, 2, 4]), [None, None])
-    first, second = chunk_writer.lexical_weights(words, 7.0)
-    assert np.frombuffer(first[:20], ">i4").tolist() == [1_000_000_000, 2, 0, 2, 6]
-    assert np.frombuffer(first[20:], ">f4").tolist() == pytest.approx([2 * 2.2 / (2 + 1.2), 5 * 2.2 / (5 + 1.2)])
-    assert np.frombuffer(second, ">i4").tolist() == [1_000_000_000, 0, 0]
 
 
 def test_a_write_in_slices_leaves_what_a_write_at_once_leaves(make_store: Any, monkeypatch: Any) -> None:

@@ -232,15 +232,6 @@ def test_the_spans_of_a_run_over_http(client: Client, stored: PostgresSpanExport
     assert retrieve["start"] < retrieve["end"]
 
 
-def test_other_keys_do_not_see_the_spans(client: Client, stored: PostgresSpanExporter) -> None:
-    make_collection()
-    _, found = post(client, "/v1/collections/house/search", {"query": "pump"}, bearer())
-    status, body = get(client, f"/v1/runs/{found['run_id']}/spans", bearer(collections=["garden"]))
-    assert (status, body["error"]["type"]) == (404, "unknown_run")
-    status, body = get(client, "/v1/runs/00000000-0000-0000-0000-00000000dead/spans", bearer())
-    assert (status, body["error"]["type"]) == (404, "unknown_run")
-
-
 def test_a_refusing_span_store_fails_no_request(client: Client, span_table: None, recorder: Recorder) -> None:
     def connect() -> psycopg.Connection[Any]:
         raise psycopg.OperationalError("permission denied for table spans")
