@@ -16,9 +16,9 @@ from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
-from django.db.models import BigIntegerField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import BigIntegerField, Count, Exists, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Coalesce, Collate, Length
+from django.db.models.functions import Coalesce, Collate, JSONObject, Length
 from django.db.models.sql.datastructures import BaseTable
 from django.utils import timezone
 from django.utils.functional import cached_property
@@ -33,6 +33,8 @@ from ragd.readers.types import COPYING_RESTRICTED
 from ragd.search.conditions import document_condition_sql
 from ragd.store.store import partition_name
 
+NO_TOTALS = {"documents": 0, "chunks": 0}
+
 
 class CollectionQuerySet(QuerySet["Collection"]):
     def live(self) -> CollectionQuerySet:
@@ -46,15 +48,13 @@ class CollectionQuerySet(QuerySet["Collection"]):
         return self.order_by("name")
 
     def with_counts(self) -> CollectionQuerySet:
-        """Adds document_total, chunk_total, token_total, char_total, active_jobs and failed_jobs, in the same query."""
+        """Adds totals ({"documents", "chunks"}), active_jobs and failed_jobs, in one query."""
         documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
+        totals = documents.annotate(totals=JSONObject(documents=Count("pk"), chunks=Sum("chunk_count")))
         every_job: Any = apps.get_model("collections_app", "IngestJob")._default_manager
         jobs = every_job.filter(collection=OuterRef("pk")).order_by().values("collection")
         return self.annotate(
-            document_total=_count(documents.annotate(total=Count("pk"))),
-            chunk_total=_count(documents.annotate(total=Sum("chunk_count"))),
-            token_total=_count(documents.annotate(total=Sum("token_count"))),
-            char_total=_count(documents.annotate(total=Sum("size_chars"))),
+            totals=Coalesce(Subquery(totals.values("totals")), Value(NO_TOTALS, models.JSONField())),
             active_jobs=_count(jobs.active().annotate(total=Count("pk"))),
             failed_jobs=_count(jobs.troubled().annotate(total=Count("pk"))),
         )

@@ -85,7 +85,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
     failed = IngestJob.objects.filter(collection=collection).unresolved().matching(document_filter.q).newest()
     failed_only = request.GET.get("state") == FAILED
     failed_total = failed.count()
-    holds_documents = bool(collection.document_total)  # type: ignore[attr-defined]  # as find_collection counts
+    holds_documents = bool(collection.totals["documents"])  # type: ignore[attr-defined]  # as find_collection counts
     tree = folders_of(collection, document_filter.folder, state=document_filter.state)
     chips = _filters(collection, document_filter, failed_total)
     chips += [Filter("folder", gettext("Folder"), free=True, template=FOLDERS)] if tree.below else []
