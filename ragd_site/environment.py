@@ -57,7 +57,7 @@ ON_PAGES_ALONE = frozenset(
     RAGD_INDEX_VERSION_KEEP_DAYS RAGD_REVISIONS_KEPT RAGD_DELETED_KEPT_DAYS RAGD_TRASH_DAYS
     RAGD_EVALUATION_RETENTION_DAYS RAGD_RUN_RETENTION_DAYS RAGD_SPAN_RETENTION_DAYS RAGD_BACKUP_KEEP
     RAGD_OIDC_NAME RAGD_OIDC_SCOPES RAGD_OIDC_GROUPS_CLAIM RAGD_OIDC_ADMIN_GROUP RAGD_OIDC_SIGNUP RAGD_OIDC_LINK_EMAIL
-    RAGD_SESSION_HOURS
+    RAGD_SESSION_HOURS RAGD_BACKUP_EVERY RAGD_BACKUP_HOUR
     """.split()  # noqa: SIM905  (a list of 60 quoted names would be a page)
 )
 
@@ -303,9 +303,11 @@ class ServerSettings(BaseSettings):
         "",
         description="Folder or `s3://BUCKET/PREFIX` of backups, apart from this machine's disk; unset: none is named",
     )
-    RAGD_BACKUP_KEY: SecretStr = Field(
-        SecretStr(""), description="Key of age that backups are encrypted with; `ragd backup key` makes one"
+    RAGD_BACKUP_KEY: SecretStr = Field(SecretStr(""), description="Key of age that backups are encrypted with")
+    RAGD_BACKUP_EVERY: Literal["off", "daily", "weekly"] = Field(
+        "off", description="How often the worker backs the server up: `off`, `daily`, `weekly` (on Sundays)"
     )
+    RAGD_BACKUP_HOUR: Annotated[int, Field(ge=0, le=23)] = Field(1, description="Hour of that backup, UTC")
     RAGD_BACKUP_KEEP: Natural = Field(7, description="Newest backups of the server that stay; 0 keeps all")
     RAGD_BACKUP_WAL_S: Natural = Field(
         0,

@@ -52,6 +52,7 @@ from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
 from evaluation_app.telemetry.alerts.webhooks import deliver_soon
 from evaluation_app.telemetry.evidence.report import refresh_usual
 from evaluation_app.telemetry.overview import rollups
+from ragd_site.backup.operations import back_up_on_schedule
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
 from ragd_site.runtime.accounts import start_warnings
@@ -207,11 +208,12 @@ def release_the_dead() -> None:
 
 
 def maintain_jobs() -> None:
-    """Send jobs that were lost, evaluations that wait, and live traffic to score."""
+    """Send jobs that were lost, evaluations that wait, live traffic to score, and the backup that is due."""
     maintain()
     send_waiting()
     send_samples()
     deliver_soon()
+    back_up_on_schedule()
 
 
 def apply_retention() -> None:

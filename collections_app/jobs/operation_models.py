@@ -115,6 +115,8 @@ class Operation(LeasedWork):
         BISECTION = "bisection", gettext_lazy("Bisection")
         DUPLICATES = "duplicates", gettext_lazy("Near-duplicate scan")
         FINDINGS = "findings", gettext_lazy("Security scan")
+        BACKUP = "backup", gettext_lazy("Backup")
+        DRILL = "drill", gettext_lazy("Restore drill")
 
     class State(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")

@@ -5,34 +5,39 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 
-from collections_app.access.context import current_access, require
+from collections_app.access.context import require
 from collections_app.access.permissions import Permission
-from collections_app.audit.services import Subject, record_event
 from collections_app.collections.services import get_collection
 from collections_app.commands.progress import Bar
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from collections_app.domain.formats import MEGABYTE
-from collections_app.jobs.workers import forget_archive, record_archive, record_backup
+from collections_app.jobs.operations import running
+from collections_app.jobs.workers import forget_archive, record_archive
+from collections_app.models import Operation
 from ragd_site import embedded
 from ragd_site.backup.collection_backup import back_up_collection, restore_file
-from ragd_site.backup.database_backup import back_up_database
 from ragd_site.backup.encryption import Key
+from ragd_site.backup.operations import (
+    back_up,
+    current_person,
+    describe,
+    drill,
+    is_embedded,
+    summarize,
+    told_as_backup_error,
+)
 from ragd_site.backup.options import keep_newest, open_repository
 from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import COLLECTION, SERVER, Backup, Repository
-from ragd_site.backup.server_backup import back_up_server
-from ragd_site.backup.server_restore import LATEST, restore_server, run_drill
+from ragd_site.backup.server_restore import LATEST, restore_server
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 
@@ -74,17 +79,6 @@ def run_backup(options: Options) -> Answer:
         return {"action": action} | ACTIONS[action][0](options)
 
 
-@contextmanager
-def told_as_backup_error() -> Iterator[None]:
-    """What PostgreSQL's programs and the disk say, as errors that a command shows."""
-    try:
-        yield
-    except EmbeddedError as error:
-        raise BackupError(str(error)) from error
-    except OSError as error:
-        raise BackupError(f"{error.filename or 'a file'} cannot be used: {error.strerror}") from error
-
-
 def show_backup(answer: Answer) -> str:
     return ACTIONS[answer["action"]][1](answer)
 
@@ -93,30 +87,18 @@ def show_backup(answer: Answer) -> str:
 
 
 def _back_up(options: Options) -> Answer:
+    keep = settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"]
     collection = get_collection(options["collection"]) if options["collection"] else None
     repository = open_repository(options, create=True)
-    began = time.monotonic()
-    keeps = settings.RAGD_KEEPS_SECRET_KEY
-    if collection is not None:
-        with Bar(collection.name, "rows", quiet=options["as_json"]) as bar:
-            backup = back_up_collection(
-                repository, collection, on_progress=lambda stage, done, total: bar.show(done, total, stage)
-            )
-    elif _is_embedded():
-        backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=keeps)
-    else:
-        backup = back_up_database(settings.DATABASE_URL, settings.RAGD_VAR, repository, keeps_secret_key=keeps)
-    keep = settings.RAGD_BACKUP_KEEP if options["keep"] is None else options["keep"]
-    removed = keep_newest(repository, keep, collection.name if collection else None)
-    answer = describe(backup) | {
-        "seconds": round(time.monotonic() - began, 1),
-        "address": repository.store.address,
-        "removed": [old.id for old in removed],
-    }
     if collection is None:
-        record_backup(answer)
-        _note("backup.create", f"backed up {answer['rows']} rows", answer)
-    return answer
+        with running(Operation.Kind.BACKUP, "", actor=current_person()) as progress:
+            return back_up(progress, repository, keep)
+    began = time.monotonic()
+    with Bar(collection.name, "rows", quiet=options["as_json"]) as bar:
+        backup = back_up_collection(
+            repository, collection, on_progress=lambda stage, done, total: bar.show(done, total, stage)
+        )
+    return summarize(backup, repository, began, keep_newest(repository, keep, collection.name))
 
 
 def _show_back_up(answer: Answer) -> str:
@@ -133,34 +115,8 @@ def _show_back_up(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-def describe(backup: Backup) -> dict[str, Any]:
-    """A backup in plain data."""
-    manifest = backup.manifest
-    values = {"backup": backup.id, "moment": backup.moment.isoformat(), "bytes": manifest["stored"]}
-    if backup.kind == COLLECTION:
-        counts = {name: manifest["counts"][name] for name in ("documents", "chunks")}
-        return values | {"collection": manifest["collection"]} | counts
-    return values | {
-        "tables": len(manifest["tables"]),
-        "rows": sum(table["rows"] for table in manifest["tables"].values()),
-        "ragd": manifest["ragd"],
-        "kind": backup.kind,
-        "server_version": manifest["server_version"],
-        "keeps_secret_key": manifest["keeps_secret_key"],
-        "files": [*manifest["files"]],
-    }
-
-
-def _is_embedded() -> bool:
-    cluster = embedded.read_cluster(settings.RAGD_VAR)
-    if cluster is None or cluster.url != settings.DATABASE_URL:
-        return False
-    connection.ensure_connection()  # which starts it
-    return True
-
-
 def _ship(options: Options) -> Answer:
-    if not _is_embedded():
+    if not is_embedded():
         raise UsageError(
             "DATABASE_URL names a PostgreSQL of your own: its write-ahead log is archived with its own tools, and "
             "`manage.py ragd backup` keeps a dump of it"
@@ -249,16 +205,9 @@ def _show_verify(answer: Answer) -> str:
 
 
 def _drill(options: Options) -> Answer:
-    answer = run_drill(open_repository(options), settings.RAGD_VAR, options["name"], _teller(options))
-    _note("backup.drill", "restored a backup for a drill", answer)
-    return answer
-
-
-def _note(action: str, message: str, answer: Answer) -> None:
-    """An event of the audit log: the content of the whole server was read."""
-    kept = {name: answer[name] for name in ("address", "moment", "rows", "passed") if name in answer}
-    user = User.objects.filter(pk=current_access().user_id or 0).first()
-    record_event(user, action, message, subject=Subject("backup", answer["backup"]), after=kept)
+    repository = open_repository(options)
+    with running(Operation.Kind.DRILL, "", actor=current_person()) as progress:
+        return drill(progress, repository, options["name"], _teller(options))
 
 
 def _show_drill(answer: Answer) -> str:

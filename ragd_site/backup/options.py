@@ -27,12 +27,12 @@ S3 = "s3://"
 def open_repository(options: Mapping[str, Any], *, create: bool = False) -> Repository:
     """Of --at and --key-file, else of RAGD_BACKUP_TO and RAGD_BACKUP_KEY. Raises UsageError and BackupError."""
     stored.refresh()
-    place = options["at"] or settings.RAGD_BACKUP_TO
+    place = options.get("at") or settings.RAGD_BACKUP_TO
     if not place:
         raise UsageError(
             "nothing says where backups lie: give --at FOLDER or --at s3://BUCKET/PREFIX, or set RAGD_BACKUP_TO"
         )
-    return Repository.open(open_store(place), read_key(options["key_file"]), create=create)
+    return Repository.open(open_store(place), read_key(options.get("key_file")), create=create)
 
 
 def open_store(place: str) -> Store:

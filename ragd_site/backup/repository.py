@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -63,6 +63,7 @@ class Repository:
 
     def __init__(self, store: Store, key: Key, repository_id: str) -> None:
         self.store, self._key, self.id = store, key, repository_id
+        self.listener: Callable[[int], object] = lambda count: None  # of bytes of a backup that is written
 
     @classmethod
     def open(cls, store: Store, key_text: str, *, create: bool = False) -> Repository:
@@ -160,7 +161,7 @@ class Repository:
         began = datetime.now(UTC)
         backup_id = f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         name = f"{BACKUPS}{backup_id}{SUFFIXES[kind]}"
-        measured = _Measured()
+        measured = _Measured(self.listener)
         try:
             stored = self.put(name, measured.pass_on(content))
             times = {"began": began.isoformat(), "ended": datetime.now(UTC).isoformat()}
@@ -199,13 +200,14 @@ class Repository:
 class _Measured:
     """The size and the hash of content that is passed on."""
 
-    def __init__(self) -> None:
-        self._size, self._hash = 0, hashlib.sha256()
+    def __init__(self, listener: Callable[[int], object] = int) -> None:
+        self._size, self._hash, self._listener = 0, hashlib.sha256(), listener
 
     def pass_on(self, content: Iterable[bytes]) -> Iterator[bytes]:
         for piece in content:
             self._size += len(piece)
             self._hash.update(piece)
+            self._listener(self._size)
             yield piece
 
     def facts(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Settings of the server by subject, each page made from the fields of `ragd_site/environment.py`.
 
-Where spans are sent to: set here or by the environment, and one span sent on request, with what came back.
+On that of backups they are also made, drilled and downloaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
@@ -20,20 +21,9 @@ from django.views.decorators.http import require_http_methods
 from collections_app.access.mail import can_mail
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.endpoints.server_settings import change_settings, stored
-from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
-from evaluation_app.telemetry.store.collector import PROTOCOLS, REFRESH_S, name_endpoint, read_collector, send_test_span
-from evaluation_app.telemetry.store.span_reads import collector_state
-from evaluation_app.telemetry.store.stored_collector import (
-    ENDPOINT_CHARS_MAX,
-    CollectorSetting,
-    CollectorValues,
-    as_collector,
-    draft_collector,
-    read_headers,
-    remove_collector,
-    save_collector,
-    stored_collector,
-)
+from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
+from collections_app.models import Operation
+from ragd_site.backup.operations import KINDS, find_backup, make_key, next_slot, pack, request_backup
 from ragd_site.environment import Environment, check_changes, secret_names
 
 
@@ -71,7 +61,7 @@ SUBJECTS = {
         ),
         _subject("name", gettext_lazy("Name"), gettext_lazy("What this server is called."), "NAME"),
         _subject(
-            "mail", gettext_lazy("Mail"), gettext_lazy("For invitations and to_forget passwords."),
+            "mail", gettext_lazy("Mail"), gettext_lazy("For invitations and forgotten passwords."),
             "MAIL_FROM MAIL_HOST MAIL_PORT MAIL_SECURITY MAIL_USER MAIL_PASSWORD PUBLIC_URL",
         ),
         _subject(
@@ -89,8 +79,8 @@ SUBJECTS = {
             "CAPTURE_CONTENT CAPTURE_VECTORS OTLP_CONTENT",
         ),
         _subject(
-            "backup", gettext_lazy("Backup"), gettext_lazy("Where backups lie, and how many stay."),
-            "BACKUP_TO BACKUP_KEY BACKUP_KEEP",
+            "backup", gettext_lazy("Backup"), gettext_lazy("When backups are made, where they lie, how many stay."),
+            "BACKUP_EVERY BACKUP_HOUR BACKUP_TO BACKUP_KEY BACKUP_KEEP",
         ),
     )
 }  # fmt: skip
@@ -175,93 +165,57 @@ def _show(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+BACKUPS, SHOWN_BACKUPS = {"backups": "shell/parts/backups.html"}, 8
+
+
 @needs(ADMINISTER, everywhere=True)
 @require_http_methods(["GET", "POST"])
-def server_settings(request: PageRequest) -> HttpResponse:
-    """Of `subject`, by default the first. A POST keeps what is filled in; what is not changed is left alone."""
+def server_settings(request: PageRequest) -> HttpResponseBase:
+    """Of `subject`, by default the first. A POST keeps what is filled in; what is not changed is left alone.
+
+    Of the subject backup, do=backup and do=drill have a worker make one, do=key makes a key and shows it once; a GET
+    with download=ID gives the backup of that operation.
+    """
     subject = request.GET.get("subject", "limits")
     if subject not in SUBJECTS:
         raise Http404(f"there are no settings {subject!r}; there are {', '.join(SUBJECTS)}")
-    page = SUBJECTS[subject]
-    form = SettingsForm(request.POST if request.method == "POST" else None, page.names)
+    page, do, key = SUBJECTS[subject], request.POST.get("do", ""), ""
+    address = f"{request.path}?subject={subject}"
+    if subject == "backup" and (answer := _act_on_backups(request, address)):
+        return answer
+    if subject == "backup" and do == "key":
+        with RefusalMessages(request):
+            key = make_key(actor=request.user)
+    form = SettingsForm(request.POST if request.method == "POST" and not do else None, page.names)
 
     def save() -> HttpResponse:
         change_settings(form.cleaned_data["changes"], form.cleaned_data["secrets"], actor=request.user)
         messages.success(request, gettext("Saved. It holds within seconds, without a restart."))
-        return redirect(f"{request.path}?subject={subject}")
+        return redirect(address)
 
-    response, status = submit_form(request, form, save)
-    context = {"page": page, "subjects": SUBJECTS.values(), "form": form, "can_mail": can_mail()}
-    return response or render_page(request, "shell/server_settings.html", context, status=status)
-
-
-PARTS = {"collector": "evaluation/parts/collector.html"}
-
-
-class CollectorForm(forms.Form):
-    """row: the stored one, whose headers stay where none are entered."""
-
-    endpoint = forms.CharField(
-        label=gettext_lazy("Endpoint"),
-        max_length=ENDPOINT_CHARS_MAX,
-        help_text=gettext_lazy("OTLP over HTTP, such as http://127.0.0.1:4318. gRPC (4317) is not built in."),
-    )
-    protocol = forms.ChoiceField(label=gettext_lazy("Protocol"), choices=[(name, name) for name in PROTOCOLS])
-    headers = forms.CharField(
-        label=gettext_lazy("Headers"),
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off", "spellcheck": "false"}),
-        help_text=gettext_lazy("One a line, such as api-key: YOUR_KEY. They are stored encrypted and not shown again."),
-    )
-    forget_headers = forms.BooleanField(label=gettext_lazy("Delete the stored headers"), required=False)
-    is_enabled = forms.BooleanField(label=gettext_lazy("Send spans"), required=False)
-
-    def __init__(self, data: Any, row: CollectorSetting | None) -> None:
-        shown = {"endpoint": row.endpoint, "protocol": row.protocol} if row else {}
-        super().__init__(data, initial={"is_enabled": row.is_enabled if row else True, **shown})
-        names = row.header_names if row else []
-        if names:
-            field_of(self, "headers", forms.CharField).widget.attrs["placeholder"] = "\n".join(
-                f"{name}: ••••" for name in names
-            )
-        else:
-            del self.fields["forget_headers"]
-
-    def values(self) -> CollectorValues:
-        """Raises InvalidInput (headers) for a line that is no header."""
-        data = self.cleaned_data
-        stated = read_headers(data["headers"])
-        headers = stated if stated or data.get("forget_headers") else None
-        return CollectorValues(data["endpoint"], data["protocol"], headers, data["is_enabled"])
+    response, status = (None, 200) if do else submit_form(request, form, save)
+    context = {"page": page, "subjects": SUBJECTS.values(), "form": form, "can_mail": can_mail(), "key": key}
+    if subject == "backup":
+        rows = list(Operation.objects.filter(kind__in=KINDS)[:SHOWN_BACKUPS])
+        context |= {"rows": rows, "is_busy": any(row.is_running for row in rows), "next": next_slot()}
+        context["may_make_key"] = not (settings.RAGD_BACKUP_KEY or form.errors)
+    response = response or render_page(request, "shell/server_settings.html", context, parts=BACKUPS, status=status)
+    if key:
+        response.headers["Cache-Control"] = "no-store"
+    return response
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
-def collector(request: PageRequest) -> HttpResponse:
-    """POST with do=save keeps what is filled in, do=remove forgets it, else a test span is sent to it and nothing is
-    saved. Where the environment names an endpoint there is no form, and the test span goes there."""
-    found, row = read_collector(), stored_collector()
-    if found.endpoint:
-        trial = send_test_span(found) if request.method == "POST" else None
-        stated = {"endpoint": name_endpoint(found.endpoint), "protocol": found.protocol}
-        return _show_collector(request, stated | {"header_names": sorted(found.headers), "trial": trial, "row": None})
-    do = request.POST.get("do", "")
-    if request.method == "POST" and do == "remove":
-        remove_collector(actor=request.user)
-        return _show_collector(request, {"form": CollectorForm(None, None), "row": None})
-    form = CollectorForm(request.POST if request.method == "POST" else None, row)
-
-    def submit() -> HttpResponse:
-        if do == "save":
-            saved = save_collector(form.values(), actor=request.user)
-            return _show_collector(request, {"form": CollectorForm(None, saved), "row": saved, "is_saved": True})
-        trial = send_test_span(as_collector(draft_collector(form.values(), row)))
-        return _show_collector(request, {"form": form, "row": row, "trial": trial})
-
-    response, status = submit_form(request, form, submit)
-    return response or _show_collector(request, {"form": form, "row": row}, status)
-
-
-def _show_collector(request: PageRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    shared = {"texts": settings.RAGD_OTLP_CONTENT, "state": collector_state(), "refresh_s": round(REFRESH_S)}
-    return render_page(request, "evaluation/collector.html", shared | context, parts=PARTS, status=status)
+def _act_on_backups(request: PageRequest, address: str) -> HttpResponseBase | None:
+    """What the buttons do; None for what is no button of these."""
+    if operation := request.GET.get("download"):
+        with RefusalMessages(request):
+            name, content = pack(find_backup(operation), actor=request.user)
+            file = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+            return StreamingHttpResponse(content, content_type="application/x-tar", headers=file)
+        return redirect(address)
+    if request.POST.get("do") not in KINDS:
+        return None
+    with RefusalMessages(request):
+        request_backup(request.POST["do"], actor=request.user)
+        messages.success(request, gettext("Started. A worker does it; this page follows it."))
+    return redirect(address)

@@ -215,7 +215,7 @@ def test_the_log_goes_on_after_a_failure(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(commands, "ship_wal", ship)
-    monkeypatch.setattr(commands, "_is_embedded", lambda: True)
+    monkeypatch.setattr(commands, "is_embedded", lambda: True)
     monkeypatch.setattr(commands.time, "sleep", wait)
     with pytest.raises(SystemExit) as caught:
         call_command("ragd", "backup", "wal", "--every", "7")

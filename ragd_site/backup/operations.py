@@ -1,0 +1,242 @@
+"""Backups and restore drills of the server as operations: made by a command, or by a worker for a page or the schedule.
+
+The key that a page makes, and a backup as one file to keep elsewhere.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.access.context import current_access, elevated
+from collections_app.access.permissions import Permission
+from collections_app.audit.services import Actor, Subject, record_event
+from collections_app.endpoints.server_settings import change_settings
+from collections_app.jobs.operations import OperationProgress, handles, last_operation, request_operation
+from collections_app.jobs.workers import record_backup
+from collections_app.models import Operation
+from ragd_site import embedded
+from ragd_site.backup.database_backup import back_up_database
+from ragd_site.backup.encryption import Key
+from ragd_site.backup.options import keep_newest, open_repository
+from ragd_site.backup.programs import BackupError
+from ragd_site.backup.repository import AGE, COLLECTION, HEAD, Backup, Repository
+from ragd_site.backup.server_backup import back_up_server
+from ragd_site.backup.server_restore import run_drill
+from ragd_site.backup.streams import TAR_END, tar_member
+from ragd_site.runtime.programs import EmbeddedError
+
+KINDS = (Operation.Kind.BACKUP, Operation.Kind.DRILL)
+PERIODS = {"daily": 1, "weekly": 7}  # days
+Answer = dict[str, Any]
+
+
+@contextmanager
+def told_as_backup_error() -> Iterator[None]:
+    """What PostgreSQL's programs and the disk say, as errors that a command shows."""
+    try:
+        yield
+    except EmbeddedError as error:
+        raise BackupError(str(error)) from error
+    except OSError as error:
+        raise BackupError(f"{error.filename or 'a file'} cannot be used: {error.strerror}") from error
+
+
+def back_up(progress: OperationProgress, repository: Repository, keep: int) -> Answer:
+    """Back the server up, then remove all but the newest `keep` (0: none); the report of the operation."""
+    began, last = time.monotonic(), last_backup()
+    repository.listener = lambda count: progress.tell("backup", count, last.report["bytes"] if last else 0)
+    keeps = settings.RAGD_KEEPS_SECRET_KEY
+    if is_embedded():
+        backup = back_up_server(settings.RAGD_VAR, repository, keeps_secret_key=keeps)
+    else:
+        backup = back_up_database(settings.DATABASE_URL, settings.RAGD_VAR, repository, keeps_secret_key=keeps)
+    answer = summarize(backup, repository, began, keep_newest(repository, keep))
+    record_backup(answer)
+    _note("backup.create", f"backed up {answer['rows']} rows", answer)
+    progress.succeed(answer)
+    return answer
+
+
+def summarize(backup: Backup, repository: Repository, began: float, old: list[Backup]) -> Answer:
+    """A backup that was begun then (`time.monotonic()`), and those that went for it."""
+    seconds = round(time.monotonic() - began, 1)
+    return describe(backup) | {
+        "seconds": seconds,
+        "address": repository.store.address,
+        "removed": [each.id for each in old],
+    }
+
+
+def drill(progress: OperationProgress, repository: Repository, backup_id: str | None, say: Any) -> Answer:
+    """Restore the newest backup, or that one, and compare it; the report, with the steps as "log"."""
+    steps: list[str] = []
+
+    def tell(step: str) -> None:
+        progress.tell("drill", len(steps), 0)
+        steps.append(step)
+        say(step)
+
+    answer = run_drill(repository, settings.RAGD_VAR, backup_id, tell)
+    _note("backup.drill", "restored a backup for a drill", answer)
+    wrong = len(answer["differences"]) + [*answer["checks"].values()].count(False)
+    progress.succeed(answer | {"log": steps}, findings=wrong)
+    return answer
+
+
+def _note(action: str, message: str, answer: Answer) -> None:
+    """An event of the audit log: the content of the whole server was read."""
+    kept = {name: answer[name] for name in ("address", "moment", "rows", "passed") if name in answer}
+    record_event(current_person(), action, message, subject=Subject("backup", answer["backup"]), after=kept)
+
+
+def current_person() -> User | None:
+    """Whose access this is; None for the server itself."""
+    return User.objects.filter(pk=current_access().user_id or 0).first()
+
+
+def describe(backup: Backup) -> dict[str, Any]:
+    """A backup in plain data."""
+    manifest = backup.manifest
+    values = {"backup": backup.id, "moment": backup.moment.isoformat(), "bytes": manifest["stored"]}
+    if backup.kind == COLLECTION:
+        counts = {name: manifest["counts"][name] for name in ("documents", "chunks")}
+        return values | {"collection": manifest["collection"]} | counts
+    return values | {
+        "tables": len(manifest["tables"]),
+        "rows": sum(table["rows"] for table in manifest["tables"].values()),
+        "ragd": manifest["ragd"],
+        "kind": backup.kind,
+        "server_version": manifest["server_version"],
+        "keeps_secret_key": manifest["keeps_secret_key"],
+        "files": [*manifest["files"]],
+    }
+
+
+def is_embedded() -> bool:
+    """Whether the database is the embedded PostgreSQL, which is started then."""
+    cluster = embedded.read_cluster(settings.RAGD_VAR)
+    if cluster is None or cluster.url != settings.DATABASE_URL:
+        return False
+    connection.ensure_connection()  # which starts it
+    return True
+
+
+# asked for on a page, or by the schedule
+
+
+def last_backup() -> Operation | None:
+    """The newest that succeeded."""
+    return Operation.objects.filter(kind=Operation.Kind.BACKUP, state=Operation.State.SUCCEEDED).first()
+
+
+def request_backup(kind: str, *, actor: Actor) -> Operation:
+    """A backup or a drill that a worker makes; the one under way where there is one. For administrators of all
+    collections. Raises Forbidden; BackupError where place or key are not set."""
+    if not (settings.RAGD_BACKUP_TO and settings.RAGD_BACKUP_KEY):
+        missing = "RAGD_BACKUP_KEY" if settings.RAGD_BACKUP_TO else "RAGD_BACKUP_TO"
+        raise BackupError(f"a backup needs a place and a key, and {missing} is not set; enter it in this form first")
+    with elevated(Permission.ADMINISTER):
+        newest = last_operation(kind)
+        if newest is not None and newest.is_running:
+            return newest
+        operation = request_operation(kind, "", {}, actor=actor)
+        record_event(actor, "backup.request", f"asked for a {kind}", subject=Subject("backup", str(operation.pk)))
+        return operation
+
+
+@handles(Operation.Kind.BACKUP)
+def back_up_as_requested(progress: OperationProgress) -> None:
+    with told_as_backup_error():
+        _refuse_repetition(progress)
+        back_up(progress, open_repository({}, create=True), settings.RAGD_BACKUP_KEEP)
+
+
+@handles(Operation.Kind.DRILL)
+def drill_as_requested(progress: OperationProgress) -> None:
+    with told_as_backup_error():
+        _refuse_repetition(progress)
+        drill(progress, open_repository({}), None, lambda step: None)
+
+
+def _refuse_repetition(progress: OperationProgress) -> None:
+    """A restored server has the operation that made its backup, still running: it must not write into that place."""
+    if progress.operation.attempts > 1:
+        raise BackupError("the worker ended before this was done, or this server was restored from it; start it again")
+
+
+def last_slot(now: datetime) -> datetime | None:
+    """When the schedule wanted the last backup, UTC; None without one. A week begins on Sunday."""
+    days = PERIODS.get(settings.RAGD_BACKUP_EVERY)
+    if days is None:
+        return None
+    slot = now.replace(hour=settings.RAGD_BACKUP_HOUR, minute=0, second=0, microsecond=0)
+    slot -= timedelta(days=slot.isoweekday() % 7 if days == 7 else 0)
+    return slot if slot <= now else slot - timedelta(days=days)
+
+
+def next_slot() -> datetime | None:
+    """When the schedule wants the next backup, UTC; None without one."""
+    slot = last_slot(timezone.now())
+    return slot and slot + timedelta(days=PERIODS[settings.RAGD_BACKUP_EVERY])
+
+
+def back_up_on_schedule(now: datetime | None = None) -> Operation | None:
+    """Have a worker make the backup that is due; None where none is, or place or key are missing. One that failed is
+    tried again at the next time."""
+    slot = last_slot(now or timezone.now())
+    newest = last_operation(Operation.Kind.BACKUP)
+    if slot is None or not (settings.RAGD_BACKUP_TO and settings.RAGD_BACKUP_KEY):
+        return None
+    if newest is not None and (newest.created_at >= slot or newest.is_running):
+        return None
+    return request_backup(Operation.Kind.BACKUP, actor=None)
+
+
+def make_key(*, actor: Actor) -> str:
+    """A new key that is set from now on, which is not shown again. Raises BackupError where one is set."""
+    if settings.RAGD_BACKUP_KEY:
+        raise BackupError("there is a key already, and its backups cannot be read with another; delete it first")
+    key = Key.generate().split()[-1]
+    change_settings({}, {"RAGD_BACKUP_KEY": key}, actor=actor)
+    return key
+
+
+def find_backup(operation_id: str) -> Operation:
+    """One that succeeded. Raises BackupError (404)."""
+    rows = Operation.objects.filter(kind=Operation.Kind.BACKUP, state=Operation.State.SUCCEEDED)
+    try:
+        return rows.get(pk=operation_id)
+    except (Operation.DoesNotExist, ValidationError):
+        raise BackupError(f"no backup was made by an operation {operation_id!r}", status=404) from None
+
+
+def pack(operation: Operation, *, actor: Actor) -> tuple[str, Iterator[bytes]]:
+    """(name of the file, its content): a tar that is a place with this one backup, encrypted as it lies there.
+
+    Raises BackupError for one that is not there any more.
+    """
+    repository = open_repository({})
+    backup = repository.find(operation.report.get("backup", ""))
+    record_event(actor, "backup.download", "downloaded a backup", subject=Subject("backup", backup.id))
+    return f"ragd-{backup.id}.tar", _read_tar(repository, backup)
+
+
+def _read_tar(repository: Repository, backup: Backup) -> Iterator[bytes]:
+    for name in (HEAD, backup.manifest_name):
+        yield from tar_member(name + AGE, b"".join(repository.store.get(name + AGE)))
+    header = tarfile.TarInfo(backup.content + AGE)
+    header.size, header.mode = int(backup.manifest["stored"]), 0o600
+    yield header.tobuf()
+    yield from repository.store.get(backup.content + AGE)
+    yield bytes(-header.size % tarfile.BLOCKSIZE) + TAR_END
