@@ -156,6 +156,7 @@ COMMANDS = {
         "check a receipt's signature, and repeat its retrieval over an export; exit status 1 when something differs",
         add_receipt_arguments,
         run_receipt,
+        needs_server=lambda options: False,
     ),
     "search": Subcommand("find the best chunks of a collection", add_search_arguments, run_search, show_results),
 }

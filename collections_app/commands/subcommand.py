@@ -87,7 +87,8 @@ def _more(values: list[Any], shown: int) -> str:
 class Subcommand:
     """run answers with plain data, which --json prints and `show` makes readable; None when it has printed by itself.
 
-    has_passed False: exit status 1.
+    has_passed False: exit status 1. needs_server: whether what pages set is read before it runs, which starts the
+    embedded PostgreSQL.
     """
 
     help: str
@@ -95,6 +96,7 @@ class Subcommand:
     run: Callable[[Options], Answer | None]
     show: Callable[[Answer], str] = show_plainly
     has_passed: Callable[[Answer], bool] = has_passed
+    needs_server: Callable[[Options], bool] = lambda options: True
 
 
 def find_subcommands() -> dict[str, Subcommand]:

@@ -342,11 +342,13 @@ COMMANDS = {
         add_backup_arguments,
         run_backup,
         show_backup,
+        needs_server=lambda options: options["action"] != KEY,
     ),
     "restore": Subcommand(
         "make a new server of a backup, as of its moment or another; exit status 1 where it is not equal",
         add_restore_arguments,
         run_restore,
         show_restored,
+        needs_server=lambda options: False,
     ),
 }

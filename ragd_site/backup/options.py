@@ -13,7 +13,6 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.commands.subcommand import UsageError
-from collections_app.endpoints.server_settings import stored
 from collections_app.sources.buckets import AMAZON
 from ragd.readers.fetching.buckets import BucketKeys
 from ragd_site.backup.programs import BackupError
@@ -26,7 +25,6 @@ S3 = "s3://"
 
 def open_repository(options: Mapping[str, Any], *, create: bool = False) -> Repository:
     """Of --at and --key-file, else of RAGD_BACKUP_TO and RAGD_BACKUP_KEY. Raises UsageError and BackupError."""
-    stored.refresh()
     place = options.get("at") or settings.RAGD_BACKUP_TO
     if not place:
         raise UsageError(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
+from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -125,6 +127,10 @@ def test_settings_of_a_page_hold_at_once_and_in_other_processes(admin_client: Cl
     assert site.RAGD_PARSE_TIMEOUT_S == 60
     settings.RAGD_FOLLOWS_PAGES, stored._read_at = True, None
     assert admin_client.get(SERVER).status_code == 200 and site.RAGD_PARSE_TIMEOUT_S == 7.5
+    stored.apply({})  # as a command, which looks before it runs
+    stored._read_at = None
+    call_command("ragd", "jobs", stdout=StringIO())
+    assert site.RAGD_PARSE_TIMEOUT_S == 7.5
     admin_client.post(f"{SERVER}?subject=limits", {"RAGD_PARSE_TIMEOUT_S": ""})
     assert site.RAGD_PARSE_TIMEOUT_S == 60 and len(ServerSetting.objects.all()) == 2
 

@@ -16,6 +16,7 @@ from collections_app.access.context import SYSTEM, Access, using_access
 from collections_app.access.services import access_of_user
 from collections_app.commands.progress import StoppedError
 from collections_app.commands.subcommand import FAILED, MISUSED, UsageError, find_subcommands
+from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError, describe
 from ragd.errors import RagdError
 
@@ -68,6 +69,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         subcommand = self.subcommands[options["subcommand"]]
         try:
+            if subcommand.needs_server(options):
+                stored.refresh()
             with using_access(find_access(options["person"])):
                 answer = subcommand.run(options)
         except (RagdError, ServiceError, DatabaseError) as error:
