@@ -15,10 +15,8 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.operations import RUN_OPERATION, process_operation
 from collections_app.jobs.queue import RUN_JOB
 from collections_app.jobs.workers import end_pulse, start_pulse
-from collections_app.sources.runs import RUN_SOURCE
-from collections_app.sources.sync import process_run
+from collections_app.sources import sync  # noqa: F401  (a handler of operations)
 
-run_source = shared_task(name=RUN_SOURCE, ignore_result=True, acks_late=True)(process_run)
 run_ingest_job = shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)(run_job)
 
 run_operation = shared_task(name=RUN_OPERATION, ignore_result=True, acks_late=True)(process_operation)

@@ -80,7 +80,6 @@ urlpatterns = [
     path("collections/<str:name>/sources/<int:pk>/sync/", sources.sync, name="source-sync"),
     path("collections/<str:name>/sources/<int:pk>/delete/", sources.delete, name="source-delete"),
     path("collections/<str:name>/syncs/<uuid:sync_id>/", sources.source_run, name="source-run"),
-    path("collections/<str:name>/syncs/<uuid:sync_id>/cancel/", sources.cancel, name="source-run-cancel"),
     path("collections/<str:name>/text/", documents.write_text, name="text"),
     path("collections/<str:name>/change/", curation_views.change, name="change"),
     path("collections/<str:name>/trash/", documents.trash, name="trash"),

@@ -64,11 +64,13 @@ def import_file(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
     """How far an operation is, and what came of it; a POST cancels it."""
-    result = get_object_or_404(Operation, pk=operation_id)
+    result = get_object_or_404(Operation.objects.select_related("source__collection"), pk=operation_id)
     if request.method == "POST":
         with RefusalMessages(request):
             cancel_operation(result, actor=request.user)
         return redirect("collections:operation", operation_id)
+    if result.source is not None:
+        return redirect("collections:source-run", result.source.collection.name, operation_id)
     collection = Collection.objects.live().filter(name=result.subject).first() if result.subject else None
     context = {
         "operation": result,

@@ -18,7 +18,7 @@ from collections_app.commands.subcommand import Answer, Options, Subcommand, Usa
 from collections_app.models import Collection, IngestBatch, Source
 from collections_app.sources.runs import request_run
 from collections_app.sources.source_jobs import S3Prefix, UrlEntry, submit_prefix, submit_urls
-from collections_app.sources.sync import process_run
+from collections_app.tasks import run_operation
 from collections_app.uploads.folder_sync import commit_sync, open_sync, plan_folder
 from collections_app.uploads.options import CLASHES, IngestOptions
 from collections_app.uploads.plan import PlanLine, UploadPlan, plan_uploads
@@ -136,9 +136,9 @@ def _sync_sources(collection: Collection, options: Options) -> Answer:
 
 def _sync_source(row: Source, *, is_dry: bool) -> Answer:
     run = request_run(row, dry_run=is_dry)
-    process_run(str(run.pk))
+    run_operation(str(run.pk))
     run.refresh_from_db()
-    while run.is_active:  # a worker was faster
+    while run.is_running:  # a worker was faster
         time.sleep(LOOK_EVERY_S)
         run.refresh_from_db()
     changes = run.changes.all()[:CHANGES_SHOWN]
@@ -146,8 +146,7 @@ def _sync_source(row: Source, *, is_dry: bool) -> Answer:
         "id": str(run.pk),
         "source": row.name,
         "state": run.state,
-        "dry_run": run.dry_run,
-        **{name: getattr(run, name) for name in COUNTS},
+        **{name: run.report[name] for name in ("dry_run", *COUNTS)},
         "changes": [{"doc_id": each.doc_id, "kind": each.kind, "reason": each.reason} for each in changes],
         "error": run.error,
     }

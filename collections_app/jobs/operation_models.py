@@ -103,6 +103,7 @@ class Operation(LeasedWork):
     subject: the collection's name, "" for the server. done of total: rows of the present stage. report: what is kept
     of the result; its shape is that of the service which did it. findings: what a check found wrong. arguments: what a
     worker needs to do it; null for one that the process does which began it, and that nobody else can go on with.
+    source: of a sync, of which one is under way for each source at most.
     """
 
     class Kind(models.TextChoices):
@@ -117,6 +118,7 @@ class Operation(LeasedWork):
         FINDINGS = "findings", gettext_lazy("Security scan")
         BACKUP = "backup", gettext_lazy("Backup")
         DRILL = "drill", gettext_lazy("Restore drill")
+        SYNC = "sync", gettext_lazy("Sync")
 
     class State(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")
@@ -134,6 +136,9 @@ class Operation(LeasedWork):
     findings = models.IntegerField(default=0)
     report = models.JSONField(default=dict, blank=True)
     arguments: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
+    source = models.ForeignKey(
+        "collections_app.Source", null=True, blank=True, on_delete=models.CASCADE, db_index=False, related_name="runs"
+    )
     error_type = models.CharField(max_length=64, default="", blank=True)
     error = models.TextField(default="", blank=True)
     created_by = models.TextField(default="", blank=True)
@@ -149,6 +154,12 @@ class Operation(LeasedWork):
         indexes = [
             models.Index(fields=["kind", "-created_at", "-id"], name="operations_kind_idx"),
             models.Index(fields=["subject", "-created_at", "-id"], name="operations_subject_idx"),
+            models.Index(fields=["source", "-created_at", "-id"], name="operations_source_idx"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["source"], name="operations_one_sync", condition=Q(finished_at__isnull=True)
+            )
         ]
 
     def __str__(self) -> str:

@@ -76,6 +76,8 @@ class OperationProgress(Progress[Operation]):
 
 Handler = Callable[[OperationProgress], object]  # calls `succeed`, or raises
 HANDLERS: dict[str, Handler] = {}
+LOSSES: dict[str, Callable[[Operation], object]] = {}  # called for one that is given up
+PERMISSIONS = {Operation.Kind.SYNC: Permission.WRITE}  # that cancelling one of a kind needs, where not ADMINISTER
 
 
 def begin(kind: str, subject: str, *, actor: services.Actor = None) -> Lease[Operation]:
@@ -114,10 +116,13 @@ def running(
 
 
 def request_operation(
-    kind: str, subject: str, arguments: Mapping[str, Any], *, actor: services.Actor = None
+    kind: str, subject: str, arguments: Mapping[str, Any], *, actor: services.Actor = None, **values: Any
 ) -> Operation:
-    """A new operation that a worker does once the transaction has committed, whatever becomes of this process."""
-    operation = _create(kind, subject, arguments, actor)
+    """A new operation that a worker does once the transaction has committed, whatever becomes of this process.
+
+    values: further columns.
+    """
+    operation = _create(kind, subject, arguments, actor, **values)
     enqueue(RUN_OPERATION, str(operation.pk))
     return operation
 
@@ -132,9 +137,9 @@ def perform_operation(
     return operation
 
 
-def _create(kind: str, subject: str, arguments: Mapping[str, Any], actor: services.Actor) -> Operation:
+def _create(kind: str, subject: str, arguments: Mapping[str, Any], actor: services.Actor, **values: Any) -> Operation:
     return Operation.objects.create(
-        kind=kind, subject=subject, stage=WAITING, arguments=dict(arguments), created_by=name_actor(actor)
+        kind=kind, subject=subject, stage=WAITING, arguments=dict(arguments), created_by=name_actor(actor), **values
     )
 
 
@@ -143,11 +148,13 @@ def requested_operations() -> QuerySet[Operation]:
     return Operation.objects.filter(finished_at=None, arguments__isnull=False)
 
 
-def handles(kind: str) -> Callable[[Handler], Handler]:
-    """Register what does an operation of this kind; the tasks of its app import its module."""
+def handles(kind: str, *, lost: Callable[[Operation], object] | None = None) -> Callable[[Handler], Handler]:
+    """Register what does an operation of this kind; the tasks of its app import its module. lost: see LOSSES."""
 
     def register(handler: Handler) -> Handler:
         HANDLERS[kind] = handler
+        if lost is not None:
+            LOSSES[kind] = lost
         return handler
 
     return register
@@ -159,7 +166,7 @@ def process_operation(operation_id: str) -> None:
     if lease is None:
         return
     try:
-        with lease.hold(), attempt(lease) as progress:
+        with lease.hold(interrupts=True), attempt(lease) as progress:
             HANDLERS[lease.work.kind](progress)
     except LeaseLostError:
         log.info("operation %s was cancelled, or went on elsewhere", operation_id)
@@ -170,11 +177,11 @@ def process_operation(operation_id: str) -> None:
 def cancel_operation(operation: Operation, *, actor: services.Actor) -> Operation:
     """End one that waits or runs; its worker notices within seconds, and keeps nothing of an attempt.
 
-    For the person who began it, and for administrators of its collection, else of all. Raises Forbidden, and
-    ServiceError 409.
+    For the person who began it, and for administrators of its collection, else of all; a sync also for whoever may
+    write there. Raises Forbidden, and ServiceError 409.
     """
     if not _began(operation, actor):
-        require(Permission.ADMINISTER, _collection_id(operation))
+        require(_permission(operation), _collection_id(operation))
     if not cancel(requested_operations().filter(pk=operation.pk), f"cancelled by {name_actor(actor)}"):
         raise ServiceError(
             f"operation {operation.pk} has ended, or runs in the process that began it", type="conflict", status=409
@@ -186,8 +193,12 @@ def cancel_operation(operation: Operation, *, actor: services.Actor) -> Operatio
 def may_cancel(operation: Operation, *, actor: services.Actor) -> bool:
     """Return True if `cancel_operation` would end it for whoever asks."""
     return operation.can_cancel and (
-        _began(operation, actor) or current_access().may(Permission.ADMINISTER, _collection_id(operation))
+        _began(operation, actor) or current_access().may(_permission(operation), _collection_id(operation))
     )
+
+
+def _permission(operation: Operation) -> Permission:
+    return PERMISSIONS.get(Operation.Kind(operation.kind), Permission.ADMINISTER)
 
 
 def _began(operation: Operation, actor: services.Actor) -> bool:
@@ -207,14 +218,15 @@ def requeue_operations(now: datetime) -> int:
 
 
 def _give_up(operation: Operation) -> None:
-    Operation.objects.filter(pk=operation.pk).update(
-        state=Operation.State.FAILED,
-        finished_at=timezone.now(),
-        lease_until=None,
-        error_type="worker_lost",
-        error=f"given up after {operation.tries} attempts: its worker ended during the stage {operation.stage!r}; "
-        "look at the worker's log",
+    operation.state, operation.finished_at, operation.lease_until = Operation.State.FAILED, timezone.now(), None
+    operation.error_type = "worker_lost"
+    operation.error = (
+        f"given up after {operation.tries} attempts: its worker ended during the stage {operation.stage!r}; "
+        "look at the worker's log"
     )
+    operation.save(update_fields=["state", "finished_at", "lease_until", "error_type", "error"])
+    if operation.kind in LOSSES:
+        LOSSES[operation.kind](operation)
 
 
 def count_running(kind: str) -> int:
@@ -242,9 +254,9 @@ def last_report(kind: str, collection: Collection) -> Operation | None:
 
 def forget_operations() -> int:
     """Keep the newest 200 of each kind, the last report of each collection's scans, and what has not ended; returns
-    how many went. A bisection stays as long as its runs (`forget_bisections`)."""
+    how many went. A bisection stays as long as its runs (`forget_bisections`), a sync with the newest of its source."""
     gone = 0
-    for kind in sorted({*Operation.Kind.values} - {Operation.Kind.BISECTION}):
+    for kind in sorted({*Operation.Kind.values} - {Operation.Kind.BISECTION, Operation.Kind.SYNC}):
         rows = Operation.objects.filter(kind=kind)
         newest = list(rows.values_list("pk", flat=True)[:KEPT_PER_KIND])
         if len(newest) == KEPT_PER_KIND:

@@ -265,38 +265,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='SourceRun',
-            fields=[
-                ('worker', models.TextField(blank=True, default='')),
-                ('attempts', models.IntegerField(default=0)),
-                ('attempts_forgiven', models.IntegerField(default=0)),
-                ('sent_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('heartbeat_at', models.DateTimeField(blank=True, null=True)),
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('dry_run', models.BooleanField(default=False)),
-                ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=16)),
-                ('done', models.IntegerField(default=0)),
-                ('added', models.IntegerField(default=0)),
-                ('updated', models.IntegerField(default=0)),
-                ('deleted', models.IntegerField(default=0)),
-                ('unchanged', models.IntegerField(default=0)),
-                ('failed', models.IntegerField(default=0)),
-                ('held', models.IntegerField(default=0)),
-                ('agreed', models.JSONField(blank=True, null=True)),
-                ('error_type', models.CharField(blank=True, default='', max_length=64)),
-                ('error', models.TextField(blank=True, default='')),
-                ('created_by', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-            ],
-            options={
-                'db_table': 'source_runs',
-                'ordering': ['-created_at', '-id'],
-            },
-        ),
-        migrations.CreateModel(
             name='DocumentRevision',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -577,7 +545,7 @@ class Migration(migrations.Migration):
                 ('sent_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('lease_until', models.DateTimeField(blank=True, null=True)),
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill')], max_length=16)),
+                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill'), ('sync', 'Sync')], max_length=16)),
                 ('state', models.CharField(choices=[('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='running', max_length=16)),
                 ('subject', models.TextField(blank=True, db_collation='C', default='')),
                 ('stage', models.TextField(blank=True, default='')),
@@ -891,19 +859,9 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
         ),
         migrations.AddField(
-            model_name='sourcerun',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='sourcerun',
-            name='source',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.source'),
-        ),
-        migrations.AddField(
             model_name='sourcechange',
             name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.sourcerun'),
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.operation'),
         ),
         migrations.AddField(
             model_name='documentrevision',
@@ -941,11 +899,6 @@ class Migration(migrations.Migration):
             model_name='ingestbatch',
             name='collection',
             field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='batches', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='sourcerun',
-            name='batch',
-            field=models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='collections_app.ingestbatch'),
         ),
         migrations.AddField(
             model_name='ingestjob',
@@ -986,6 +939,19 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='operation',
             index=models.Index(fields=['subject', '-created_at', '-id'], name='operations_subject_idx'),
+        ),
+        migrations.AddField(
+            model_name='operation',
+            name='source',
+            field=models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.source'),
+        ),
+        migrations.AddIndex(
+            model_name='operation',
+            index=models.Index(fields=['source', '-created_at', '-id'], name='operations_source_idx'),
+        ),
+        migrations.AddConstraint(
+            model_name='operation',
+            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('source',), name='operations_one_sync'),
         ),
         migrations.AddField(
             model_name='operationfile',
@@ -1107,14 +1073,6 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='ingestbatch',
             index=models.Index(fields=['collection', '-created_at', '-id'], name='ingest_batches_newest_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='sourcerun',
-            index=models.Index(fields=['source', '-created_at', '-id'], name='source_runs_newest_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='sourcerun',
-            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('source',), name='source_runs_one'),
         ),
         migrations.AddConstraint(
             model_name='nearduplicate',

@@ -24,7 +24,7 @@ from collections_app.jobs.operation_models import (
     ServerSetting,
     WorkerHeartbeat,
 )
-from collections_app.sources.models import FetchedSource, FetchHost, Source, SourceChange, SourceRun
+from collections_app.sources.models import FetchedSource, FetchHost, Source, SourceChange
 
 __all__ = [
     "ApiKey",
@@ -60,7 +60,6 @@ __all__ = [
     "ServerSetting",
     "Source",
     "SourceChange",
-    "SourceRun",
     "StateChange",
     "StoredPage",
     "TrashedChunk",

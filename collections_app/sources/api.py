@@ -17,7 +17,8 @@ from collections_app.errors import ServiceError
 from collections_app.http.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
 from collections_app.http.schemas import Request
 from collections_app.http.validation import SomeUuid, StrictInt
-from collections_app.models import Collection, Source, SourceRun
+from collections_app.jobs.operation_api import OperationOut
+from collections_app.models import Collection, Operation, Source
 from collections_app.sources.kinds.registry import source_kinds
 from collections_app.sources.records import SCHEDULE_MAX, SourceValues, list_sources, save_source
 from collections_app.sources.runs import find_run, request_run
@@ -26,7 +27,6 @@ router = Router(auth=BearerAuth(Permission.WRITE, Permission.WRITE), tags=["sour
 
 ALL = "/collections/{collection}/sources"
 ONE = "/collections/{collection}/sources/{source_id}"
-RUNS_MAX = 100
 CHANGES_MAX = 1000
 
 
@@ -77,47 +77,20 @@ class SourceRunRequest(Request):
     agree_to: SomeUuid | None = Field(None, description="the sync whose held deletions are to be done")
 
 
-class SourceRunItem(Schema):
-    """held: documents that a sync would delete and did not, because they are more than half."""
-
-    id: UUID
-    source_id: int
-    dry_run: bool
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    done: int
-    added: int
-    updated: int
-    deleted: int
-    unchanged: int
-    failed: int
-    held: int
-    error_type: str
-    error: str
-    batch_id: UUID | None
-    created_by: str
-    created_at: datetime
-    finished_at: datetime | None
-
-
-class SourceRunPage(Schema):
-    """The newest 100."""
-
-    items: list[SourceRunItem]
-
-
 class SourceChangeItem(Schema):
     doc_id: str
     kind: Literal["added", "updated", "deleted", "failed", "held"]
     reason: str
 
 
-class SourceRunDetails(SourceRunItem):
-    """changes: the first 1,000, without unchanged items."""
+class SourceRunDetails(OperationOut):
+    """changes: the first 1,000, without unchanged items. report: how many of each kind, and of unchanged ones; held:
+    documents that a sync would delete and did not, because they are more than half."""
 
     changes: list[SourceChangeItem]
 
     @staticmethod
-    def resolve_changes(run: SourceRun) -> list[Any]:
+    def resolve_changes(run: Operation) -> list[Any]:
         return list(run.changes.all()[:CHANGES_MAX])
 
 
@@ -141,9 +114,9 @@ def create(request: HttpRequest, collection: str, payload: SourceRequest) -> Htt
     return answer(request, produce, SourceItem, status=201)
 
 
-@router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: SourceRunItem, **ERRORS})
+@router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: OperationOut, **ERRORS})
 def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceRunRequest) -> HttpResponse:
-    """Let a worker sync. 409 while a sync of this source is under way."""
+    """Let a worker sync; `/operations` lists and cancels. 409 while a sync of this source is under way."""
     target = find_collection(request, collection)
     row = _find(target, source_id)
 
@@ -151,14 +124,7 @@ def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceR
         agreed = find_run(target, payload.agree_to) if payload.agree_to else None
         return request_run(row, dry_run=payload.dry_run, agreed_run=agreed, actor=request_key(request))
 
-    return answer(request, produce, SourceRunItem, status=202)
-
-
-@router.get(f"{ONE}/runs", operation_id="sources-runs", response={200: SourceRunPage, **ERRORS})
-def list_runs(request: HttpRequest, collection: str, source_id: int) -> Any:
-    """The syncs and previews of a source, newest first."""
-    row = _find(find_collection(request, collection), source_id)
-    return {"items": list(row.runs.all()[:RUNS_MAX])}
+    return answer(request, produce, OperationOut, status=202)
 
 
 @router.get(f"{ONE}/runs/{{sync_id}}", operation_id="sources-run", response={200: SourceRunDetails, **ERRORS})

@@ -5,7 +5,6 @@ Where fetched documents came from, and how the servers that they come from want 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -17,8 +16,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from collections_app.collections.models import Collection, Document
-from collections_app.jobs.leases import LeasedWork
-from collections_app.jobs.models import IngestBatch
+from collections_app.jobs.operation_models import Operation
 
 STATES = ("new", "succeeded", "failed", "held", "disabled")
 
@@ -26,7 +24,7 @@ STATES = ("new", "succeeded", "failed", "held", "disabled")
 class SourceQuerySet(QuerySet["Source"]):
     def due(self, now: Any) -> SourceQuerySet:
         """Those whose next sync should have begun, without those that one is under way for."""
-        under_way = SourceRun.objects.filter(source=OuterRef("pk"), finished_at=None)
+        under_way = Operation.objects.filter(source=OuterRef("pk"), finished_at=None)
         waiting = self.filter(enabled=True, next_at__lte=now, collection__deleted_at__isnull=True)
         return waiting.exclude(Exists(under_way))
 
@@ -104,71 +102,6 @@ class Source(models.Model):
         return "succeeded" if self.last_success else "new"
 
 
-class SourceRun(LeasedWork):
-    """One sync, or one preview, which changes nothing. Of each source one is under way at most.
-
-    done: items that were looked at. added to failed: how many of them came to what; the rows of `changes` say which,
-    but for the unchanged. agreed: the doc_ids that a person has agreed to delete; null: nobody was asked.
-    held: deletions that wait for a person. batch: of the jobs that bring the documents, null while there are none.
-    """
-
-    class State(models.TextChoices):
-        QUEUED = "queued", gettext_lazy("Queued")
-        RUNNING = "running", gettext_lazy("Running")
-        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
-        FAILED = "failed", gettext_lazy("Failed")
-        CANCELLED = "cancelled", gettext_lazy("Cancelled")
-
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="runs")
-    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="+")
-    dry_run = models.BooleanField(default=False)
-    state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
-    done = models.IntegerField(default=0)
-    added = models.IntegerField(default=0)
-    updated = models.IntegerField(default=0)
-    deleted = models.IntegerField(default=0)
-    unchanged = models.IntegerField(default=0)
-    failed = models.IntegerField(default=0)
-    held = models.IntegerField(default=0)
-    agreed: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
-    batch = models.ForeignKey(
-        IngestBatch, on_delete=models.SET_NULL, null=True, blank=True, related_name="+", db_constraint=False
-    )
-    error_type = models.CharField(max_length=64, default="", blank=True)
-    error = models.TextField(default="", blank=True)
-    created_by = models.TextField(default="", blank=True)
-    created_at = models.DateTimeField(default=timezone.now, editable=False)
-    started_at = models.DateTimeField(null=True, blank=True)
-    finished_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        db_table = "source_runs"
-        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(
-                fields=["source"], name="source_runs_one", condition=models.Q(finished_at__isnull=True)
-            )
-        ]
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["source", "-created_at", "-id"], name="source_runs_newest_idx")
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.source} {self.created_at:%Y-%m-%d %H:%M}"
-
-    @property
-    def is_active(self) -> bool:
-        return self.finished_at is None
-
-    @property
-    def took_s(self) -> float | None:
-        """Seconds from the first attempt to the end; None before it."""
-        if self.started_at is None or self.finished_at is None:
-            return None
-        return (self.finished_at - self.started_at).total_seconds()
-
-
 class SourceChange(models.Model):
     """What a sync did with one item, or in a preview would do. Unchanged items have no row.
 
@@ -183,7 +116,7 @@ class SourceChange(models.Model):
         HELD = "held", pgettext_lazy("of a document", "Awaits confirmation")
 
     id = models.BigAutoField(primary_key=True)
-    run = models.ForeignKey(SourceRun, on_delete=models.CASCADE, related_name="changes")
+    run = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="changes")
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="+")
     doc_id = models.TextField(db_collation="C")
     kind = models.CharField(max_length=16, choices=Kind.choices)

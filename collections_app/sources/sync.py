@@ -22,8 +22,9 @@ from collections_app.collections.models import name_actor
 from collections_app.documents.stored_documents import lock_documents
 from collections_app.documents.trash import trash_documents
 from collections_app.errors import ServiceError
-from collections_app.jobs.leases import Lease, LeaseLostError, Progress, claim, worker_name
+from collections_app.jobs.leases import LeaseLostError
 from collections_app.jobs.models import TROUBLED_STATES
+from collections_app.jobs.operations import OperationProgress, handles
 from collections_app.jobs.queue import check_queue
 from collections_app.models import (
     Collection,
@@ -31,14 +32,14 @@ from collections_app.models import (
     FetchedSource,
     IngestBatch,
     IngestJob,
+    Operation,
     Source,
     SourceChange,
-    SourceRun,
 )
 from collections_app.sources.buckets import make_reach
 from collections_app.sources.kinds.protocol import BaseSource, File, Item, SourceError
 from collections_app.sources.records import open_source
-from collections_app.sources.runs import count_changes, fail_run
+from collections_app.sources.runs import UNCHANGED, count_changes, raise_alarm
 from collections_app.uploads.options import SYNC, IngestOptions, Origin
 from collections_app.uploads.plan import Entry, PlanLine, came_from, find_missing, plan_entries
 from collections_app.uploads.services import (
@@ -56,7 +57,6 @@ from ragd.readers import archive_type, is_pointer
 log = logging.getLogger(__name__)
 
 Kind = SourceChange.Kind
-UNCHANGED = "unchanged"
 FAILURES_IN_ROW_MAX = 20  # then the source is taken for unreachable
 DELETED_AT_ONCE = 100
 RUNS_KEPT = 100
@@ -73,48 +73,32 @@ class _Known:
     is_own: bool
 
 
-def process_run(run_id: str) -> None:
-    """The worker's side of `request_run`. One that somebody has, or that has ended, is left alone.
-
-    The sync is the server's own work: who asked for it has been checked.
-    """
-    lease = claim(
-        SourceRun, run_id, worker_name(), "finished_at IS NULL",
-        "state = 'running', started_at = coalesce(started_at, statement_timestamp())",
-    )  # fmt: skip
-    if lease is None:
-        return
-    try:
-        with system_access(), lease.hold(interrupts=True):
-            _run(lease)
-    except LeaseLostError:
-        log.info("sync %s was cancelled or went on elsewhere", run_id)
-
-
-def _run(lease: Lease[SourceRun]) -> None:
-    run = lease.work
-    source = Source.objects.select_related("collection").get(pk=run.source_id)
-    sync = Sync(lease, source)
-    try:
-        sync.run()
-    except LeaseLostError:
-        raise
-    except (SourceError, ServiceError, RagdError) as error:
-        kind = getattr(error, "kind", None) or getattr(error, "type", "") or "invalid_input"
-        fail_run(run, kind, error.message, done=sync.done)
-    except Exception as error:  # a source may be of anybody
-        log.exception("the sync of %s failed", source)
-        fail_run(run, "internal_error", f"{type(error).__name__}: {error}"[:REASON_MAX_CHARS], done=sync.done)
+@handles(Operation.Kind.SYNC, lost=raise_alarm)
+def run_sync(progress: OperationProgress) -> None:
+    """The worker's side of `request_run`. The sync is the server's own work: who asked for it has been checked."""
+    with system_access():
+        source = Source.objects.select_related("collection").get(runs=progress.operation)
+        sync = Sync(progress, source)
+        try:
+            sync.run()
+        except LeaseLostError:
+            raise
+        except (SourceError, ServiceError, RagdError) as error:
+            kind = getattr(error, "kind", None) or getattr(error, "type", "") or "invalid_input"
+            raise sync.fail(kind, error.message) from error
+        except Exception as error:  # a kind of source may be of anybody
+            log.exception("the sync of %s failed", sync.source)
+            raise sync.fail("internal_error", f"{type(error).__name__}: {error}"[:REASON_MAX_CHARS]) from error
 
 
 class Sync:
     """One attempt at a sync."""
 
-    def __init__(self, lease: Lease[SourceRun], source: Source) -> None:
-        self.run_row, self.source = lease.work, source
+    def __init__(self, progress: OperationProgress, source: Source) -> None:
+        self.progress, self.run_row, self.source = progress, progress.operation, source
         self.collection: Collection = source.collection
-        self.progress = Progress(lease)
-        self.is_dry = self.run_row.dry_run
+        self.is_dry = bool(self.run_row.arguments["dry_run"])
+        self.batch = IngestBatch.objects.filter(pk=self.run_row.report.get("batch_id")).first()
         self.done = 0
         self.unchanged = 0
         self.told = dict(self.run_row.changes.values_list("doc_id", "kind"))  # by an attempt that was interrupted
@@ -138,8 +122,8 @@ class Sync:
             is_complete = reader.is_complete
         finally:
             reader.close()
-            if self.run_row.batch is not None:
-                close_batch(self.run_row.batch)
+            if self.batch is not None:
+                close_batch(self.batch)
         if is_complete and not self.source.keep_missing:
             self._delete_missing()
         self._finish()
@@ -253,16 +237,15 @@ class Sync:
         ).update(etag=version, checked_at=timezone.now())
 
     def _open_batch(self) -> IngestBatch:
-        if self.run_row.batch is None:
-            batch = open_batch(self.collection, kind=IngestBatch.Kind.SYNC, label=self.source.name)
-            self.progress.write(batch=batch)
-        assert self.run_row.batch is not None
-        return self.run_row.batch
+        if self.batch is None:
+            self.batch = open_batch(self.collection, kind=IngestBatch.Kind.SYNC, label=self.source.name)
+            self.progress.write(report=self.run_row.report | {"batch_id": str(self.batch.pk)})
+        return self.batch
 
     def _delete_missing(self) -> None:
         own = sum(each.is_own for each in self.known.values())
         missing = self._find_missing(~Q(doc_id__in=self.seen))
-        agreed = set(self.run_row.agreed or ())
+        agreed = set(self.run_row.arguments["agreed"] or ())
         if 2 * len(missing) > own and not agreed.issuperset(missing):
             for doc_id in missing:
                 self._tell(doc_id, Kind.HELD)
@@ -285,8 +268,8 @@ class Sync:
         gone = self._find_missing(Q(doc_id__in=names))
         if gone:
             trash_documents(self.collection, gone)
-            if self.run_row.batch is not None:
-                count_outcomes(self.run_row.batch, (), deleted=len(gone))
+            if self.batch is not None:
+                count_outcomes(self.batch, (), deleted=len(gone))
         return gone
 
     def _tell(self, doc_id: str, kind: str, reason: str = "") -> None:
@@ -310,9 +293,8 @@ class Sync:
             changes = count_changes(self.run_row)
             totals = changes | {UNCHANGED: self.unchanged}
             now = timezone.now()
-            ended = {"state": SourceRun.State.SUCCEEDED, "finished_at": now, "done": self.done}
-            if not self.progress.lease.release(**ended, **totals):
-                raise LeaseLostError
+            self.progress.write(done=self.done)
+            self.progress.succeed(self.run_row.report | totals)
             if self.is_dry:
                 return
             Source.objects.filter(pk=self.source.pk).update(
@@ -324,12 +306,19 @@ class Sync:
                 )
             self._forget_runs(changed_nothing=not any(changes.values()))
 
+    def fail(self, kind: str, message: str) -> ServiceError:
+        """Note how far it came and raise the alarm; returns the error that ends the operation."""
+        self.progress.write(done=self.done, report=self.run_row.report | count_changes(self.run_row))
+        self.run_row.error = message
+        raise_alarm(self.run_row)
+        return ServiceError(message, type=kind, status=422)
+
     def _forget_runs(self, *, changed_nothing: bool) -> None:
         """Of syncs by the schedule that changed nothing only the newest is kept, of all the newest 100."""
         others = self.source.runs.filter(finished_at__isnull=False).exclude(pk=self.run_row.pk)
         if changed_nothing and self.run_row.created_by == name_actor(None):
-            by_schedule = others.filter(state=SourceRun.State.SUCCEEDED, created_by=name_actor(None), dry_run=False)
-            by_schedule.filter(**dict.fromkeys(Kind.values, 0)).delete()
+            by_schedule = others.filter(state=Operation.State.SUCCEEDED, created_by=name_actor(None))
+            by_schedule.filter(report__contains={"dry_run": False} | dict.fromkeys(Kind.values, 0)).delete()
         kept = self.source.runs.values_list("pk", flat=True)[:RUNS_KEPT]
         others.exclude(pk__in=list(kept)).delete()
 

@@ -24,7 +24,7 @@ from collections_app.http.page_requests import (
     render_page,
     submit_form,
 )
-from collections_app.models import Collection, Source, SourceChange, SourceRun
+from collections_app.models import Collection, Operation, Source, SourceChange
 from collections_app.sources.forms import DeleteSourceForm, SourceForm, schedule_words
 from collections_app.sources.kinds.protocol import BaseSource
 from collections_app.sources.kinds.registry import source_kinds
@@ -35,7 +35,7 @@ from collections_app.sources.records import (
     list_sources,
     save_source,
 )
-from collections_app.sources.runs import cancel_run, count_changes, find_run, request_run
+from collections_app.sources.runs import count_changes, find_run, request_run
 
 RUNS_PER_PAGE = 20
 CHANGES_PER_PAGE = 50
@@ -45,7 +45,7 @@ CHANGES_PER_PAGE = 50
 @require_GET
 def list_page(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    unfinished = SourceRun.objects.filter(source=OuterRef("pk"), finished_at=None)
+    unfinished = Operation.objects.filter(source=OuterRef("pk"), finished_at=None)
     rows = [_shown(row) for row in list_sources(collection).annotate(is_running=Exists(unfinished))]
     context = {"collection": collection, "tab": "sources", "sources": rows}
     return render_page(request, "sources/list.html", context, parts={"sources": "sources/parts/list.html"})
@@ -95,7 +95,7 @@ def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
     collection, row = _find(name, pk)
     page = page_of(request, row.runs.all(), RUNS_PER_PAGE)
     active = row.runs.filter(finished_at=None).first()
-    held = None if active or not row.waits else row.runs.filter(dry_run=False, held__gt=0).first()
+    held = None if active or not row.waits else row.runs.filter(report__dry_run=False, report__held__gt=0).first()
     context = {
         "collection": collection,
         "tab": "sources",
@@ -127,37 +127,27 @@ def sync(request: PageRequest, name: str, pk: int) -> HttpResponse:
 def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
     """One sync or preview: how far it is, what it changed."""
     collection = find_collection(name)
-    run = find_or_404(SourceRun.objects.filter(collection=collection).select_related("source"), pk=sync_id)
-    if run.is_active:
-        for kind, total in count_changes(run).items():
-            setattr(run, kind, total)
+    run = find_or_404(Operation.objects.filter(source__collection=collection), pk=sync_id)
+    source = Source.objects.get(runs=run)
+    if run.is_running:
+        run.report |= count_changes(run)
     chosen = request.GET.get("change", "")
     rows = run.changes.all()
     kinds = SourceChange.Kind
     if chosen in kinds.values:
         rows = rows.filter(kind=chosen)
-    totals = [(kind, kinds(kind).label, getattr(run, kind)) for kind in kinds.values]
+    totals = [(kind, kinds(kind).label, run.report[kind]) for kind in kinds.values]
     context = {
         "collection": collection,
         "tab": "sources",
         "run": run,
-        "source": run.source,
+        "source": source,
         "page": page_of(request, rows, CHANGES_PER_PAGE),
         "chosen": chosen,
         "filters": [(kind, label, total) for kind, label, total in totals if total],
-        "may_agree": run.held and run.source.waits and not run.dry_run and not run.is_active,
+        "may_agree": run.report["held"] and source.waits and not run.report["dry_run"] and not run.is_running,
     }
     return render_page(request, "sources/run.html", context, parts={"source-run": "sources/parts/run.html"})
-
-
-@needs(WRITE)
-@require_POST
-def cancel(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
-    collection = find_collection(name)
-    run = find_or_404(SourceRun.objects.filter(collection=collection), pk=sync_id)
-    if cancel_run(run):
-        messages.success(request, gettext("Sync cancelled. What it brought so far stays."))
-    return redirect("collections:source-run", name, run.pk)
 
 
 @needs(WRITE)

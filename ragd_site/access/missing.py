@@ -10,7 +10,7 @@ from django.db.models import Model
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_noop
 
-from collections_app.models import Document, IngestBatch, IngestJob, ModelSetting, Operation, Source, SourceRun
+from collections_app.models import Document, IngestBatch, IngestJob, ModelSetting, Operation, Source
 from evaluation_app.models import AlertRule, EvaluationRun, Experiment, GoldenSet, ReviewTask, Span, Webhook
 from ragd_site.access.page_rules import find_collection_id
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
@@ -26,7 +26,7 @@ ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("", "job_id", IngestJob, gettext_noop("Job")),
     ("", "batch_id", IngestBatch, gettext_noop("Upload")),
     ("", "operation_id", Operation, gettext_noop("Operation")),
-    ("", "sync_id", SourceRun, gettext_noop("Sync")),
+    ("", "sync_id", Operation, gettext_noop("Sync")),
     ("collections/<str:name>/sources/", "pk", Source, gettext_noop("Source")),
     ("alerts/rules/", "pk", AlertRule, gettext_noop("Alert rule")),
     ("alerts/webhooks/", "pk", Webhook, gettext_noop("Webhook")),

@@ -112,7 +112,7 @@ POLICIES: dict[str, Policy] = {
         Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}", allowed("write")),
     ),
     "near_duplicates": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id, of_doc_id]')}", allowed("write")),
-    **dict.fromkeys(("sources", "source_runs"), Policy(allowed("write"), "true")),
+    "sources": Policy(allowed("write"), "true"),
     "source_changes": Policy(f"{allowed('write')} AND {shows('ARRAY[doc_id]')}"),
     "fetched_sources": Policy(parent("documents", "id", "document_id"), "true"),
     "index_version_documents": Policy(
@@ -193,7 +193,8 @@ POLICIES: dict[str, Policy] = {
     "operations": Policy(
         f"CASE WHEN kind = 'conformance' THEN true WHEN kind = 'bisection' THEN {BOTH_ITEMS}"
         f" WHEN kind IN ('duplicates', 'findings') THEN {named('read', 'subject', 'operations.created_at')}"
-        f" AND {shows_named(REACHED, 'subject')} ELSE"
+        f" AND {shows_named(REACHED, 'subject')}"
+        f" WHEN kind = 'sync' THEN {named('write', 'subject', 'operations.created_at')} ELSE"
         f" {named('administer', 'subject')} OR (SELECT ragd_all('administer'))"
         f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')}) END",
         "true",

@@ -23,7 +23,6 @@ from collections_app.models import (
     RoleGrant,
     Source,
     SourceChange,
-    SourceRun,
 )
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
@@ -57,7 +56,7 @@ class Place:
     group: Group
     grant: RoleGrant
     source: Source
-    sync: SourceRun
+    sync: Operation
     assistant: ChatAssistant
 
     @property
@@ -188,9 +187,10 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         collection=collection, kind="website", name=f"{word} source", settings={"url": f"https://{word}.example/"},
         last_error=f"no {word}",
     )  # fmt: skip
-    sync = SourceRun.objects.create(
-        source=source, collection=collection, state="failed", finished_at=timezone.now(), error=f"no {word}"
-    )
+    sync = Operation.objects.create(
+        kind="sync", subject=name, source=source, state="failed", finished_at=timezone.now(), error=f"no {word}",
+        report=dict.fromkeys(("dry_run", "added", "updated", "deleted", "failed", "held"), 0),
+    )  # fmt: skip
     SourceChange.objects.create(run=sync, collection=collection, doc_id=f"{word}.md", kind="added")
     assistant = ChatAssistant.objects.create(
         name=f"{word} guide", slug=f"{word}-guide", greeting=f"Ask about the {word}.", starters=[f"What is {word}?"],

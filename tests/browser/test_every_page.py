@@ -20,7 +20,7 @@ def addresses_of(nature: Collection) -> list[str]:
 
     from collections_app.collections.invariants import request_check
     from collections_app.documents.edits import edit_document
-    from collections_app.models import IngestBatch, IngestJob, Source, SourceChange, SourceRun
+    from collections_app.models import IngestBatch, IngestJob, Operation, Source, SourceChange
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app.chat.threads import add_message
@@ -53,9 +53,10 @@ def addresses_of(nature: Collection) -> list[str]:
         collection=nature, kind="website", name="docs", settings={"url": "https://docs.example/"}, schedule=60,
         last_error="docs.example does not answer", waits=True,
     )  # fmt: skip
-    sync = SourceRun.objects.create(
-        source=source, collection=nature, state="succeeded", held=1, added=1, failed=1, finished_at=job.created_at
-    )
+    sync = Operation.objects.create(
+        kind="sync", subject="nature", source=source, state="succeeded", finished_at=job.created_at,
+        report=dict.fromkeys(("held", "added", "failed"), 1) | dict.fromkeys(("dry_run", "updated", "deleted"), 0),
+    )  # fmt: skip
     for doc_id, kind in (("trees.md", "added"), ("animals/whales.md", "held"), ("torn.md", "failed")):
         SourceChange.objects.create(run=sync, collection=nature, doc_id=doc_id, kind=kind, reason="as it is")
     check = request_check()

@@ -49,7 +49,7 @@ PERMISSIONS: dict[str, str | None] = {
         "administer",
     ),
     **dict.fromkeys(
-        ("sources-list", "sources-create", "sources-sync", "sources-runs", "sources-run"), "write"
+        ("sources-list", "sources-create", "sources-sync", "sources-run"), "write"
     ),
     **dict.fromkeys(("api-keys-self", "api-keys-rotate"), ""),
     **dict.fromkeys(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import IngestJob, Source, SourceRun
+from collections_app.models import IngestJob, Operation, Source
 from collections_app.sources.runs import request_run
-from collections_app.sources.sync import process_run
+from collections_app.tasks import run_operation
 
 
-def sync(source: Source, *, ingests: bool = True, **values: Any) -> SourceRun:
+def sync(source: Source, *, ingests: bool = True, **values: Any) -> Operation:
     """One run to its end, and then the jobs that it queued."""
     source.refresh_from_db()
     run = request_run(source, **values)
-    process_run(str(run.pk))
+    run_operation(str(run.pk))
     run.refresh_from_db()
     source.refresh_from_db()
     for job in IngestJob.objects.active() if ingests else ():
@@ -22,7 +22,7 @@ def sync(source: Source, *, ingests: bool = True, **values: Any) -> SourceRun:
     return run
 
 
-def changes(run: SourceRun) -> dict[str, list[str]]:
+def changes(run: Operation) -> dict[str, list[str]]:
     """Kind of change -> doc_ids."""
     told: dict[str, list[str]] = {}
     for row in run.changes.order_by("doc_id"):
@@ -30,5 +30,5 @@ def changes(run: SourceRun) -> dict[str, list[str]]:
     return told
 
 
-def totals(run: SourceRun) -> tuple[int, int, int, int, int]:
-    return run.added, run.updated, run.deleted, run.unchanged, run.failed
+def totals(run: Operation) -> tuple[int, ...]:
+    return tuple(run.report[name] for name in ("added", "updated", "deleted", "unchanged", "failed"))

@@ -14,7 +14,7 @@ from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
-from collections_app.models import Collection, RoleGrant, Source, SourceChange, SourceRun
+from collections_app.models import Collection, Operation, RoleGrant, Source, SourceChange
 from collections_app.sources.records import delete_source
 from tests.sources.syncing import changes, sync
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 def make_source(collection: Collection) -> Source:
     source = Source.objects.create(collection=collection, kind="website", name="docs", last_error="torn")
-    run = SourceRun.objects.create(source=source, collection=collection, finished_at=timezone.now())
+    run = Operation.objects.create(kind="sync", subject=collection.name, source=source, finished_at=timezone.now())
     for doc_id in ("open.md", "secret.md"):
         SourceChange.objects.create(run=run, collection=collection, doc_id=doc_id, kind="added")
     return source
@@ -44,7 +44,7 @@ def test_rows_are_those_of_who_may_write_there(notes: Collection, embeddings: An
     for name, role in (("viewer", Role.VIEWER), ("curator", Role.CURATOR), ("administrator", Role.ADMINISTRATOR)):
         with using_access(as_role(name, role, notes)):
             changes = sorted(SourceChange.objects.values_list("doc_id", flat=True))
-            seen[name] = (list(Source.objects.all()), SourceRun.objects.count(), changes)
+            seen[name] = (list(Source.objects.all()), Operation.objects.count(), changes)
     assert (seen["viewer"], seen["curator"]) == (([], 0, []), ([source], 1, ["open.md"]))
     assert seen["administrator"] == ([source], 1, ["open.md", "secret.md"])
 

@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key
-from collections_app.models import Collection, Source, SourceRun
+from collections_app.models import Collection, Operation, Source
 from collections_app.sources.records import count_states
-from collections_app.sources.sync import process_run
+from collections_app.tasks import run_operation
 from tests.api.conftest import Api
 
 pytestmark = pytest.mark.django_db
@@ -33,12 +33,14 @@ def test_a_source_by_the_api(notes: Collection, share: Path) -> None:
     pk = made.json()["id"]
     assert "secret" not in made.json()
     begun = api.send("POST", f"{ALL}/{pk}/sync", {"dry_run": True})
-    assert (begun.status_code, begun.json()["state"]) == (202, "queued")
+    assert (begun.status_code, begun.json()["state"]) == (202, "running")
     assert api.send("POST", f"{ALL}/{pk}/sync", {}).status_code == 409
-    process_run(begun.json()["id"])
+    run_operation(begun.json()["id"])
     run = api.send("GET", f"{ALL}/{pk}/runs/{begun.json()['id']}", None).json()
-    assert (run["added"], run["changes"]) == (1, [{"doc_id": "a.txt", "kind": "added", "reason": ""}])
-    assert [each["dry_run"] for each in api.send("GET", f"{ALL}/{pk}/runs", None).json()["items"]] == [True]
+    assert (run["report"]["added"], run["changes"]) == (1, [{"doc_id": "a.txt", "kind": "added", "reason": ""}])
+    assert [each["report"]["dry_run"] for each in api.send("GET", "/operations?kind=sync", None).json()["items"]] == [
+        True
+    ]
     assert [each["name"] for each in api.send("GET", ALL, None).json()["items"]] == ["share"]
     assert api.send("POST", f"{ALL}/{pk + 1}/sync", {}).status_code == 404
 
@@ -66,4 +68,4 @@ def test_a_source_by_the_command_line(notes: Collection, share: Path, connect: A
     answer, status = ragd("sync", "notes")
     assert (status, answer["runs"][0]["state"]) == (1, "failed")
     assert count_states() == {"new": 0, "succeeded": 0, "failed": 1, "held": 0, "disabled": 0}
-    assert SourceRun.objects.count() == 3 and Source.objects.get().last_error
+    assert Operation.objects.count() == 3 and Source.objects.get().last_error

@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent, Collection, Document, IngestJob, Source, SourceRun, TrashedDocument
+from collections_app.jobs.operations import cancel_operation, process_operation, requeue_operations
+from collections_app.models import AuditEvent, Collection, Document, IngestJob, Operation, Source, TrashedDocument
 from collections_app.sources import sync as syncs
 from collections_app.sources.kinds import registry
 from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, SourceError
@@ -25,7 +26,7 @@ from collections_app.sources.records import (
     save_source,
     troubled_sources,
 )
-from collections_app.sources.runs import cancel_run, request_run, start_syncs
+from collections_app.sources.runs import request_run, start_syncs
 from ragd.errors import InvalidInput
 from tests.sources.syncing import changes, sync, totals
 
@@ -98,7 +99,7 @@ def test_a_preview_tells_and_changes_nothing(shelf: Source, notes: Collection) -
     run = sync(shelf, dry_run=True)
     assert changes(run) == {"added": ["shelf/d"], "updated": ["shelf/a", "shelf/b"], "deleted": ["shelf/c"]}
     assert documents(notes) == {f"shelf/{name}": f"About {name}." for name in "abc"}
-    assert run.batch is None and not IngestJob.objects.active().exists()
+    assert "batch_id" not in run.report and not IngestJob.objects.active().exists()
 
 
 def test_without_versions_the_bytes_tell(shelf: Source) -> None:
@@ -125,11 +126,11 @@ def test_a_sync_that_would_delete_more_than_half_asks_first(shelf: Source, notes
     sync(shelf)
     Shelf.items = {"a": ("1", "About a.")}
     run = sync(shelf)
-    assert (run.state, run.held, run.deleted) == ("succeeded", 2, 0)
+    assert (run.state, run.report["held"], run.report["deleted"]) == ("succeeded", 2, 0)
     assert (shelf.state, troubled_sources(notes)) == ("held", [shelf])
     assert len(documents(notes)) == 3
     Shelf.items = {}  # more than was agreed to
-    assert sync(shelf, agreed_run=run).held == 3
+    assert sync(shelf, agreed_run=run).report["held"] == 3
     Shelf.items = {"a": ("1", "About a.")}
     run = sync(shelf, agreed_run=run)
     assert changes(run) == {"deleted": ["shelf/b", "shelf/c"]}
@@ -203,12 +204,12 @@ def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Source, monkeypatch
 
     monkeypatch.setattr(Shelf, "fetch", die)
     with pytest.raises(KeyboardInterrupt):
-        syncs.process_run(str(run.pk))
+        process_operation(str(run.pk))
     monkeypatch.setattr(Shelf, "fetch", real)
     assert IngestJob.objects.count() == 1
-    SourceRun.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert start_syncs(timezone.now()) == 1
-    syncs.process_run(str(run.pk))
+    Operation.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert requeue_operations(timezone.now()) == 1
+    process_operation(str(run.pk))
     run.refresh_from_db()
     assert (run.state, totals(run)) == ("succeeded", (3, 0, 0, 0, 0))
     assert IngestJob.objects.count() == 3
@@ -219,11 +220,12 @@ def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Source) -> 
     with pytest.raises(ServiceError) as caught:
         request_run(shelf, dry_run=True)
     assert caught.value.status == 409
-    assert cancel_run(run)
-    assert not cancel_run(run)
-    syncs.process_run(str(run.pk))
+    cancel_operation(run, actor=None)
+    with pytest.raises(ServiceError):
+        cancel_operation(run, actor=None)
+    process_operation(str(run.pk))
     assert not IngestJob.objects.exists()
-    assert request_run(shelf).state == "queued"
+    assert request_run(shelf).is_running
 
 
 def test_the_schedule_begins_what_is_due(shelf: Source, notes: Collection) -> None:
@@ -233,9 +235,9 @@ def test_the_schedule_begins_what_is_due(shelf: Source, notes: Collection) -> No
     assert start_syncs(now) == 0
     later = now + timedelta(minutes=61)
     assert start_syncs(later) == 1
-    assert SourceRun.objects.get().source == hourly
+    assert Operation.objects.get().source == hourly
     start_syncs(later)
-    assert SourceRun.objects.count() == 1
+    assert Operation.objects.count() == 1
     hourly.refresh_from_db()
     assert hourly.next_at is not None and hourly.next_at > now + timedelta(minutes=59)
 

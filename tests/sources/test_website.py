@@ -69,7 +69,7 @@ def test_a_page_that_fails_for_now_deletes_nothing(connect: Connect, web_server:
     site.pages |= {"/": page("Start.", "a", "b", "c"), "/a": page("A.", "d"), "/b": page("B."), "/c": page("C."),
                    "/d": page("D.")}  # fmt: skip
     source = connect("website", url=site.url("/"))
-    assert sync(source).added == 5
+    assert totals(sync(source))[0] == 5
     site.pages["/a"] = Page(status=503)  # /d is found over it
     site.pages["/b"] = Page(status=404)
     run = sync(source)
@@ -82,7 +82,7 @@ def test_a_page_that_fails_for_now_deletes_nothing(connect: Connect, web_server:
 def test_the_page_limit_ends_the_crawl_and_deletes_nothing(connect: Connect, web_server: WebServer) -> None:
     web_server.pages |= {"/": page("Start.", *(f"p{n}" for n in range(9)))}
     web_server.pages |= {f"/p{n}": page(f"Page {n}.") for n in range(9)}
-    assert sync(connect("website", url=web_server.url("/"), max_pages=4)).added == 4
+    assert sync(connect("website", url=web_server.url("/"), max_pages=4)).report["added"] == 4
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Collection, Document, Source, SourceRun
+from collections_app.models import Collection, Document, IngestJob, Operation, Source
 from collections_app.sources.kinds.registry import BUILT_IN
-from collections_app.sources.sync import process_run
+from collections_app.tasks import run_operation
 from tests.web.pages import attribute, has, is_empty, numbers, states, texts, wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")
@@ -31,12 +31,12 @@ def own_states(page: Any) -> list[str]:
     return states(page)[1:]
 
 
-def work() -> SourceRun:
+def work() -> Operation:
     """The newest sync and its jobs, as the worker does them."""
-    run = SourceRun.objects.latest("created_at")
-    process_run(str(run.pk))
+    run = Operation.objects.latest("created_at")
+    run_operation(str(run.pk))
     run.refresh_from_db()
-    for job in run.batch.jobs.all() if run.batch else ():
+    for job in IngestJob.objects.filter(batch=run.report.get("batch_id")):
         run_job(job.pk)
     return run
 
@@ -58,7 +58,7 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
     source = Source.objects.get()
     assert (source.schedule, source.enabled, source.created_by) == (60, True, "ada")
     page = visitor.get(answer["Location"])
-    assert own_states(page) == ["queued"] and has(page, "#source-run[hx-get]")
+    assert own_states(page) == ["running"] and has(page, "#source-run[hx-get]")
     assert visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})["Location"] == f"{SOURCES}{source.pk}/"
     work()
     page = visitor.get(answer["Location"])
@@ -79,7 +79,7 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
     for address in ("/", "/collections/nature/"):
         assert attribute(visitor.get(address), ".banner[data-source]", "data-source") == str(source.pk)
     visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "agree", "run": str(run.pk)})
-    assert work().deleted == 2
+    assert work().report["deleted"] == 2
     assert not has(visitor.get("/collections/nature/"), ".banner[data-source]")
     visitor.post(f"{SOURCES}{source.pk}/delete/", {"with_documents": "on"})
     assert not Source.objects.exists()
@@ -104,7 +104,7 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
     assert answer["Location"] == f"{SOURCES}{source.pk}/"
     visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
-    at = SourceRun.objects.latest("created_at")
-    visitor.post(f"/collections/nature/syncs/{at.pk}/cancel/")
+    at = Operation.objects.latest("created_at")
+    visitor.post(f"/collections/operation/{at.pk}/")
     assert own_states(visitor.get(f"/collections/nature/syncs/{at.pk}/")) == ["cancelled"]
     assert visitor.get(f"{SOURCES}new/?kind=none").status_code == 404
