@@ -22,6 +22,7 @@ from ragd_site.runtime.setting_types import (
     HTTP_SCHEMES,
     CommaList,
     Seconds,
+    check_accent,
     check_database_parts,
     check_networks,
     check_scheme,
@@ -47,7 +48,7 @@ IN_PLAIN = [
 # set on pages alone: no variable names them
 ON_PAGES_ALONE = frozenset(
     """
-    RAGD_NAME
+    RAGD_NAME RAGD_ACCENT RAGD_LOGO
     RAGD_REPLICA_MAX_LAG_S RAGD_DEGRADE RAGD_QUEUE_MAX_S RAGD_QUEUE_MAX_JOBS RAGD_QUEUE_MAX_MB RAGD_KEY_MAX_DAYS
     RAGD_REQUESTS_PER_MINUTE RAGD_TOKENS_PER_DAY RAGD_WRONG_KEYS_PER_MINUTE RAGD_EMBED_TIMEOUT_S
     RAGD_EMBED_REQUESTS_PER_MINUTE RAGD_EMBED_TOKENS_PER_MINUTE RAGD_RERANK_TIMEOUT_S RAGD_LLM_TIMEOUT_S
@@ -111,6 +112,10 @@ class ServerSettings(BaseSettings):
     RAGD_NAME: Annotated[str, Field(min_length=1, max_length=40)] = Field(
         "ragd", description="What pages call this server, at the top and in the titles"
     )
+    RAGD_ACCENT: Annotated[str, AfterValidator(check_accent)] = Field(
+        "", description="Accent colour of pages and of the widget, `#rrggbb`; its shades stay readable"
+    )
+    RAGD_LOGO: str = Field("", description="Logo of the server: a square PNG of 192 to 1024 pixels, at most 100 kB")
     RAGD_SAMPLE: bool = Field(True, description="Whether a start loads the sample collection and evaluates it once")
     RAGD_SECRET_KEY: SecretStr = Field(
         SecretStr(""),

@@ -13,6 +13,7 @@ from evaluation_app import mcp_tools as evaluating
 from evaluation_app.telemetry.metrics.pages import metrics_page
 from ragd_site.access.middleware import page_not_found
 from ragd_site.api import api_urls
+from ragd_site.operations.branding import brand_file
 from ragd_site.sign_on.views import admin_logout_page, admin_password_page
 from retrieval_app.mcp import tools
 from retrieval_app.mcp.server import mcp_view
@@ -33,6 +34,8 @@ urlpatterns = [
         name="language-texts",
     ),
     path("v1/", api_urls()),
+    path("brand/<str:name>", brand_file, name="brand"),
+    path("widget.js", brand_file, {"name": "widget.js"}, name="widget"),
     path("metrics", metrics_page, name="metrics"),
     path(
         "mcp", login_not_required(mcp_view(*tools.READING_TOOLS, *tools.CURATION_TOOLS, *evaluating.TOOLS)), name="mcp"

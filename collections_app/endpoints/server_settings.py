@@ -7,6 +7,7 @@ saved it, in every other one at its next request or task, at most REFRESH_S late
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -26,6 +27,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import ServerSetting
 
 REFRESH_S = 2.0
+AUDITED_CHARS = 4000
 log = logging.getLogger(__name__)
 
 
@@ -109,13 +111,23 @@ def change_settings(changes: Mapping[str, Any], secrets: Mapping[str, str | None
             if new != old:
                 row = ServerSetting(key=name, value=value, updated_by=by)
                 _write(row, is_default=value is None)
-                services.record(actor, [row], services.CHANGE, "set on a page", before=old, after=new)
+                services.record(
+                    actor, [row], services.CHANGE, "set on a page", before=_shorten(old), after=_shorten(new)
+                )
         for name, text in secrets.items():
             row = ServerSetting(key=name, secret=encrypt(text or ""), updated_by=by)
             _write(row, is_default=not text)
             services.record(actor, [row], services.CHANGE, "set on a page" if text else "the default again")
     stored.take_over()
     transaction.on_commit(stored.take_over, robust=True)
+
+
+def _shorten(event: dict[str, Any]) -> dict[str, Any]:
+    """For the audit log: of a file its size and hash."""
+    value = event["value"]
+    if isinstance(value, str) and len(value) > AUDITED_CHARS:
+        event = event | {"value": f"{len(value)} characters, SHA-256 {hashlib.sha256(value.encode()).hexdigest()}"}
+    return event
 
 
 def _write(row: ServerSetting, *, is_default: bool) -> None:

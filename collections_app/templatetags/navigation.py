@@ -25,7 +25,8 @@ def rail(context: Context) -> dict[str, Any]:
     found = find_section(request.path)
     here = found[0] if found else None
     links = [_link(section, here, request) for section in _of_rail(request.user)]
-    return {"links": links, "at_home": request.path == "/", "server_name": settings.RAGD_NAME}
+    shared = {"server_name": settings.RAGD_NAME, "brand": context.get("brand")}
+    return shared | {"links": links, "at_home": request.path == "/"}
 
 
 def _of_rail(reader: Reader) -> list[Section]:

@@ -14,6 +14,7 @@ from collections_app.access.context import Access, current_access
 from collections_app.access.permissions import Permission
 from collections_app.models import Collection, Operation
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet, ReviewTask
+from ragd_site.operations.branding import find_brand
 from retrieval_app.models import QueryRun
 
 # How the start of an address says which collection it is of: the argument, the model, the field with its name.
@@ -69,7 +70,7 @@ class Rights:
 def rights(request: HttpRequest) -> dict[str, Any]:
     """may: in the collection of the page, or in some where it is of none. may_all: in all. may_anywhere: in some.
 
-    may_make: whether they may make collections. server_name: what an administrator calls this server.
+    may_make: whether they may make collections. server_name: what an administrator calls this server. brand: its look.
     """
     access = current_access()
     return {
@@ -78,4 +79,5 @@ def rights(request: HttpRequest) -> dict[str, Any]:
         "may_anywhere": Rights(access, "somewhere"),
         "may_make": access.may_make_collections,
         "server_name": settings.RAGD_NAME,
+        "brand": find_brand(),
     }

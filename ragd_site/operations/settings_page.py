@@ -23,8 +23,10 @@ from collections_app.access.rules import ADMINISTER, needs
 from collections_app.endpoints.server_settings import change_settings, stored
 from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
 from collections_app.models import Operation
+from ragd.errors import InvalidInput
 from ragd_site.backup.operations import KINDS, find_backup, make_key, next_slot, pack, request_backup
 from ragd_site.environment import Environment, check_changes, secret_names
+from ragd_site.operations.branding import LOGO_BYTES_MAX, read_logo
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,11 @@ SUBJECTS = {
             "OIDC_CLIENT_ID OIDC_CLIENT_SECRET OIDC_ISSUER OIDC_NAME OIDC_SCOPES OIDC_GROUPS_CLAIM OIDC_ADMIN_GROUP"
             " OIDC_SIGNUP OIDC_LINK_EMAIL PASSWORD_LOGIN REQUIRE_MFA SESSION_HOURS",
         ),
-        _subject("name", gettext_lazy("Name"), gettext_lazy("What this server is called."), "NAME"),
+        _subject(
+            "name", gettext_lazy("Name and logo"),
+            gettext_lazy("What this server is called, and how pages, log-in, public pages and widget look."),
+            "NAME LOGO ACCENT",
+        ),
         _subject(
             "mail", gettext_lazy("Mail"), gettext_lazy("For invitations and forgotten passwords."),
             "MAIL_FROM MAIL_HOST MAIL_PORT MAIL_SECURITY MAIL_USER MAIL_PASSWORD PUBLIC_URL",
@@ -85,20 +91,22 @@ SUBJECTS = {
     )
 }  # fmt: skip
 SECRETS = frozenset(secret_names())
+LOGO = "RAGD_LOGO"  # a file
+NOT_SHOWN = SECRETS | {LOGO}  # an empty field keeps what is stored
 MARK = re.compile(r"(?<=[^`])[:;] (?=[^`]*(`[^`]*`[^`]*)*$)")  # not within code
 FORGET = "forget-"  # before the name of a secret: a box that deletes what is stored
 
 
 class SettingsForm(forms.Form):
-    """One field for each name. Empty: the default; for a secret, what is stored."""
+    """One field for each name. Empty: the default; for a secret and the logo, what is stored."""
 
-    def __init__(self, data: Any, names: tuple[str, ...]) -> None:
-        super().__init__(data)
+    def __init__(self, names: tuple[str, ...], data: Any, files: Any) -> None:
+        super().__init__(data, files)
         self.either = names  # none is called optional: all are
         for name in names:
             self.fields[name] = make_field(name)
             self.fields[name].disabled = name in settings.RAGD_STATED
-            if name in SECRETS and name in stored.setters:
+            if name in NOT_SHOWN and name in stored.setters:
                 label = gettext("Delete the stored value")
                 self.fields[FORGET + name] = forms.BooleanField(label=label, required=False)
 
@@ -107,8 +115,10 @@ class SettingsForm(forms.Form):
         data = super().clean() or {}
         texts = {name: data[name] for name in self.changed_data if name in data and not name.startswith(FORGET)}
         to_forget = [name.removeprefix(FORGET) for name in data if name.startswith(FORGET) and data[name]]
-        usual = [name for name, text in texts.items() if not text and name not in SECRETS] + to_forget
+        usual = [name for name, text in texts.items() if not text and name not in NOT_SHOWN] + to_forget
         typed = {name: text for name, text in texts.items() if text}
+        if LOGO in typed:
+            typed[LOGO] = self.read_logo(typed[LOGO])
         present = {name: getattr(settings, name) for name in Environment.model_fields}
         values, problems = check_changes(present | {name: settings.RAGD_AT_START[name] for name in usual}, typed)
         for name, expected in problems.items():
@@ -117,6 +127,13 @@ class SettingsForm(forms.Form):
         data["secrets"] = {name: value for name, value in values.items() if name in SECRETS}
         data["changes"] = {name: value for name, value in values.items() if name not in SECRETS}
         return data
+
+    def read_logo(self, file: Any) -> str:
+        try:
+            return read_logo(file.read(LOGO_BYTES_MAX + 1))
+        except InvalidInput as error:
+            self.add_error(LOGO, error.message)
+            return ""
 
 
 def make_field(name: str) -> forms.Field:
@@ -129,9 +146,11 @@ def make_field(name: str) -> forms.Field:
     notes = [help_text]
     if name in settings.RAGD_STATED:
         notes.append(gettext("Set by the environment (%(name)s).") % {"name": name})
-    elif usual not in ("", []) and not is_choice and name not in SECRETS:
+    elif usual not in ("", []) and not is_choice and name not in NOT_SHOWN:
         notes.append(gettext("Default: %(value)s.") % {"value": _show(usual)})
     common: dict[str, Any] = {"label": label, "required": False, "help_text": " ".join([*filter(None, notes), name])}
+    if name == LOGO:
+        return forms.FileField(**common, widget=forms.FileInput(attrs={"accept": "image/png"}))
     if name in SECRETS:
         attributes = {"placeholder": "••••••••" if is_set else "", "autocomplete": "new-password"}
         return forms.CharField(**common, widget=forms.PasswordInput(attrs=attributes))
@@ -186,7 +205,8 @@ def server_settings(request: PageRequest) -> HttpResponseBase:
     if subject == "backup" and do == "key":
         with RefusalMessages(request):
             key = make_key(actor=request.user)
-    form = SettingsForm(request.POST if request.method == "POST" and not do else None, page.names)
+    sent = (request.POST, request.FILES) if request.method == "POST" and not do else (None, None)
+    form = SettingsForm(page.names, *sent)
 
     def save() -> HttpResponse:
         change_settings(form.cleaned_data["changes"], form.cleaned_data["secrets"], actor=request.user)

@@ -103,3 +103,11 @@ def _read(path: Path) -> tuple[str, str]:
     if not value or "\0" in value:
         return "", f"{expected} it {'holds a NUL' if value else 'is empty'}"
     return value, ""
+
+
+def check_accent(text: str) -> str:
+    """In small letters. Raises ValueError for what is no colour."""
+    text = text.lower()
+    if text and (len(text) != 7 or text[0] != "#" or not set(text[1:]) <= set("0123456789abcdef")):
+        raise ValueError("a colour as #rrggbb, such as #0a6a7d")
+    return text

@@ -1,11 +1,11 @@
-// For other sites: <script src="https://YOUR-RAGD/static/js/widget.js" data-assistant="NAME" async></script>
+// For other sites: <script src="https://YOUR-RAGD/widget.js" data-assistant="NAME" async></script>
 // A button that opens the public page of an assistant in a frame. The site must be among those that the assistant names.
 "use strict";
 
 (() => {
   const script = document.currentScript;
   const name = script.dataset.assistant;
-  const page = `${new URL(script.src).origin}/a/${encodeURIComponent(name)}/`;
+  const page = new URL(`a/${encodeURIComponent(name)}/`, script.src).href;
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = script.dataset.label || "?";

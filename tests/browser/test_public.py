@@ -89,7 +89,7 @@ def test_the_widget_works_on_the_sites_that_are_named_alone(
     guide: ChatAssistant,
     web_server: WebServer,  # noqa: F811
 ) -> None:
-    script = f'<script src="{live_server.url}/static/js/widget.js" data-assistant="guide" data-label="Ask us"></script>'
+    script = f'<script src="{live_server.url}/widget.js" data-assistant="guide" data-label="Ask us"></script>'
     web_server.pages["/"] = SitePage(
         f"<!doctype html><title>Shop</title><p>Trees</p>{script}".encode(), headers={"Content-Type": "text/html"}
     )

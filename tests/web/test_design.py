@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ragd_site.operations.branding import find_shades
+
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
 CODE = sorted(
@@ -36,8 +38,10 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_text_has_contrast_on_every_ground(theme: int) -> None:
-    known = colours()
+@pytest.mark.parametrize("accent", ["", "#000000", "#ffffff", "#ff0000", "#ffff00", "#00ff00", "#0000ff", "#808080"])
+def test_text_has_contrast_on_every_ground(theme: int, accent: str) -> None:
+    """Also in the shades of an accent colour that an administrator enters."""
+    known = colours() | (find_shades(accent) if accent else {})
     for text in ("text", "muted", "accent", "accent-strong", "good", "watch", "bad", "neutral"):
         for ground in GROUNDS:
             assert contrast(known[text][theme], known[ground][theme]) >= 4.5, (text, ground)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import struct
+import zlib
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -12,6 +14,7 @@ import pytest
 from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
+from django.core.files.base import ContentFile
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
@@ -170,8 +173,55 @@ def test_a_server_has_a_name_of_its_own(admin_client: Client, client: Client, se
         title, _, body = page.content.decode().partition("</title>")
         assert title.endswith(" · A&lt;b&gt;") and "A&lt;b&gt;" in body and "A<b>" not in body
     assert wrong_fields(admin_client.post(f"{SERVER}?subject=name", {"RAGD_NAME": "x" * 41})) == ["RAGD_NAME"]
-    [link] = tree(client.get("/accounts/login/")).css("link[rel=manifest]")
-    assert finders.find(str(link.attributes["href"]).removeprefix("/static/")) is not None
+
+
+def draw_png(width: int, height: int, *more: tuple[bytes, bytes]) -> bytes:
+    rows = zlib.compress(b"".join(b"\0" + b"\x0a\x6a\x7d" * width for _ in range(height)))
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), *more, (b"IDAT", rows), (b"IEND", b"")]
+    packed = [struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in
+              chunks]  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def test_a_server_looks_as_its_administrator_wants(admin_client: Client, client: Client) -> None:
+    address, logo = f"{SERVER}?subject=name", draw_png(200, 200, (b"tEXt", b"Comment\0<script>"))
+    plain = client.get("/widget.js")
+    assert plain.status_code == 200 and plain.headers["ETag"] and "#0a6a7d" in plain.content.decode()
+    assert client.get("/widget.js", headers={"If-None-Match": plain.headers["ETag"]}).status_code == 304
+    usual = client.get("/brand/manifest.webmanifest").json()["icons"]
+    assert [icon["sizes"] for icon in usual] == ["any", "192x192", "512x512"]
+    assert all(finders.find(icon["src"].removeprefix("/static/")) for icon in usual)
+    assert client.get("/brand/logo.png").status_code == client.get("/brand/secret_key").status_code == 404
+    values = {"RAGD_ACCENT": "#CC0066", "RAGD_LOGO": ContentFile(logo + b"<script>", "logo.png"), "RAGD_NAME": "Acme"}
+    assert admin_client.post(address, values).status_code == 302
+    page = tree(client.get("/accounts/login/"))
+    [icon], [theme] = page.css("link[rel=icon]"), page.css("link[href^='/brand/theme.css']")
+    sent = client.get(str(icon.attributes["href"]))
+    assert sent.content == draw_png(200, 200) and sent.headers["Content-Type"] == "image/png", "what draws it alone"
+    assert page.css(".brand img[src^='/brand/logo.png']") and client.get(str(theme.attributes["href"])).content
+    manifest = client.get(str(page.css("link[rel=manifest]")[0].attributes["href"])).json()
+    assert (manifest["name"], [icon["sizes"] for icon in manifest["icons"]]) == ("Acme", ["200x200"])
+    script = client.get("/widget.js")
+    assert manifest["theme_color"] in script.content.decode() and script.headers["ETag"] != plain.headers["ETag"]
+    assert len(str(AuditEvent.objects.filter(subject_id="RAGD_LOGO").values())) < 2000, "not the picture itself"
+    assert admin_client.post(address, values | {"RAGD_LOGO": "", "RAGD_ACCENT": ""}).status_code == 302
+    assert site.RAGD_LOGO and not site.RAGD_ACCENT
+    assert admin_client.post(address, {"forget-RAGD_LOGO": "on"}).status_code == 302
+    assert site.RAGD_LOGO == "" and client.get("/brand/logo.png").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", draw_png(200, 300), draw_png(64, 64),
+        draw_png(200, 200)[:-30], draw_png(200, 200).replace(b"IDAT", b"IDAX"), b"\x89PNG\r\n\x1a\n",
+        draw_png(200, 200) + bytes(100_000),
+    ],
+)  # fmt: skip
+def test_a_picture_that_is_no_logo_is_refused(admin_client: Client, content: bytes) -> None:
+    page = admin_client.post(f"{SERVER}?subject=name", {"RAGD_LOGO": ContentFile(content, "logo.png")})
+    assert wrong_fields(page) == ["RAGD_LOGO"] and page.status_code == 422 and not site.RAGD_LOGO
+    assert wrong_fields(admin_client.post(f"{SERVER}?subject=name", {"RAGD_ACCENT": "red;}"})) == ["RAGD_ACCENT"]
 
 
 def test_every_setting_of_a_page_is_on_one() -> None:
