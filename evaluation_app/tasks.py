@@ -8,7 +8,7 @@ from evaluation_app import conformance  # noqa: F401  (a handler of operations)
 from evaluation_app.failures import bisect_requests  # noqa: F401  (a handler of operations)
 from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
 from evaluation_app.scoring.sampling import SCORE_SAMPLES, score_samples
-from evaluation_app.telemetry.alerts.webhooks import DELIVER, deliver_due
+from evaluation_app.telemetry.alerts import webhooks  # noqa: F401  (a handler of operations)
 
 
 @shared_task(name=RUN_EVALUATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
@@ -19,8 +19,3 @@ def run_evaluation(run_id: str) -> None:
 @shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def score_live_traffic() -> None:
     score_samples()
-
-
-@shared_task(name=DELIVER, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def deliver_webhooks() -> None:
-    deliver_due()

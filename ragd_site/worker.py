@@ -49,7 +49,6 @@ from evaluation_app.runs.lifecycle import send_waiting
 from evaluation_app.runs.runner import release_host
 from evaluation_app.scoring.sampling import send_samples
 from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
-from evaluation_app.telemetry.alerts.webhooks import deliver_soon
 from evaluation_app.telemetry.evidence.report import refresh_usual
 from evaluation_app.telemetry.overview import rollups
 from ragd_site.backup.operations import back_up_on_schedule
@@ -212,7 +211,6 @@ def maintain_jobs() -> None:
     maintain()
     send_waiting()
     send_samples()
-    deliver_soon()
     back_up_on_schedule()
 
 

@@ -96,13 +96,13 @@ class Recovered(Generic[W]):
     given_up: list[W]
 
 
-def overdue(now: datetime, unsent_before: datetime) -> Q:
+def overdue(now: datetime, unsent_before: datetime, *, ahead: timedelta = AHEAD) -> Q:
     """With an expired lease, or held by nobody and last sent before `unsent_before`.
 
-    So is what was written by a clock that was ahead and is right again.
+    So is what was written by a clock that was ahead, by more than `ahead`, and is right again.
     """
     expired = Q(lease_until__lt=now) | Q(lease_until__gt=now + lease_length() + AHEAD)
-    return expired | Q(lease_until=None) & (Q(sent_at__lt=unsent_before) | Q(sent_at__gt=now + AHEAD))
+    return expired | Q(lease_until=None) & (Q(sent_at__lt=unsent_before) | Q(sent_at__gt=now + ahead))
 
 
 def recover(
@@ -126,11 +126,18 @@ def recover(
 
 
 def requeue(
-    rows: QuerySet[W], task_name: str, policy: RetryPolicy, give_up: Callable[[W], object], now: datetime, **values: Any
+    rows: QuerySet[W],
+    task_name: str,
+    policy: RetryPolicy,
+    give_up: Callable[[W], object],
+    now: datetime,
+    *,
+    ahead: timedelta = AHEAD,
+    **values: Any,
 ) -> int:
     """Send what is overdue of these rows, which have not ended; returns how many were sent."""
     with transaction.atomic():
-        recovered = recover(rows.filter(overdue(now, now - RESEND_AFTER)), policy, give_up, now, **values)
+        recovered = recover(rows.filter(overdue(now, now - RESEND_AFTER, ahead=ahead)), policy, give_up, now, **values)
         again = [*recovered.expired, *recovered.unsent]
         if again:
             enqueue_each(task_name, [(str(work.pk),) for work in again])

@@ -6,7 +6,7 @@ What all workers know together: how the model endpoints fare, and the last resul
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from collections_app.access.models import CollectionScope
+from collections_app.jobs.delivery import RESEND_AFTER
 from collections_app.jobs.leases import LeasedWork
 
 SILENT_AFTER = timedelta(minutes=2)
@@ -119,6 +120,7 @@ class Operation(LeasedWork):
         BACKUP = "backup", gettext_lazy("Backup")
         DRILL = "drill", gettext_lazy("Restore drill")
         SYNC = "sync", gettext_lazy("Sync")
+        DELIVERY = "delivery", gettext_lazy("Webhook delivery")
 
     class State(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")
@@ -185,6 +187,11 @@ class Operation(LeasedWork):
     def can_cancel(self) -> bool:
         """Whether it has not ended and a worker does it; what another process does ends with that process."""
         return self.finished_at is None and self.arguments is not None
+
+    @property
+    def next_at(self) -> datetime:
+        """When one that waits is sent to a worker again."""
+        return self.sent_at + RESEND_AFTER
 
     @property
     def verdict(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from collections_app.access.context import current_access, require
@@ -16,7 +16,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, describe
-from collections_app.jobs.delivery import enqueue, job_retry_policy, requeue
+from collections_app.jobs.delivery import RESEND_AFTER, enqueue, job_retry_policy, requeue
 from collections_app.jobs.leases import Lease, LeaseLostError, Progress, cancel, claim, worker_name
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.models import ApiKey, Collection, Operation, OperationFile
@@ -28,6 +28,7 @@ RUN_OPERATION = "collections.run_operation"  # the task of one operation, by its
 WAITING = "waits for a worker"
 SHOWN_TRANSFERS = 3
 KEPT_PER_KIND = 200
+PAUSE_MAX = timedelta(hours=2)  # between two attempts
 SCANS = (Operation.Kind.DUPLICATES, Operation.Kind.FINDINGS)  # the last report says what was looked at
 ERROR_MAX_CHARS = 2000
 
@@ -59,7 +60,7 @@ class OperationProgress(Progress[Operation]):
         super().write(**values)
 
     def succeed(self, report: Mapping[str, Any], *, findings: int = 0) -> Operation:
-        self._end(Operation.State.SUCCEEDED, report=dict(report), findings=findings)
+        self._end(Operation.State.SUCCEEDED, report=dict(report), findings=findings, error="")
         return self.operation
 
     def fail(self, error: BaseException) -> Operation:
@@ -67,6 +68,14 @@ class OperationProgress(Progress[Operation]):
         body = describe(error)[1]["error"]
         self._end(Operation.State.FAILED, error_type=body["type"], error=body["message"][:ERROR_MAX_CHARS])
         return self.operation
+
+    def postpone(self, delay_s: float, **values: Any) -> None:
+        """Give it back, to be tried again after so many seconds, at most PAUSE_MAX; this attempt does not count.
+
+        values: columns to set.
+        """
+        values |= {"sent_at": timezone.now() + timedelta(seconds=delay_s) - RESEND_AFTER, "stage": WAITING}
+        self.lease.release(**values, attempts_forgiven=F("attempts"))
 
     def _end(self, state: str, **values: Any) -> None:
         values |= {"state": state, "finished_at": timezone.now(), "worker": self.operation.worker}
@@ -190,6 +199,18 @@ def cancel_operation(operation: Operation, *, actor: services.Actor) -> Operatio
     return operation
 
 
+def retry_operation(operation: Operation) -> None:
+    """Have a worker do one again that failed. Raises ServiceError 409 for another."""
+    failed = Operation.objects.filter(pk=operation.pk, state=Operation.State.FAILED, arguments__isnull=False)
+    again: dict[str, Any] = {"state": Operation.State.RUNNING, "finished_at": None, "error_type": "", "error": ""}
+    again |= {"stage": WAITING, "report": {}, "sent_at": timezone.now(), "attempts_forgiven": F("attempts")}
+    if not failed.update(**again):
+        raise ServiceError(
+            f"only a failed operation is tried again, and this one is {operation.state}", type="conflict", status=409
+        )
+    enqueue(RUN_OPERATION, str(operation.pk))
+
+
 def may_cancel(operation: Operation, *, actor: services.Actor) -> bool:
     """Return True if `cancel_operation` would end it for whoever asks."""
     return operation.can_cancel and (
@@ -214,7 +235,9 @@ def _collection_id(operation: Operation) -> int | None:
 def requeue_operations(now: datetime) -> int:
     """Send again what lost its worker or its message, and drop the files of what has ended; returns how many sent."""
     OperationFile.objects.filter(operation__finished_at__isnull=False).delete()
-    return requeue(requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, stage=WAITING)
+    return requeue(
+        requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, ahead=PAUSE_MAX, stage=WAITING
+    )
 
 
 def _give_up(operation: Operation) -> None:

@@ -512,26 +512,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='WebhookDelivery',
-            fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('event', models.CharField(max_length=32)),
-                ('payload', models.JSONField()),
-                ('state', models.CharField(choices=[('waiting', 'Waiting'), ('delivered', 'Delivered'), ('failed', 'Failed')], default='waiting', max_length=16)),
-                ('attempts', models.IntegerField(default=0)),
-                ('next_at', models.DateTimeField(default=django.utils.timezone.now, null=True)),
-                ('status', models.IntegerField(null=True)),
-                ('error', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('delivered_at', models.DateTimeField(null=True)),
-                ('webhook', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='evaluation_app.webhook')),
-            ],
-            options={
-                'db_table': 'webhook_deliveries',
-                'ordering': ['-created_at', '-id'],
-            },
-        ),
-        migrations.CreateModel(
             name='Alert',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -619,13 +599,5 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='runcomparison',
             constraint=models.UniqueConstraint(fields=('base', 'other'), name='evaluation_comparison_once'),
-        ),
-        migrations.AddIndex(
-            model_name='webhookdelivery',
-            index=models.Index(condition=models.Q(('state', 'waiting')), fields=['next_at'], name='webhook_deliveries_due'),
-        ),
-        migrations.AddIndex(
-            model_name='webhookdelivery',
-            index=models.Index(fields=['webhook', '-created_at'], name='webhook_deliveries_newest'),
         ),
     ]

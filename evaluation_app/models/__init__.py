@@ -1,6 +1,6 @@
 """The span store, metrics, golden questions, evaluation runs, reviews."""
 
-from evaluation_app.models.alerts import Alert, AlertRule, Webhook, WebhookDelivery
+from evaluation_app.models.alerts import Alert, AlertRule, Webhook
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.results import Experiment, GapDismissal, RunComparison
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
@@ -29,5 +29,4 @@ __all__ = [
     "SpanRollup",
     "SpanWriter",
     "Webhook",
-    "WebhookDelivery",
 ]

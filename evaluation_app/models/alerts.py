@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
 
-ALERTS_KEEP_DAYS = 90  # resolved alerts and their deliveries
+ALERTS_KEEP_DAYS = 90  # resolved alerts
 
 
 class AlertRule(models.Model):
@@ -113,39 +112,3 @@ class Webhook(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class WebhookDelivery(models.Model):
-    """One message to one webhook. id: also the message's own, the same at each attempt.
-
-    event: "alert.firing", "alert.resolved" or "test". next_at: when the next attempt is due; None: none any more.
-    status: of the last HTTP answer. error: what went wrong at the last attempt; "" after success.
-    """
-
-    class State(models.TextChoices):
-        WAITING = "waiting"
-        DELIVERED = "delivered"
-        FAILED = "failed"
-
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
-    event = models.CharField(max_length=32)
-    payload = models.JSONField()
-    state = models.CharField(max_length=16, choices=State.choices, default=State.WAITING)
-    attempts = models.IntegerField(default=0)
-    next_at = models.DateTimeField(null=True, default=timezone.now)
-    status = models.IntegerField(null=True)
-    error = models.TextField(default="", blank=True)
-    created_at = models.DateTimeField(default=timezone.now, editable=False)
-    delivered_at = models.DateTimeField(null=True)
-
-    class Meta:
-        db_table = "webhook_deliveries"
-        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
-        indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["next_at"], condition=models.Q(state="waiting"), name="webhook_deliveries_due"),
-            models.Index(fields=["webhook", "-created_at"], name="webhook_deliveries_newest"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.event} to {self.webhook}"

@@ -138,7 +138,7 @@ def list_fixed() -> list[tuple[str, str]]:
         (gettext("Documents and their files"), gettext("Until somebody deletes them.")),
         (gettext("Conversations"), gettext("As long as their query runs.")),
         (gettext("Uploaded files that no document and no job needs"), counted(ORPHAN_KEPT.days, days)),
-        (gettext("Resolved alerts and their deliveries"), counted(ALERTS_KEEP_DAYS, days)),
+        (gettext("Resolved alerts"), counted(ALERTS_KEEP_DAYS, days)),
         (
             gettext("Operations, but bisections"),
             gettext("The newest %(count)s of each kind.") % {"count": KEPT_PER_KIND},

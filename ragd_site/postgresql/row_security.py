@@ -215,7 +215,7 @@ POLICIES: dict[str, Policy] = {
     **dict.fromkeys(("audit_events", "audit_links"), Policy(OF_SERVER)),
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
     "alert_rules": Policy(f"{allowed('administer')} OR {OF_SERVER}", "true"),
-    **dict.fromkeys(("alerts", "webhooks", "webhook_deliveries", "server_settings"), Policy(OF_SERVER, "true")),
+    **dict.fromkeys(("alerts", "webhooks", "server_settings"), Policy(OF_SERVER, "true")),
 }
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.

@@ -10,22 +10,24 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import Q
 from django.test import Client
 from django.utils import timezone
 
 from collections_app.endpoints.model_settings import renew_secrets
 from collections_app.endpoints.secrets import decrypt
 from collections_app.errors import ServiceError
-from collections_app.models import AuditEvent
-from evaluation_app.models import Alert, AlertRule, WebhookDelivery
+from collections_app.jobs.delivery import RESEND_AFTER, overdue
+from collections_app.jobs.operations import PAUSE_MAX, process_operation, requested_operations, retry_operation
+from collections_app.models import AuditEvent, Operation
+from evaluation_app.models import Alert, AlertRule
 from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
 from evaluation_app.telemetry.alerts.webhooks import (
     RETRIES,
     Webhook,
     WebhookValues,
-    deliver_due,
+    deliveries,
     save_webhook,
-    send_again,
     send_test,
 )
 from tests.fakes.web_server import Page, WebServer
@@ -48,9 +50,18 @@ def fire_and_resolve() -> None:
     evaluate_alerts()
 
 
-def make_due(delivery: WebhookDelivery) -> WebhookDelivery:
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(next_at=timezone.now() - timedelta(seconds=1))
-    return WebhookDelivery.objects.get(pk=delivery.pk)
+def deliver_due() -> int:
+    """Attempt what is new or due again, as workers do; returns how many."""
+    now = timezone.now()
+    due = Q(report={}) | overdue(now, now - RESEND_AFTER, ahead=PAUSE_MAX)
+    ids = list(requested_operations().filter(due).order_by("created_at").values_list("pk", flat=True))
+    for pk in ids:
+        process_operation(str(pk))
+    return len(ids)
+
+
+def make_due(delivery: Operation) -> None:
+    Operation.objects.filter(pk=delivery.pk).update(sent_at=timezone.now() - 2 * RESEND_AFTER)
 
 
 def test_firing_and_resolved_are_sent_with_a_signature_that_the_receiver_can_check(web_server: WebServer) -> None:
@@ -71,7 +82,9 @@ def test_firing_and_resolved_are_sent_with_a_signature_that_the_receiver_can_che
         expected = "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
         assert asked.headers["webhook-signature"] == expected
         assert abs(int(asked.headers["webhook-timestamp"]) - timezone.now().timestamp()) < 10
-    assert set(row.deliveries.values_list("state", "status", "attempts")) == {("delivered", 204, 1)}
+    assert [(each.state, each.report) for each in deliveries(row)] == 2 * [
+        ("succeeded", {"attempts": 1, "status": 204})
+    ]
     assert deliver_due() == 0
 
 
@@ -79,17 +92,17 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_until_it_answers(
     row, _ = make(web_server)
     web_server.pages["/hook"] = Page(status=500)
     fire_and_resolve()
-    WebhookDelivery.objects.filter(event="alert.resolved").delete()
+    Operation.objects.filter(arguments__payload__type="alert.resolved").delete()
     assert deliver_due() == 1
-    delivery = row.deliveries.get()
-    assert (delivery.state, delivery.status, delivery.attempts) == ("waiting", 500, 1)
+    delivery = deliveries(row).get()
+    assert (delivery.is_running, delivery.report) == (True, {"attempts": 1, "status": 500})
     assert delivery.next_at > timezone.now() + timedelta(seconds=5)
     assert deliver_due() == 0
     web_server.pages["/hook"] = Page(status=200)
     make_due(delivery)
     assert deliver_due() == 1
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.status, delivery.attempts, delivery.error) == ("delivered", 200, 2, "")
+    assert (delivery.state, delivery.report, delivery.error) == ("succeeded", {"attempts": 2, "status": 200}, "")
     assert len({asked.headers["webhook-id"] for asked in web_server.asked}) == 1
 
 
@@ -97,20 +110,20 @@ def test_a_message_fails_after_the_last_attempt_and_a_person_can_send_it_again(w
     row, _ = make(web_server)
     web_server.pages["/hook"] = Page(status=503)
     fire_and_resolve()
-    WebhookDelivery.objects.filter(event="alert.resolved").delete()
-    delivery = row.deliveries.get()
+    Operation.objects.filter(arguments__payload__type="alert.resolved").delete()
+    delivery = deliveries(row).get()
     for _ in range(RETRIES.max_attempts):
         make_due(delivery)
         deliver_due()
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.attempts, delivery.next_at) == ("failed", RETRIES.max_attempts, None)
-    send_again(delivery)
+    assert (delivery.state, delivery.report["attempts"]) == ("failed", RETRIES.max_attempts)
+    retry_operation(delivery)
     web_server.pages["/hook"] = Page(status=200)
     assert deliver_due() == 1
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.attempts) == ("delivered", 1)
+    assert (delivery.state, delivery.report["attempts"]) == ("succeeded", 1)
     with pytest.raises(ServiceError) as caught:
-        send_again(delivery)
+        retry_operation(delivery)
     assert caught.value.status == 409
 
 
@@ -120,19 +133,21 @@ def test_gone_ends_the_attempts_and_a_disabled_webhook_is_left_alone(web_server:
     web_server.pages["/gone"] = Page(status=410)
     fire_and_resolve()
     save_webhook(WebhookValues("silent", silent.url, is_enabled=False), actor=None, row=silent)
-    assert deliver_due() == 2
+    assert deliver_due() == 4
     assert set(web_server.paths()) == {"/gone"}
-    assert set(gone.deliveries.values_list("state", flat=True)) == {"failed"}
-    assert set(silent.deliveries.values_list("state", flat=True)) == {"waiting"}
+    assert {each.state for each in deliveries(gone)} == {"failed"}
+    assert {each.is_running for each in deliveries(silent)} == {True}
 
 
 def test_a_test_message_says_what_came_back_and_addresses_are_guarded(web_server: WebServer, settings: Any) -> None:
     web_server.pages["/hook"] = Page(status=200)
     row, _ = make(web_server)
-    assert (send_test(row).state, send_test(row).status) == ("delivered", 200)
+    assert [(each.state, each.report["status"]) for each in (send_test(row), send_test(row))] == 2 * [
+        ("succeeded", 200)
+    ]
     settings.RAGD_FETCH_ALLOWED_NETWORKS = []
     delivery = send_test(row)
-    assert (delivery.state, delivery.status) == ("failed", None)
+    assert (delivery.state, delivery.report["status"]) == ("failed", None)
     assert "RAGD_FETCH_ALLOWED_NETWORKS" in delivery.error
     assert len(web_server.asked) == 2
 
@@ -182,7 +197,7 @@ def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_ser
         assert len(texts(visitor.get(address), '.banner[data-alert="workers"]')) == 1
     assert len(texts(visitor.get("/alerts/"), 'tr[data-alert="workers"]')) == 1
     visitor.post(f"{page}delete/")
-    assert not WebhookDelivery.objects.exists()
+    assert not Operation.objects.filter(kind="delivery").exists()
     actions = AuditEvent.objects.filter(subject_kind="webhook").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["webhook.add", "webhook.change", "webhook.delete"]
 

@@ -18,7 +18,7 @@ from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from evaluation_app.models import Alert, AlertRule, WebhookDelivery
+from evaluation_app.models import Alert, AlertRule
 from evaluation_app.models.alerts import ALERTS_KEEP_DAYS
 from evaluation_app.telemetry.alerts.rules import KINDS, Kind, Reading
 from evaluation_app.telemetry.alerts.webhooks import announce
@@ -98,7 +98,6 @@ def resolve(alert: Alert, now: datetime, value: float | None) -> None:
 
 def forget(before: datetime) -> None:
     Alert.objects.filter(state=Alert.State.RESOLVED, resolved_at__lt=before).delete()
-    WebhookDelivery.objects.exclude(state=WebhookDelivery.State.WAITING).filter(created_at__lt=before).delete()
 
 
 AUDITED = ("threshold", "window_minutes", "for_minutes", "is_enabled")

@@ -23,6 +23,7 @@ from collections_app.http.page_requests import (
     render_page,
     submit_form,
 )
+from collections_app.jobs.operations import retry_operation
 from collections_app.models import Collection
 from evaluation_app.models import Alert, AlertRule, Webhook
 from evaluation_app.telemetry.alerts.evaluation import add_rule, change_rule, delete_rule
@@ -31,9 +32,9 @@ from evaluation_app.telemetry.alerts.webhooks import (
     NAME_MAX_CHARS,
     WebhookValues,
     delete_webhook,
+    deliveries,
     rotate_key,
     save_webhook,
-    send_again,
     send_test,
 )
 
@@ -239,7 +240,7 @@ def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
 def _webhook_page(
     request: PageRequest, row: Webhook, form: WebhookForm, *, key: str = "", status: int = 200
 ) -> HttpResponse:
-    context = {"form": form, "row": row, "key": key, "page": page_of(request, row.deliveries.all(), PER_PAGE)}
+    context = {"form": form, "row": row, "key": key, "page": page_of(request, deliveries(row), PER_PAGE)}
     response = render_page(request, "evaluation/alerts/webhook.html", context, status=status)
     if key:
         response.headers["Cache-Control"] = "no-store"
@@ -249,18 +250,18 @@ def _webhook_page(
 def _send(request: PageRequest, row: Webhook, action: str) -> None:
     if action == "again":
         pk = request.POST.get("delivery")
-        delivery = next((each for each in row.deliveries.all() if str(each.pk) == pk), None)
+        delivery = next((each for each in deliveries(row) if str(each.pk) == pk), None)
         if delivery is None:
             raise Http404(f"no delivery of {row.name} is named {pk}")
         with RefusalMessages(request):
-            send_again(delivery)
+            retry_operation(delivery)
             messages.success(request, gettext("The message is sent again."))
-    elif (delivery := send_test(row)).error:
+    elif (delivery := send_test(row, actor=request.user)).error:
         text = gettext("%(name)s did not take the test: %(error)s")
         messages.error(request, text % {"name": row.name, "error": delivery.error})
     else:
         text = gettext("%(name)s answered %(status)s.")
-        messages.success(request, text % {"name": row.name, "status": delivery.status})
+        messages.success(request, text % {"name": row.name, "status": delivery.report["status"]})
 
 
 @needs(ADMINISTER, everywhere=True)

@@ -12,20 +12,22 @@ import hmac
 import json
 import secrets
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from collections_app.access.context import system_access
 from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError
-from collections_app.jobs.delivery import RetryPolicy, enqueue, send
+from collections_app.jobs.delivery import RetryPolicy
+from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
+from collections_app.models import Operation
 from collections_app.sources.web_client import make_guard, user_agent
-from evaluation_app.models import Alert, Webhook, WebhookDelivery
+from evaluation_app.models import Alert, Webhook
 from evaluation_app.telemetry.alerts.rules import KINDS
 from ragd.errors import InvalidInput
 from ragd.identity import UNSEEN
@@ -33,12 +35,12 @@ from ragd.readers.fetching import FetchError
 from ragd.readers.fetching.addresses import read_address
 from ragd.readers.fetching.client import Deadline, Limits, request
 
-DELIVER = "evaluation_app.deliver_webhooks"
 NAME_MAX_CHARS = 100
 WEBHOOKS_MAX = 20
 KEY_BYTES = 24  # Standard Webhooks asks for 24 to 64
 KEY_PREFIX = "whsec_"
 TIMEOUT_S = 10.0
+DISABLED_S = 60.0  # between two looks at a webhook that is disabled
 ANSWER_MAX_BYTES = 1_000_000  # what is longer counts as a failed attempt
 RETRIES = RetryPolicy(max_attempts=12, first_delay_s=10, max_delay_s=3600)  # over about four hours
 FIRING, RESOLVED, TEST = "alert.firing", "alert.resolved", "test"
@@ -89,6 +91,7 @@ def rotate_key(row: Webhook, *, actor: services.Actor) -> str:
 def delete_webhook(row: Webhook, *, actor: services.Actor) -> None:
     """Forget a webhook and what was sent and waits to be sent."""
     services.record(actor, [row], services.DELETION, f"webhook to {row.url}")
+    deliveries(row).delete()
     row.delete()
 
 
@@ -117,9 +120,8 @@ def announce(alert: Alert, now: datetime) -> None:
     event = FIRING if alert.state == Alert.State.FIRING else RESOLVED
     payload = describe_alert(alert, event, now)
     hooks = Webhook.objects.filter(is_enabled=True)
-    rows = [WebhookDelivery(webhook=hook, event=event, payload=payload) for hook in hooks]
-    if WebhookDelivery.objects.bulk_create(rows):
-        enqueue(DELIVER)
+    for hook in hooks:
+        request_operation(Operation.Kind.DELIVERY, "", {"webhook": hook.pk, "payload": payload})
 
 
 def describe_alert(alert: Alert, event: str, now: datetime) -> dict[str, Any]:
@@ -149,92 +151,59 @@ def describe_alert(alert: Alert, event: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def send_test(row: Webhook) -> WebhookDelivery:
+def deliveries(row: Webhook) -> QuerySet[Operation]:
+    """What was sent to it and waits to be sent, the newest first."""
+    return Operation.objects.filter(kind=Operation.Kind.DELIVERY, arguments__webhook=row.pk)
+
+
+def send_test(row: Webhook, *, actor: services.Actor = None) -> Operation:
     """Send a test message now, once, and say what came back."""
     now = timezone.now()
     payload = {"type": TEST, "timestamp": now.isoformat(), "text": "[test] A test message of ragd.", "data": {}}
-    delivery = WebhookDelivery.objects.create(webhook=row, event=TEST, payload=payload, next_at=None)
-    return attempt(delivery)
+    arguments = {"webhook": row.pk, "payload": payload}
+    return perform_operation(Operation.Kind.DELIVERY, "", arguments, actor=actor)
 
 
-def send_again(delivery: WebhookDelivery) -> None:
-    """A new round of attempts for a message that failed. Raises ServiceError (409) for one that did not."""
-    failed = WebhookDelivery.objects.filter(pk=delivery.pk, state=WebhookDelivery.State.FAILED)
-    if not failed.update(state=WebhookDelivery.State.WAITING, attempts=0, next_at=timezone.now(), error=""):
-        raise ServiceError(
-            f"only a failed delivery is sent again, and this one is {delivery.state}", type="conflict", status=409
-        )
-    enqueue(DELIVER)
+@handles(Operation.Kind.DELIVERY)
+def deliver(progress: OperationProgress) -> None:
+    """One call. 2xx is success; anything else is tried again while attempts are left, a 410 is not.
 
-
-def deliver_soon() -> bool:
-    """Have a worker deliver what is due; returns whether anything is."""
-    due = WebhookDelivery.objects.filter(
-        state=WebhookDelivery.State.WAITING, next_at__lte=timezone.now(), webhook__is_enabled=True
-    )
-    if not due.exists():
-        return False
-    send(DELIVER, [()])
-    return True
-
-
-def deliver_due() -> int:
-    """Attempt everything that is due; returns how many attempts. Several processes may do it side by side.
-
-    Before it is sent the next attempt is written down, so a process that dies costs one attempt and no message.
+    report: {"attempts", "status" of the last answer, None without one}. A webhook that is disabled is waited for.
     """
-    count = 0
-    with system_access():
-        while (delivery := _take_due(timezone.now())) is not None:
-            attempt(delivery)
-            count += 1
-    return count
-
-
-@transaction.atomic
-def _take_due(now: datetime) -> WebhookDelivery | None:
-    waiting = WebhookDelivery.objects.filter(
-        state=WebhookDelivery.State.WAITING, next_at__lte=now, webhook__is_enabled=True
-    )
-    unlocked = waiting.select_for_update(skip_locked=True, of=("self",))
-    row = unlocked.select_related("webhook").order_by("next_at").first()
-    if row is not None:
-        row.next_at = now + timedelta(seconds=RETRIES.delay_s(row.attempts + 1) + TIMEOUT_S)
-        row.save(update_fields=["next_at"])
-    return row
-
-
-def attempt(delivery: WebhookDelivery) -> WebhookDelivery:
-    """One call. 2xx is success; anything else is tried again while attempts are left, a 410 is not."""
-    delivery.attempts += 1
+    operation = progress.operation
+    row = Webhook.objects.get(pk=operation.arguments["webhook"])
+    is_test = operation.arguments["payload"]["type"] == TEST
+    if not (row.is_enabled or is_test):
+        progress.postpone(DISABLED_S)
+        return
+    report: dict[str, Any] = {"attempts": operation.report.get("attempts", 0) + 1, "status": None}
     try:
-        delivery.status = _post(delivery)
-        gone = delivery.status == 410
-        delivery.error = "" if 200 <= delivery.status < 300 else f"answered {delivery.status}"
-    except (FetchError, InvalidInput, UnreadableSecretError) as error:
-        delivery.status, delivery.error, gone = None, str(error)[:500], False
-    if not delivery.error:
-        delivery.state, delivery.next_at = WebhookDelivery.State.DELIVERED, None
-        delivery.delivered_at = timezone.now()
-    elif gone or delivery.next_at is None or not RETRIES.allows(delivery.attempts):
-        delivery.state, delivery.next_at = WebhookDelivery.State.FAILED, None
-    delivery.save(update_fields=["attempts", "status", "error", "state", "next_at", "delivered_at"])
-    return delivery
+        report["status"] = _post(row, operation)
+        error = "" if 200 <= report["status"] < 300 else f"answered {report['status']}"
+    except (FetchError, InvalidInput, UnreadableSecretError) as failure:
+        error = str(failure)[:500]
+    if not error:
+        progress.succeed(report)
+    elif is_test or report["status"] == 410 or not RETRIES.allows(report["attempts"]):
+        progress.write(report=report)
+        raise ServiceError(error, type="not_delivered", status=502)
+    else:
+        progress.postpone(RETRIES.delay_s(report["attempts"]), report=report, error=error)
 
 
-def _post(delivery: WebhookDelivery) -> int:
+def _post(row: Webhook, operation: Operation) -> int:
     """The status of the answer. Raises FetchError, InvalidInput, UnreadableSecretError."""
-    body = json.dumps(delivery.payload, ensure_ascii=False).encode()
+    body = json.dumps(operation.arguments["payload"], ensure_ascii=False).encode()
     stamp = str(int(timezone.now().timestamp()))
     headers = {
         "Content-Type": "application/json",
         "User-Agent": user_agent(),
-        "webhook-id": str(delivery.pk),
+        "webhook-id": str(operation.pk),
         "webhook-timestamp": stamp,
-        "webhook-signature": sign(decrypt(delivery.webhook.secret), str(delivery.pk), stamp, body),
+        "webhook-signature": sign(decrypt(row.secret), str(operation.pk), stamp, body),
     }
     limits = Limits(make_guard(), Deadline(TIMEOUT_S), ANSWER_MAX_BYTES)
-    answer = request(read_address(delivery.webhook.url), limits, headers=headers, method="POST", body=body)
+    answer = request(read_address(row.url), limits, headers=headers, method="POST", body=body)
     return answer.status
 
 
