@@ -14,8 +14,10 @@ from django.db import connection
 from collections_app.access.context import NOBODY, SYSTEM, Access, Limit, current_access, require, system_access
 from collections_app.access.permissions import EVERYBODY, GIVEN, Permission, Role, group_principal, user_principal
 from collections_app.collections.models import Actor
+from collections_app.domain.rows import RowReader
 from collections_app.models import ApiKey, Collection, RoleGrant
 
+_users = RowReader(User, "u")
 Given = dict[int, frozenset[Permission]]
 # (group of the user, null, null), or (null, collection, role given or open); collection 0 is all of them
 GRANTS = """
@@ -53,7 +55,7 @@ def access_of_key(key: ApiKey) -> Access | None:
     scopes = frozenset(Permission(scope) for scope in key.scopes)
     with system_access():
         if key.user_id is not None:
-            user = User.objects.filter(pk=key.user_id, is_active=True).first()
+            user = _users.find("u.is_active AND u.id = %(id)s", {"id": key.user_id})
             if user is None:
                 return None
             whole = access_of_user(user)

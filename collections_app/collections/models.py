@@ -375,10 +375,6 @@ class ApiKeyQuerySet(QuerySet["ApiKey"]):
     def newest(self) -> ApiKeyQuerySet:
         return self.order_by("-created_at", "-id")
 
-    def of_secret(self, digest: bytes, now: datetime) -> ApiKeyQuerySet:
-        """Those that the secret with this digest opens, or opened before a rotation whose overlap has not ended."""
-        return self.filter(Q(key_hash=digest) | Q(previous_hash=digest, previous_until__gt=now))
-
 
 class ApiKey(models.Model):
     """A bearer key. Only the SHA-256 of the secret is kept.

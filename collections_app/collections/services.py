@@ -31,6 +31,7 @@ from collections_app.audit import services
 from collections_app.chunks.finding_scan import check_security
 from collections_app.chunks.policies import check_policy, window_of
 from collections_app.collections.retention import check_retention
+from collections_app.domain.rows import RowReader
 from collections_app.endpoints.endpoints import embedding_endpoint, stored
 from collections_app.endpoints.model_folders import first_folder, folder_paths, resolve_folder, stated_prompts
 from collections_app.endpoints.model_presets import EMBEDDINGS, USUAL_DIMS
@@ -241,11 +242,13 @@ CHANGEABLE = (
     "access_from",
 )
 DESCRIPTION_MAX_CHARS = 2000
+_collections = RowReader(Collection, "c")
+LIVE_NAMED = "c.deleted_at IS NULL AND c.name = %(name)s"
 
 
 def get_collection(name: str) -> Collection:
     """The live collection of that name. Raises UnknownCollection."""
-    record = Collection.objects.live().filter(name=name).first() if can_be_stored(name) else None
+    record = _collections.find(LIVE_NAMED, {"name": name}) if can_be_stored(name) else None
     if record is None:
         raise UnknownCollection(f"there is no collection {name!r}; GET /v1/collections lists them", field="collection")
     return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -102,18 +102,32 @@ class RankedKeys(Sequence[Candidate]):
     def __getitem__(self, place: int | slice) -> Candidate | list[Candidate]:
         if isinstance(place, slice):
             return [self[each] for each in range(len(self))[place]]
-        chunk_id, doc_id, chunk_index, score = self._rows[place]
-        rank = range(1, len(self) + 1)[place]
+        score, rank = self._rows[place][3], range(1, len(self) + 1)[place]
+        unit_score = min(1.0, max(0.0, score / self._highest))
+        return self.placed(place, score, self._kind, unit_score, {self._name: ListRank(rank, score)})
+
+    def placed(
+        self, place: int, score: float, kind: str, unit_score: float, ranks: Mapping[str, ListRank]
+    ) -> Candidate:
+        """As `with_score` of the candidate there, which is not made."""
+        chunk_id, doc_id, chunk_index, _ = self._rows[place]
         return Candidate(
             doc_id,
             chunk_index,
             "",
             score,
-            score_kind=self._kind,
-            unit_score=min(1.0, max(0.0, score / self._highest)),
-            ranks={self._name: ListRank(rank, score)},
+            score_kind=kind,
+            unit_score=unit_score,
+            ranks=ranks,
             chunk_id=chunk_id,
         )
+
+    def rank(self, place: int) -> tuple[str, ListRank]:
+        """The name of the list, and the rank of the candidate there."""
+        return self._name, ListRank(place + 1, self._rows[place][3])
+
+    def scores(self) -> list[float]:
+        return [row[3] for row in self._rows]
 
     def keys(self) -> list[tuple[str, int]]:
         return [row[1:3] for row in self._rows]
@@ -128,6 +142,11 @@ def keys_of(candidates: Sequence[Candidate]) -> list[tuple[str, int]]:
     if isinstance(candidates, RankedKeys):
         return candidates.keys()
     return [candidate.key for candidate in candidates]
+
+
+def scores_of(candidates: Sequence[Candidate]) -> list[float]:
+    """The score of each, in order."""
+    return candidates.scores() if isinstance(candidates, RankedKeys) else [each.score for each in candidates]
 
 
 def listed(

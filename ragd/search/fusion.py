@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.search.candidates import keys_of
+from ragd.search.candidates import RankedKeys, keys_of
 from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights, with_score
 
 METHODS = ("rrf",)
@@ -55,12 +55,21 @@ def fuse(
     fused = []
     for rank, ((negative, *_), places) in enumerate(ordered, start=1):
         score, ranks = -negative, dict[str, ListRank]()
-        candidates = [lists[name][its_rank - 1] for name, its_rank, _ in places]
-        for (name, its_rank, _), candidate in zip(places, candidates, strict=True):
-            ranks.update(candidate.ranks)
-            ranks[name] = ListRank(its_rank, candidate.score)
+        for name, its_rank, _ in places:
+            column = lists[name]
+            if isinstance(column, RankedKeys):
+                own, place = column.rank(its_rank - 1)
+                ranks[own] = ranks[name] = place
+            else:
+                candidate = column[its_rank - 1]
+                ranks.update(candidate.ranks)
+                ranks[name] = ListRank(its_rank, candidate.score)
         ranks["fused"] = ListRank(rank, score)
-        fused.append(with_score(candidates[0], score, "rrf", min(1.0, score / highest), ranks))
+        column, first, unit_score = lists[places[0][0]], places[0][1] - 1, min(1.0, score / highest)
+        if isinstance(column, RankedKeys):
+            fused.append(column.placed(first, score, "rrf", unit_score, ranks))
+        else:
+            fused.append(with_score(column[first], score, "rrf", unit_score, ranks))
     return fused
 
 

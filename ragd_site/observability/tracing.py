@@ -124,12 +124,21 @@ def build_resource(service: str) -> Resource:
 
 def instrument() -> None:
     """Requests, SQL inside ragd's own spans, and tasks."""
+    from opentelemetry.instrumentation import psycopg as statements
     from opentelemetry.instrumentation.celery import CeleryInstrumentor
     from opentelemetry.instrumentation.django import DjangoInstrumentor
-    from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
 
+    class StageTracer(statements.CursorTracer):
+        """Looks only at statements inside the stages of a query: the sampler would drop the spans of all others."""
+
+        def traced_execution(self, cursor: Any, query_method: Any, *args: Any, **kwargs: Any) -> Any:
+            if not _is_stage(trace.get_current_span()):
+                return query_method(*args, **kwargs)
+            return super().traced_execution(cursor, query_method, *args, **kwargs)
+
+    statements.CursorTracer = StageTracer  # type: ignore[misc]  # there is no setting for it
     DjangoInstrumentor().instrument(excluded_urls=",".join(UNTRACED_URLS))
-    PsycopgInstrumentor().instrument()
+    statements.PsycopgInstrumentor().instrument()
     CeleryInstrumentor().instrument()  # type: ignore[no-untyped-call]
 
 

@@ -43,13 +43,22 @@ def start_embedded(var: Path) -> Cluster:
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """_bound: the access that the connection has; None: not known, as after a rollback, which takes settings back.
+    """_bound: the access that the driver's connection has, kept with it while it waits in the pool; None: not known,
+    as after a rollback, which takes settings back.
 
     coordinators: (host, port, database) -> whether it has Citus, asked once in a process.
     """
 
-    _bound: str | None = None
     coordinators: ClassVar[dict[tuple[str, int, str], bool]] = {}
+
+    @property
+    def _bound(self) -> str | None:
+        return getattr(self.connection, "ragd_bound", None)
+
+    @_bound.setter
+    def _bound(self, value: str | None) -> None:
+        if self.connection is not None:
+            self.connection.ragd_bound = value
 
     def get_connection_params(self) -> dict[str, Any]:
         """The same, with the embedded PostgreSQL running where it is the database."""
@@ -62,12 +71,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def create_cursor(self, name: str | None = None) -> Any:
         wanted = current_setting()
         if wanted != self._bound:
+            self._bound = None
             bind(self.connection, wanted)
             self._bound = wanted
         return super().create_cursor(name)
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        self._bound = None
         connection = super().get_new_connection(conn_params)
         database = (connection.info.host, connection.info.port, connection.info.dbname)
         if database not in self.coordinators:
@@ -86,6 +95,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.connection.transaction():
             tell_nodes(self.connection, self._bound)
             return execute(sql, params, many, context)
+
+    def _close(self) -> Any:
+        """The pool rolls back what is open."""
+        if self.connection is not None and self.connection.info.transaction_status != TransactionStatus.IDLE:
+            self._bound = None
+        return super()._close()  # type: ignore[misc]  # Django's stubs leave it out
 
     def _rollback(self) -> None:
         self._bound = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -25,14 +25,19 @@ def calibration_of(collection: Collection) -> Calibration | None:
 
 
 def open_corrector(
-    collection: Collection, *, corrects: bool | None = False, retrieve: Retrieve = retrieve_detailed
+    collection: Collection,
+    *,
+    corrects: bool | None = False,
+    retrieve: Retrieve = retrieve_detailed,
+    calibrations: Sequence[Calibration] | None = None,
 ) -> Corrector:
-    """What retrieves for one query. corrects None: as the collection's calibration says.
+    """What retrieves for one query. corrects None: as the collection's calibration says. calibrations: what
+    `plans.services.ChosenPlan` holds; None: they are read.
 
     A collection without a calibration, or with one that was made with another embedding model, weighs nothing. Raises
     ServiceError (422, field "corrective") when the step is asked for there.
     """
-    calibration = calibration_of(collection)
+    calibration = calibration_of(collection) if calibrations is None else next(iter(calibrations), None)
     holds = calibration is not None and calibration.embed_model == collection.embed_model
     if corrects and not holds:
         raise _uncalibrated(collection, calibration)

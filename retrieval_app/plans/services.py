@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import check_description
+from collections_app.domain.rows import RowReader
 from collections_app.errors import ServiceError
 from collections_app.index.measurements import list_weights
 from collections_app.index.stores import open_rerankers
@@ -20,21 +22,37 @@ from collections_app.models import Collection
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
+from ragd.insight.list_weights import EVEN
+from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan
-from retrieval_app.models import SavedPlan
+from retrieval_app.models import Calibration, SavedPlan
 
 SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
 FILTER_FIELDS = ("tags_any", "tags_all", "metadata", "filter")  # filter: the JSON of Filters.where
+_plans, _calibrations = RowReader(SavedPlan, "p"), RowReader(Calibration, "k")
+# What a plan begins with: the saved plan of a name or else the default one, what weighs results, and list weights.
+BEGINNING = f"""
+SELECT {_plans.columns}, {_calibrations.columns}, v.list_weights
+FROM (VALUES (%(id)s::bigint, %(name)s::text)) AS wanted (id, name)
+LEFT JOIN {_plans.table} ON p.collection_id = wanted.id
+    AND CASE WHEN wanted.name IS NULL THEN p.is_default ELSE p.name = wanted.name END
+LEFT JOIN {_calibrations.table} ON k.collection_id = wanted.id
+LEFT JOIN index_versions v ON v.collection_id = wanted.id AND v.number = %(number)s
+"""  # noqa: S608  (constants)
 PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPlan:
-    """A plan and the name of the saved plan that it began from, "" for none."""
+    """A plan and the name of the saved plan that it began from, "" for none.
+
+    calibrations: of its collection, at most one; None where they were not read with it.
+    """
 
     plan: RetrievePlan
     name: str = ""
+    calibrations: Sequence[Calibration] | None = None
 
 
 def build_plan(collection: Collection, *, plan: str | None = None, **explicit: Any) -> RetrievePlan:
@@ -56,10 +74,15 @@ def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str,
         raise InvalidInput(
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
         )
-    saved = _begin(collection, name)
-    start = saved.retrieve_plan if saved else _server_plan(collection, list_weights([collection])[collection.pk])
-    values = {field: value for field, value in explicit.items() if value is not None}
-    return ChosenPlan(_override(start, values), saved.name if saved else "")
+    wanted = name if name and can_be_stored(name) else None
+    values = {"id": collection.pk, "number": collection.index_version, "name": wanted}
+    ((*row, weights),) = fetch_all(connection, BEGINNING, values)
+    saved, calibration = _plans.make(row[: _plans.width]), _calibrations.make(row[_plans.width :])
+    if name and name != SERVER_PLAN and collection.pk is not None:
+        saved = saved if saved and saved.name == name else find_plan(collection, name)
+    start = saved.retrieve_plan if saved else _server_plan(collection, json.loads(weights or "{}") or dict(EVEN))
+    stated = {field: value for field, value in explicit.items() if value is not None}
+    return ChosenPlan(_override(start, stated), saved.name if saved else "", [calibration] if calibration else [])
 
 
 def _server_plan(collection: Collection, weights: Mapping[str, float]) -> RetrievePlan:
@@ -77,12 +100,6 @@ def default_plans(collections: Sequence[Collection]) -> dict[str, ChosenPlan]:
             own.retrieve_plan if own else _server_plan(collection, weights[collection.pk]), own.name if own else ""
         )
     return result
-
-
-def _begin(collection: Collection, name: str | None) -> SavedPlan | None:
-    if name == SERVER_PLAN or collection.pk is None:
-        return None
-    return find_plan(collection, name) if name else default_plan(collection)
 
 
 def _override(start: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:

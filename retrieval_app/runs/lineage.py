@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.domain.rows import RowReader
 from collections_app.models import Collection
 from ragd.store.store import execute, fetch_all
 from retrieval_app.models import QueryRun
@@ -17,15 +18,17 @@ from retrieval_app.models import QueryRun
 RUNS_SHOWN = 20
 
 # A collection that is being deleted meanwhile has no lineage to keep; the run is kept all the same.
-NOTE = """
+_runs_table = RowReader(QueryRun, "r")
+KEEP = f"""
+WITH kept AS ({_runs_table.insert})
 INSERT INTO retrieval_app_retrievedchunk
     (run_id, collection_id, doc_id, chunk_index, revision, rank, cited, created_at)
-SELECT %(run_id)s, c.id, found.doc_id, found.chunk_index, found.revision, found.rank, found.cited, %(created_at)s
-FROM collections c, unnest(
-    %(doc_ids)s::text[], %(indexes)s::integer[], %(revisions)s::integer[], %(ranks)s::integer[], %(cited)s::boolean[]
-) AS found (doc_id, chunk_index, revision, rank, cited)
-WHERE c.id = %(collection_id)s
-"""
+SELECT %(id)s, c.id, found.doc_id, found.chunk_index, found.revision, found.rank, found.cited, %(created_at)s
+FROM collections c JOIN unnest(
+    %(collection_ids)s::bigint[], %(doc_ids)s::text[], %(indexes)s::integer[], %(revisions)s::integer[],
+    %(ranks)s::integer[], %(cited)s::boolean[]
+) AS found (collection_id, doc_id, chunk_index, revision, rank, cited) ON c.id = found.collection_id
+"""  # noqa: S608  (constants)
 
 # One row per run: its best chunk of the document, and how many of it the run retrieved.
 RUNS = """
@@ -108,26 +111,21 @@ class Retrievals:
     last_at: datetime | None = None
 
 
-def note_retrieved(run: QueryRun) -> None:
-    """Write the rows of a run that is being stored. The caller's transaction."""
-    if not run.results or run.collection_id is None:
-        return
+def keep_run(run: QueryRun) -> None:
+    """Store a new run and what it retrieved, in one statement."""
+    results = run.results if run.collection_id is not None else []
     cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
     ids = {other["name"]: int(pk) for pk, other in run.elsewhere.items()} | {"": run.collection_id}
-    for name, collection_id in ids.items():
-        rows = [result for result in run.results if result.get("collection", "") == name]
-        keys = [(result["doc_id"], result["chunk_index"]) for result in rows]
-        values = {
-            "run_id": run.pk,
-            "collection_id": collection_id,
-            "created_at": run.created_at,
-            "doc_ids": [doc_id for doc_id, _ in keys],
-            "indexes": [number for _, number in keys],
-            "revisions": [result["revision"] for result in rows],
-            "ranks": [result["rank"] for result in rows],
-            "cited": [key in cited for key in keys],
-        }
-        execute(connection, NOTE, values)
+    lineage = {
+        "collection_ids": [ids.get(result.get("collection", "")) for result in results],
+        "doc_ids": [result["doc_id"] for result in results],
+        "indexes": [result["chunk_index"] for result in results],
+        "revisions": [result["revision"] for result in results],
+        "ranks": [result["rank"] for result in results],
+        "cited": [(result["doc_id"], result["chunk_index"]) in cited for result in results],
+    }
+    execute(connection, KEEP, _runs_table.values(run) | lineage)
+    run._state.adding, run._state.db = False, connection.alias
 
 
 def runs_of_chunk(

@@ -65,8 +65,9 @@ def run_search(
     """The answer to a search, the same for REST and MCP."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     request = QueryRequest(
-        collection, payload.query, chosen.plan, channel, plan_name=chosen.name, api_key=api_key, as_of=payload.as_of
-    )
+        collection, payload.query, chosen.plan, channel, plan_name=chosen.name, api_key=api_key, as_of=payload.as_of,
+        calibrations=chosen.calibrations,
+    )  # fmt: skip
     recorder = RetrievalRecorder() if payload.explain else None
     run = search(request, retrieve=recorder)
     return _explained(SearchResponse.from_orm(run), collection, payload, chosen.plan, recorder)
@@ -91,6 +92,7 @@ def run_ask(
         collection, payload.query, chosen.plan, channel, plan_name=chosen.name, api_key=api_key, as_of=payload.as_of,
         llm_model=payload.llm_model, system_prompt=payload.system_prompt, history=history,
         parameters=payload.parameters(), conversation_id=payload.conversation_id, corrective=payload.corrective,
+        calibrations=chosen.calibrations,
     )  # fmt: skip
     recorder = RetrievalRecorder() if payload.explain else None
     run = ask(request, listener=listener, retrieve=recorder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import Error as DatabaseError
-from django.db import transaction
+from django.db import connection, transaction
 
 from collections_app.access.context import require, system_access
 from collections_app.access.limits import count_tokens
@@ -29,6 +29,7 @@ from ragd import telemetry
 from ragd.conditions import DOCUMENT_FIELDS, compared_fields
 from ragd.errors import InvalidInput
 from ragd.normalization import has_visible, normalize
+from ragd.search.candidates import keys_of, scores_of
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.security.links import host_of
 from ragd.store.store import Store, fetch_all
@@ -42,9 +43,9 @@ from retrieval_app.answers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.answers.result_records import chunk_key, result_dict, source_dict, with_spans
 from retrieval_app.llm.chat_endpoint import ModelError
 from retrieval_app.llm.model_calls import ModelParameters
-from retrieval_app.models import QueryRun
+from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.plans.calibrations import open_corrector
-from retrieval_app.runs.lineage import note_retrieved
+from retrieval_app.runs.lineage import keep_run
 from retrieval_app.search import inspection
 from retrieval_app.search.corrective import Corrector
 from retrieval_app.search.degrading import Retrieve, degrading, may_degrade, note_degraded
@@ -78,6 +79,7 @@ class QueryRequest:
     as_of: over the collection as it was then (see `past_indexes.read_as_of` and what it raises); None: as it is.
     index_version: by that one instead of the one that serves (see `versions.read_version` and what it raises).
     beside: other collections to search too (`multi_collection`); nothing is counted or corrected then.
+    calibrations: as `plans.services.ChosenPlan` has them.
 
     For an answer only: history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them,
     the search never. parameters: how a chat model is asked to write. corrective: whether to take the corrective step
@@ -98,6 +100,7 @@ class QueryRequest:
     as_of: datetime | None = None
     index_version: int | None = None
     beside: Sequence[Beside] = ()
+    calibrations: Sequence[Calibration] | None = None
     llm_model: str | None = None
     system_prompt: str | None = None
     history: Sequence[Mapping[str, str]] = ()
@@ -118,7 +121,9 @@ def search(request: QueryRequest, *, retrieve: Retrieve | None = None) -> QueryR
     with _recorded(run, request) as pipeline:
         corrects = False if request.beside else None
         fallback = degrading(run, retrieve or retrieve_detailed)
-        corrector = open_corrector(request.collection, retrieve=fallback, corrects=corrects)
+        corrector = open_corrector(
+            request.collection, retrieve=fallback, corrects=corrects, calibrations=request.calibrations
+        )
         _retrieve(run, request, pipeline, corrector)
     return run
 
@@ -136,7 +141,7 @@ def ask(request: QueryRequest, *, listener: RunListener | None = None, retrieve:
     with _recorded(run, request) as pipeline:
         corrects = False if request.beside else request.corrective
         fallback = degrading(run, retrieve or retrieve_detailed)
-        corrector = open_corrector(collection, retrieve=fallback, corrects=corrects)
+        corrector = open_corrector(collection, retrieve=fallback, corrects=corrects, calibrations=request.calibrations)
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         answerer = open_answerer(
             embedder,
@@ -294,9 +299,8 @@ def _store_run(run: QueryRun) -> None:
     run_id = run.pk
     try:
         # the server's record of what was asked and allowed, also where the asker may read less of it by now
-        with system_access(), transaction.atomic():
-            run.save(force_insert=True)
-            note_retrieved(run)
+        with system_access(), transaction.atomic() if connection.in_atomic_block else nullcontext():
+            keep_run(run)
     except (DatabaseError, ValueError, TypeError):
         logger.exception("run %s of %r was answered and could not be stored", run_id, run.collection_name)
         run.pk = None
@@ -342,7 +346,10 @@ def _retrieve(
         run.compression = {"tokens_before": retrieval.tokens_before, "tokens_after": retrieval.tokens_after}
     run.retrieved_ids = [chunk_key(candidate) for candidate in retrieval.candidates]
     run.lists = {
-        name: [[chunk_key(candidate), candidate.score] for candidate in candidates]
+        name: [
+            [f"{doc_id}#{number}", score]
+            for (doc_id, number), score in zip(keys_of(candidates), scores_of(candidates), strict=True)
+        ]
         for name, candidates in retrieval.lists.items()
     }
     run.short_result = retrieval.short_result.as_dict() if retrieval.short_result else None

@@ -12,7 +12,7 @@ from django.db import ProgrammingError, connection, transaction
 from psycopg.errors import InsufficientPrivilege
 
 import ragd
-from collections_app.access.context import NOBODY, Access, using_access
+from collections_app.access.context import NOBODY, SYSTEM, Access, using_access
 from collections_app.access.document_access import set_access, widen
 from collections_app.access.permissions import Permission, Role
 from collections_app.access.services import access_of_user
@@ -23,6 +23,7 @@ from ragd.store.postings import build_postings
 from ragd.store.store import fetch_all
 from ragd.store.tables import create_collection
 from ragd.types import RetrievePlan
+from ragd_site.postgresql.base import DatabaseWrapper
 from ragd_site.postgresql.row_security import OPEN, POLICIES, protect
 from tests.builders import WordEmbedder, make_chunks
 
@@ -232,3 +233,30 @@ def test_a_hop_reads_no_name_and_finds_no_chunk_of_a_hidden_document(marsh: Mars
 
     assert reached(marsh.ada) == {"d4", "d1", "d5", "d6"}
     assert reached(marsh.bob) == {"d4", "d6"}
+
+
+def test_a_pooled_connection_has_the_access_of_who_takes_it(marsh: Marsh) -> None:
+    """What a transaction bound goes with its rollback, also where the pool rolls back."""
+    values = deepcopy(connection.settings_dict) | {"CONN_MAX_AGE": 0}
+    values["OPTIONS"] = {**values["OPTIONS"], "pool": {"min_size": 1, "max_size": 1}}
+    pooled = DatabaseWrapper(values, alias="default")
+    ada, bob = access_of_user(marsh.ada), access_of_user(marsh.bob)
+
+    def asked(access: Access) -> str:
+        with using_access(access):
+            ((setting,),) = fetch_all(pooled, "SELECT current_setting('ragd.access')")
+        return str(setting)
+
+    try:
+        for leave in (pooled.commit, pooled.rollback, pooled.close):
+            assert asked(ada) == ada.setting
+            pooled.set_autocommit(False)
+            assert asked(bob) == bob.setting
+            leave()
+            pooled.close()
+            assert asked(bob) == bob.setting
+            pooled.close()
+            assert asked(SYSTEM) == ""
+    finally:
+        pooled.close()
+        pooled.close_pool()

@@ -1,0 +1,52 @@
+"""Rows of a model by constant statements: what a queryset gives, where making its SQL again at each request costs more
+than running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from django.db import DEFAULT_DB_ALIAS, connection, models
+
+from ragd.store.store import fetch_all
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+class RowReader(Generic[Row]):
+    """One row of a model, as whoever asks may see it.
+
+    `table` is its name with the alias, `columns` are all of it, `insert` adds one of the parameters of `values`.
+    """
+
+    def __init__(self, model: type[Row], alias: str) -> None:
+        fields: Sequence[models.Field[Any, Any]] = model._meta.concrete_fields
+        name, places = model._meta.db_table, ", ".join(f"%({field.attname})s" for field in fields)
+        columns = ", ".join(f'"{field.column}"' for field in fields)
+        self.model, self.width, self._fields = model, len(fields), fields
+        self.table, self.columns = f'"{name}" {alias}', ", ".join(f'{alias}."{field.column}"' for field in fields)
+        self.insert = f'INSERT INTO "{name}" ({columns}) VALUES ({places})'  # noqa: S608  (constants)
+        self._names = [field.attname for field in fields]
+        self._key = next(place for place, field in enumerate(fields) if field.primary_key)
+        self._converters = [
+            (place, convert) for place, field in enumerate(fields) for convert in field.get_db_converters(connection)
+        ]
+
+    def make(self, values: Sequence[Any]) -> Row | None:
+        """The row of these values of `columns`; None where an outer join found none."""
+        if values[self._key] is None:
+            return None
+        read = list(values)
+        for place, convert in self._converters:
+            read[place] = convert(read[place], None, connection)
+        return self.model.from_db(DEFAULT_DB_ALIAS, self._names, read)
+
+    def find(self, condition: str, params: Mapping[str, Any]) -> Row | None:
+        """The row for which a constant condition over params holds; None where there is none, any of several."""
+        sql = f"SELECT {self.columns} FROM {self.table} WHERE {condition} LIMIT 1"  # noqa: S608  (constants)
+        rows = fetch_all(connection, sql, dict(params))
+        return self.make(rows[0]) if rows else None
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """The parameters of `insert` for a new row."""
+        return {field.attname: field.get_db_prep_save(field.pre_save(row, True), connection) for field in self._fields}
