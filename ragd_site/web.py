@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
+import socket
 import sys
+import time
+from functools import partial
 from importlib import import_module
+from selectors import EVENT_READ
 from typing import Any
+
+from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from ragd_site.environment import read_environment
 from ragd_site.observability import tracing
@@ -13,10 +21,84 @@ from ragd_site.runtime.accounts import start_warnings
 from ragd_site.runtime.machine import SHARED_MEMORY
 from ragd_site.runtime.supervisor import leave
 
+HEAD_S = 10.0  # a request has come as far as `missing_bytes` wants it by then, or its connection is closed
+STALL_S = 60.0  # for the next bytes of a large body, and for a client to take some of an answer
+AWAITED_BYTES = 64 * 1024
+CONNECTIONS = 4000  # of one process; those without a whole request cost a file handle each, and no thread
+LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+STARTS_AT_ONCE = re.compile(rb"\r\n(expect|transfer-encoding|upgrade):", re.IGNORECASE)
+
+
+def missing_bytes(begun: bytes) -> int:
+    """How many bytes of a request must come at least before a thread takes it: its head, and a body that fits into
+    AWAITED_BYTES with it. 0: none. A head that is too long is for the parser to refuse."""
+    head, end, body = begun.partition(b"\r\n\r\n")
+    if not end:
+        return int(len(begun) < AWAITED_BYTES)
+    length = LENGTH.search(head + b"\r\n")
+    if length is None or STARTS_AT_ONCE.search(head):
+        return 0
+    wanted = int(length[1][:9])
+    return max(0, wanted - len(body)) if len(head) + len(end) + wanted < AWAITED_BYTES else 0
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's worker with threads, which takes none for a request that is still coming.
+
+    The kernel keeps what has come, and tells when there is as much as is waited for (SO_RCVLOWAT)."""
+
+    def init_process(self) -> None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        handles = CONNECTIONS + 512 if most == resource.RLIM_INFINITY else min(CONNECTIONS + 512, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (handles, most))
+        super().init_process()
+
+    def enqueue_req(self, conn: TConn) -> None:
+        now = time.monotonic()
+        until: float | None = getattr(conn, "whole_until", None)
+        begun = conn.parser.unreader.buf.getvalue() if conn.parser else b""
+        try:
+            come = conn.sock.recv(AWAITED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            missing = missing_bytes(begun + come) if come else 0  # the client has gone
+        except BlockingIOError:
+            come, missing = b"", max(1, missing_bytes(begun))
+        except OSError:
+            come, missing = b"", 0
+        if missing and (until is None or now < until):
+            conn.whole_until = conn.timeout = until or now + HEAD_S
+            self._set_least(conn, len(come) + missing)
+            conn.sock.setblocking(False)
+            self.pending_conns.append(conn)
+            self.poller.register(conn.sock, EVENT_READ, partial(self.on_pending_socket_readable, conn))
+        elif missing:
+            self.nr_conns -= 1
+            conn.close()
+        else:
+            self._set_least(conn, 1)
+            conn.whole_until, conn.data_ready = None, True
+            super().enqueue_req(conn)
+
+    def _set_least(self, conn: TConn, count: int) -> None:
+        try:
+            conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        except OSError:  # the client has gone
+            pass
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        super()._cap_keepalive(deadline)
+        for conn in self.pending_conns:
+            conn.timeout = min(conn.timeout, deadline)
+
+
+def pre_request(worker: Any, request: Any) -> None:
+    request.unreader.sock.settimeout(STALL_S)
+
+
 environment = read_environment()
 is_supervised = "RAGD_PROCESS" in os.environ
 bind = f"{environment.RAGD_HOST}:{environment.PORT}"
-worker_class = "gthread"
+worker_class = Worker
+worker_connections = CONNECTIONS
 preload_app = True  # imports take most of a start: they are done once, and their memory is shared
 workers = environment.RAGD_WEB_WORKERS
 threads = environment.RAGD_WEB_THREADS

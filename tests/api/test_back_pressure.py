@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,6 +15,8 @@ from django.test import Client
 
 from ragd_site.access import middleware
 from ragd_site.access.middleware import stamp, take_wait_s
+from ragd_site.web import AWAITED_BYTES, HEAD_S, missing_bytes
+from tests.server import ROOT, free_port
 
 
 def test_a_task_knows_how_long_it_waited() -> None:
@@ -43,3 +49,46 @@ def test_what_waited_too_long_is_told_when_to_ask_again(
     if is_refused:
         assert answer.json()["error"]["type"] == "overloaded" and int(answer["Retry-After"]) > waited_s
         assert client.get("/v1/health").status_code == 200, "only this one"
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\ncontent-length: 10\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "missing"),
+    [
+        (b"", 1), (HEAD, 1), (HEAD + b"\r\n", 10), (HEAD + b"\r\n123", 7), (HEAD + b"\r\n1234567890GET", 0),
+        (b"GET / HTTP/1.1\r\n\r\n", 0), (HEAD + b"Expect: 100-continue\r\n\r\n", 0),
+        (HEAD.replace(b"10", b"9999999999999") + b"\r\n", 0), (b"GET /" + b"a" * AWAITED_BYTES, 0),
+    ],
+)  # fmt: skip
+def test_what_is_missing_of_a_request(begun: bytes, missing: int) -> None:
+    assert missing_bytes(begun) == missing
+
+
+def test_requests_that_have_not_come_whole_hold_no_thread() -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "gunicorn", "-k", "ragd_site.web.Worker", "--threads", "2", "-b"]
+    server = subprocess.Popen([*command, f"127.0.0.1:{port}", "wsgiref.simple_server:demo_app"], cwd=ROOT)
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        opened = []
+        for begun, rest in ((HEAD, b"\r\n1234567890"), (HEAD + b"\r\n12345", b"67890"), (b"", b"")):
+            for _ in range(10):
+                opened.append((socket.create_connection(("127.0.0.1", port), timeout=HEAD_S * 6), rest))
+                opened[-1][0].sendall(begun)
+        began = time.monotonic()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+            assert answer.status == 200 and time.monotonic() - began < HEAD_S / 2
+        for connection, rest in opened:
+            connection.sendall(rest)
+            assert connection.recv(12) == (b"HTTP/1.1 200" if rest else b""), "answered, or closed in the end"
+            connection.close()
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
