@@ -6,8 +6,12 @@ import hashlib
 import json
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
+import ninja
+import pydantic
+from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -27,6 +31,8 @@ from evaluation_app.api import router as evaluation_router
 from evaluation_app.telemetry.evidence.pages import router as evidence_router
 from evaluation_app.telemetry.exports.api import router as exports_router
 from ragd.store.tables import is_supported_pgvector
+from ragd_site.embedded import write_private
+from ragd_site.environment import REPOSITORY
 from retrieval_app.chat import api as chat
 from retrieval_app.search.api import router as retrieval_router
 
@@ -90,18 +96,35 @@ api.add_router("", evidence_router)
 api.add_router("", evaluation_router)
 
 
-class OpenApiDocument:
-    """The API's description as JSON, made once in a process, at its first use."""
+def digest_code() -> str:
+    """Names, sizes and times of the product's modules and the versions of what describes them, in one hash."""
+    digest = hashlib.sha256(f"{ninja.__version__} {pydantic.VERSION}".encode())
+    for app in ("collections_app", "evaluation_app", "ragd", "ragd_site", "retrieval_app"):
+        for module in sorted((REPOSITORY / app).rglob("*.py")):
+            shape = module.stat()
+            digest.update(f"{module} {shape.st_size} {shape.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
-    def __init__(self, api: NinjaAPI) -> None:
-        self.api = api
+
+class OpenApiDocument:
+    """The API's description as JSON, made once for the code as it is, by `ragd_site.prepare` or at its first use, and
+    kept in a file of the folder."""
+
+    def __init__(self, api: NinjaAPI, folder: Path) -> None:
+        self.api, self.folder = api, folder
         self._lock = threading.Lock()
         self._body: bytes | None = None
 
     def read(self) -> bytes:
         with self._lock:
             if self._body is None:
-                self._body = json.dumps(self.api.get_openapi_schema(), cls=NinjaJSONEncoder).encode()
+                path = self.folder / f"openapi-{digest_code()}.json"
+                if not path.exists():
+                    body = json.dumps(self.api.get_openapi_schema(), cls=NinjaJSONEncoder)
+                    for earlier in self.folder.glob("openapi-*.json"):
+                        earlier.unlink(missing_ok=True)
+                    write_private(path, body)
+                self._body = path.read_bytes()
         return self._body
 
     def etag(self, request: HttpRequest) -> str:
@@ -109,7 +132,7 @@ class OpenApiDocument:
         return f'"{hashlib.sha256(self.read()).hexdigest()}"'
 
 
-openapi_document = OpenApiDocument(api)
+openapi_document = OpenApiDocument(api, settings.RAGD_VAR)
 
 
 @login_not_required

@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> None:
     django.setup()
     if arguments == ["sample"]:
         os.nice(SAMPLE_NICENESS)
+        import_string("ragd_site.api.openapi_document").read()
         load_sample()
         return
     with ThreadPoolExecutor(1) as beside:  # static files need no database, and the schema mostly waits for it
@@ -55,6 +56,7 @@ def main(arguments: list[str]) -> None:
             ensure_admin()
         statics.result()
     if arguments != ["needed"]:
+        import_string("ragd_site.api.openapi_document").read()
         load_sample()
     elif settings.RAGD_SAMPLE:
         announce = import_string("evaluation_app.sample.loading.announce_sample")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from django.test import Client
 from ninja import NinjaAPI
 
@@ -19,12 +21,18 @@ class CountingApi:
         return {"openapi": "3.1.0"}
 
 
-def test_the_document_is_made_once_for_all_threads() -> None:
+def test_the_document_is_made_once_for_all_threads_and_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api = CountingApi()
-    document = OpenApiDocument(cast("NinjaAPI", api))
+    document = OpenApiDocument(cast("NinjaAPI", api), tmp_path)
     with ThreadPoolExecutor(8) as pool:
         bodies = set(pool.map(lambda _: document.read(), range(32)))
     assert (bodies, api.made) == ({b'{"openapi": "3.1.0"}'}, 1)
+    assert OpenApiDocument(cast("NinjaAPI", api), tmp_path).read() in bodies and api.made == 1
+    monkeypatch.setattr("ragd_site.api.digest_code", lambda: "of other code")
+    assert OpenApiDocument(cast("NinjaAPI", api), tmp_path).read() in bodies and api.made == 2
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_who_has_the_document_gets_304(client: Client) -> None:
