@@ -119,13 +119,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The modules and the tests stay to the end: the garbage collector looks at what came after them alone.
-
-    It does so seldom: with Python's own thresholds it takes a quarter of the time of a run.
-    """
+    """The modules and the tests stay to the end: the garbage collector looks at what came after them alone."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

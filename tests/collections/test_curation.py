@@ -107,15 +107,6 @@ def test_keys_that_chunks_have_of_their_own_are_cut_anew(notes: Collection, embe
     assert chunks(notes)[0].metadata["t_start"] == 0.0
 
 
-def test_a_title_is_embedded_anew(notes: Collection, embeddings: OpenAIServer) -> None:
-    write(notes, WORDS, title="Old", tags=["x"])
-    document = edit_document(notes, "a", {"title": " New \n title ", "tags": ["y"]})
-    assert (document.title, document.tags, document.revision) == ("New title", ["y"], 2)
-    assert {chunk.context for chunk in chunks(notes)} == {"New title"}
-    assert {chunk.revision for chunk in chunks(notes)} == {2}
-    assert len(chunks(notes)) == 2  # the policy that made the chunks stays
-
-
 def test_a_policy_of_its_own_holds_until_it_is_taken_back(
     notes: Collection, django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -292,16 +283,6 @@ def test_what_is_written_while_a_change_begins_does_not_hide_it(
     else:
         assert roll_back(notes, "a", 2).revision == 4
         assert get_document(notes, "a").text == "Something else."
-
-
-def test_the_text_of_a_document_that_went_is_unknown(notes: Collection) -> None:
-    write(notes, WORDS)
-    document = get_document(notes, "a")
-    write(notes, "Something else.")
-    assert revision_text(document, 1) == WORDS, "also where the document was read before it was written"
-    delete_documents(notes, ["a"])
-    with refuses("unknown_document", "doc_id"):
-        revision_text(document, 1)
 
 
 def test_a_document_deleted_while_a_revision_is_read_is_unknown(

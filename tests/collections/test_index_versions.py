@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.collections.deletion import delete_collection
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
 from collections_app.documents.trash import trash_documents
@@ -43,7 +42,7 @@ from collections_app.models import (
     TrashedChunk,
 )
 from evaluation_app.runs.retention import apply_retention
-from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
+from ragd.errors import DimensionMismatch, InvalidInput
 from ragd.search.retrieval import retrieve
 from ragd.store.index_versions import SwapBlocked
 from ragd.store.store import fetch_all
@@ -291,14 +290,6 @@ def test_a_failing_embedder_leaves_the_old_one_serving(
     check_whole(filled)
 
 
-def test_a_model_that_does_not_answer_is_refused_at_once(filled: Collection, embeddings: OpenAIServer) -> None:
-    embeddings.script(*[failing(401)] * 9)
-    with pytest.raises(EmbedderError):
-        start_index_version(filled, OTHER)
-    assert states(filled) == {1: "serving"}
-    assert len(tables(filled)) == 1
-
-
 @pytest.mark.parametrize(
     ("choices", "field", "error"),
     [
@@ -446,14 +437,6 @@ def test_the_vector_index_is_there_before_it_serves(filled: Collection, settings
     assert run(start_index_version(filled, OTHER | {"chunk_policy": SMALL})) == "succeeded"
     assert open_store(filled).state().vector_index is True
     assert len(search(filled, k=5, exact="never")) == 5
-
-
-def test_deleting_the_collection_takes_every_index_version_along(filled: Collection) -> None:
-    run(start_index_version(filled, {}))
-    start_index_version(reload(filled), OTHER)
-    delete_collection(reload(filled))
-    assert tables(filled) == []
-    assert not IndexVersion.objects.exists() and not IndexVersionDocument.objects.exists()
 
 
 def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:

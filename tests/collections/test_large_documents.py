@@ -12,7 +12,6 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.collections.deletion import delete_collection
 from collections_app.collections.services import create_collection
 from collections_app.documents import stored_documents
 from collections_app.documents.services import ingest_text, reindex_documents
@@ -201,11 +200,6 @@ def test_what_a_cancelled_job_embedded_goes_and_what_a_failed_one_did_stays_for_
 def test_what_nobody_retries_goes_after_a_day(broken: IngestJob) -> None:
     IngestJob.objects.filter(pk=broken.pk).update(state="failed", finished_at=timezone.now() - timedelta(hours=25))
     assert maintain()["kept_vectors"] == 3
-
-
-def test_deleting_the_collection_takes_what_was_embedded_along(broken: IngestJob) -> None:
-    delete_collection(broken.collection)
-    assert not EmbeddedBatch.objects.exists()
 
 
 def test_a_run_that_lost_its_job_keeps_nothing_more(notes: Collection) -> None:

@@ -23,7 +23,7 @@ from collections_app.documents.services import change_state, delete_documents, i
 from collections_app.index.past_indexes import KEPT, KEPT_FOR, drop_past_indexes, read_as_of
 from collections_app.index.services import start_index_version
 from collections_app.index.stores import open_store
-from collections_app.models import Collection, Document, DocumentRevision, PastIndex, StateChange
+from collections_app.models import Collection, DocumentRevision, PastIndex, StateChange
 from ragd.errors import InvalidInput
 from ragd.store.index_versions import PAST_FIRST
 from ragd.store.store import partition_name
@@ -98,22 +98,6 @@ CHANGES: dict[str, Callable[[Collection], object]] = {
     "made again": lambda notes: (delete_documents(notes, ["keys"]), write(notes, "keys", "Other keys for the pump.")),
     "added": lambda notes: ingest_text(notes, "new", "A new pump with a new valve and a green seal.", policy=SMALL),
 }
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_what_was_found_before_a_change_is_found_as_of_then(name: str, filled: Collection) -> None:
-    set_chunk_enabled(filled, "pump", 0, enabled=False)
-    edit_chunk(filled, "seal", 0, "The seal lasts two years, and the pump longer.")
-    add_chunk(filled, "door", "A door of the pump house.", after=0)
-    moment, before = now_and_results(filled)
-    CHANGES[name](filled)
-    assert ask(open_store(filled)) != before
-    as_of, found = read_as_of(filled, moment, ask)
-    assert found == before
-    assert (as_of.index_version, as_of.notes) == (1, ()) or name in {
-        "text", "title", "chunk edited", "deleted", "made again", "policy",
-    }  # fmt: skip
-    assert Document.objects.filter(collection=filled).count() == len(TEXTS) + {"added": 1, "deleted": -1}.get(name, 0)
 
 
 def test_every_moment_of_a_history_can_be_searched(filled: Collection) -> None:

@@ -290,18 +290,6 @@ def test_what_is_only_scored_again_is_paid_for_once(golden_set):
     assert ended.token_usage == before
 
 
-def test_a_waiting_run_is_cancelled_at_once_and_resumed(golden_set):
-    run = lifecycle.cancel_run(start(golden_set), None)
-    assert run.state == State.CANCELLED
-    with pytest.raises(ServiceError, match="ended already"):
-        lifecycle.cancel_run(run, None)
-    with pytest.raises(ServiceError, match="not waiting"):
-        lifecycle.run_now(run)
-    assert lifecycle.run_now(lifecycle.resume_run(run, None, send=False)).state == State.SUCCEEDED
-    with pytest.raises(ServiceError, match="all 4 questions"):
-        lifecycle.resume_run(run, None)
-
-
 def test_a_running_run_is_cancelled_between_questions(golden_set):
     run = start(golden_set)
     ended = lifecycle.run_now(run, on_item=lambda item: item.position == 1 and lifecycle.cancel_run(run, None))
@@ -382,15 +370,6 @@ def test_old_runs_go_and_what_is_needed_stays(golden_set):
     assert lifecycle.delete_old_evaluations(8) == 1
     assert set(EvaluationRun.objects.values_list("name", flat=True)) == {"baseline", "newest", "waits"}
     assert QueryRun.objects.count() == 12, "the stored runs have a retention of their own"
-
-
-def test_a_run_is_deleted_only_when_it_has_ended(golden_set):
-    run = start(golden_set)
-    with pytest.raises(ServiceError, match="under way"):
-        lifecycle.delete_run(run, None)
-    lifecycle.run_now(run)
-    lifecycle.delete_run(run, None)
-    assert not EvaluationItem.objects.exists()
 
 
 def test_operations_show_what_is_under_way(golden_set, admin_client):

@@ -19,7 +19,7 @@ from collections_app.documents.services import change_state, ingest_text
 from collections_app.index import measurements
 from collections_app.index.measurements import measure_serving
 from collections_app.index.stores import open_store
-from collections_app.models import ApiKey, Collection, Document, Operation
+from collections_app.models import Collection, Document, Operation
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
 from evaluation_app.runs.requests import reweighted_run, serving_runs, servings
@@ -33,8 +33,7 @@ from evaluation_app.sample.loading import (
     read_title,
     sample_files,
 )
-from ragd import SPEC_VERSION, RetrievePlan, retrieve
-from ragd.version import product_version
+from ragd import RetrievePlan, retrieve
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import build_plan, save_plan
@@ -171,16 +170,6 @@ def test_the_documentation_answers_the_golden_questions() -> None:
     assert len(missed) <= total // 10
 
 
-def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
-    assert "2 documents written" in run_command("import", "sample")
-    found = run_json("search", SAMPLE_NAME, "roses", "-k", "1")
-    assert [result["doc_id"] for result in found["results"]] == ["docs/garden.md"]
-    answer = run_json("ask", SAMPLE_NAME, "When are roses cut?")
-    assert (answer["status"], answer["sources"][0]["doc_id"]) == ("ok", "docs/garden.md")
-    assert "Roses are cut in March." in run_command("ask", SAMPLE_NAME, "When are roses cut?")
-    assert set(QueryRun.objects.values_list("channel", flat=True)) == {"cli"}
-
-
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
     first, again = run_json("import", "sample", "--evaluate"), run_json("import", "sample", "--evaluate")
@@ -235,14 +224,6 @@ def test_a_start_loads_the_sample_unless_told_otherwise(
     assert EvaluationRun.objects.exists() == loads
 
 
-def test_filters_from_a_shell(small_sample: Path) -> None:
-    load_sample()
-    both = run_json("search", SAMPLE_NAME, "roses or pump", "--tag-all", "documentation")
-    one = run_json("search", SAMPLE_NAME, "roses or pump", "--metadata", "source=README.md")
-    none = run_json("search", SAMPLE_NAME, "roses or pump", "--tag-any", "nothing")
-    assert [len(found["results"]) for found in (both, one, none)] == [2, 1, 0]
-
-
 def test_every_field_of_a_plan_from_a_shell(small_sample: Path) -> None:
     load_sample()
     options = (
@@ -258,16 +239,6 @@ def test_every_field_of_a_plan_from_a_shell(small_sample: Path) -> None:
     save_plan(Collection.objects.get(name=SAMPLE_NAME), "words", RetrievePlan(mode="lexical"))
     named = run_json("ask", SAMPLE_NAME, "When are roses cut?", "--plan", "words", "-k", "1")
     assert (named["mode"], named["plan_name"], len(named["results"])) == ("lexical", "words", 1)
-
-
-def test_keys_from_a_shell() -> None:
-    made = run_json(
-        "access", "create-key", "--label", "robot", "--scope", "read", "--collection", "house", "--expires-days", "3"
-    )
-    key = ApiKey.objects.get()
-    assert (key.label, key.scope, key.collections, key.expires_at is not None) == ("robot", "read", ["house"], True)
-    assert made["secret_once"].startswith("ragd_")
-    assert run_command("access", "create-key", "--label", "two").startswith("ragd_")
 
 
 @pytest.mark.parametrize(
@@ -291,16 +262,6 @@ def test_mistakes_are_explained(small_sample: Path, arguments: tuple[str, ...], 
     with pytest.raises(SystemExit):
         call_command("ragd", *arguments, "--json", stdout=out)
     assert message in json.loads(out.getvalue())["error"]["message"]
-
-
-def test_status_at_a_glance() -> None:
-    status = run_json("status")
-    assert (status["version"], status["spec_version"]) == (product_version(), SPEC_VERSION)
-    assert (status["workers"], status["spans"]) == (
-        [],
-        {"written": 0, "lost": 0, "sent": 0, "not_taken": 0},
-    )
-    assert f"version: {product_version()}" in run_command("status")
 
 
 def test_what_a_terminal_cannot_show_is_replaced(small_sample: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from collections_app.collections.services import create_collection
@@ -87,9 +86,3 @@ def test_the_list_says_dimensions_languages_and_size(admin_client: Client, insta
         assert [option.partition(":")[0] for option in options] == [ENGLISH, MULTILINGUAL, "ours-1"]
         (multilingual,) = [option for option in options if option.startswith(MULTILINGUAL)]
         assert re.search(r"384 .*100 .*2\.0 MB", multilingual)
-
-
-def test_who_may_write_nowhere_is_told_nothing(db: None) -> None:
-    visitor = Client()
-    visitor.force_login(User.objects.create_user("eve"))
-    assert visitor.get(ADDRESS, {"embed_model": ENGLISH}).status_code == 403
