@@ -71,9 +71,7 @@ PARTS = {
         ("tests/library/test_chunking.py",),
     ),
     "sentences": Part(whole("ragd/text/sentences.py"), ("tests/library/test_sentences.py",)),
-    "windows": Part(
-        whole("ragd/text/windows.py"), ("tests/library/test_words.py", "tests/library/test_embedding_windows.py")
-    ),
+    "windows": Part(whole("ragd/text/windows.py"), ("tests/library/test_windows.py",)),
     "fusion": Part(whole("ragd/search/fusion.py"), ("tests/library/test_fusion.py",)),
     "compression": Part(whole("ragd/search/compression.py"), ("tests/library/test_compression.py",)),
     "bm25": Part(

@@ -1,6 +1,6 @@
 """The four sections of the product and the pages in them: the one list that rail, menus, tabs and palette read.
 
-A page is offered to those who may open it; `tests/access/test_places.py` holds the list against the rules of pages.
+A page is offered to those who may open it; `tests/access/test_navigation.py` holds the list against the rules of pages.
 
 The tabs of a collection and what stands below each: the one list that its pages read.
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from ninja import NinjaAPI
 
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection
+from ragd_site.api import OpenApiDocument
 from retrieval_app.models import QueryRun
 from tests.api.test_key_scopes import TAKES_FILES, document, operations, send
 
@@ -84,3 +91,86 @@ def test_a_list_takes_as_many_queries_for_three_rows_as_for_one(api: Any, notes:
         rows.append(len(body if isinstance(body, list) else body["items"]))
         counts.append(len(queries))
     assert counts[0] == counts[1] and rows[1] == rows[0] + 2
+
+
+def encode(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "x", "!!!", "ä", encode({}), encode([]), encode([["doc_id"], []]), encode([["name"], ["a"]]),
+        encode([["doc_id"], [None]]), encode([["doc_id"], [{"at": "never"}]]), encode([["doc_id"], ["a\x00"]]),
+        encode([["doc_id"], [[1]]]), encode([["doc_id"], [1.5]]),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_this_list_did_not_give_is_422(api: Any, notes: Collection, cursor: str) -> None:
+    response = api.get(f"/collections/notes/documents?cursor={cursor}")
+    assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
+LISTS = ["runs", "jobs", "batches", "operations", "api-keys", "evaluation-runs", "experiments"]
+AT = {"at": "2026-01-01T00:00:00+00:00"}
+ID = {"id": "0" * 32}
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize(
+    "values",
+    [["x", "y"], [1, 2], [AT, "y"], [AT, AT], ["x", ID], [{"at": "2026-01-01T00:00:00"}, ID]],
+)
+def test_a_cursor_whose_values_have_not_the_types_of_the_order_is_422(api: Any, path: str, values: list[Any]) -> None:
+    response = api.get(f"/{path}?cursor={encode([['-created_at', '-id'], values])}")
+    assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
+def test_a_cursor_with_half_a_surrogate_pair_or_a_number_for_a_text_is_422(api: Any, notes: Collection) -> None:
+    for value in ("\ud800", 7):
+        response = api.get(f"/collections/notes/documents?cursor={encode([['doc_id'], [value]])}")
+        assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
+def test_pages_do_not_shift_when_rows_come_and_go(api: Any, notes: Collection) -> None:
+    for doc_id in ("b", "d", "f"):
+        ingest_text(notes, doc_id, "text")
+    first = api.get("/collections/notes/documents?limit=2").json()
+    ingest_text(notes, "a", "text")
+    ingest_text(notes, "e", "text")
+    api.delete("/collections/notes/documents/d")
+    rest = api.get(f"/collections/notes/documents?limit=2&cursor={first['next_cursor']}").json()
+    assert [row["doc_id"] for row in first["items"] + rest["items"]] == ["b", "d", "e", "f"]
+
+
+class CountingApi:
+    made = 0
+
+    def get_openapi_schema(self) -> dict[str, Any]:
+        self.made += 1
+        return {"openapi": "3.1.0"}
+
+
+def test_the_document_is_made_once_for_all_threads_and_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = CountingApi()
+    document = OpenApiDocument(cast("NinjaAPI", api), tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        bodies = set(pool.map(lambda _: document.read(), range(32)))
+    assert (bodies, api.made) == ({b'{"openapi": "3.1.0"}'}, 1)
+    assert OpenApiDocument(cast("NinjaAPI", api), tmp_path).read() in bodies and api.made == 1
+    monkeypatch.setattr("ragd_site.api.digest_code", lambda: "of other code")
+    assert OpenApiDocument(cast("NinjaAPI", api), tmp_path).read() in bodies and api.made == 2
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_who_has_the_document_gets_304(client: Client) -> None:
+    first = client.get("/v1/openapi.json")
+    assert (first.status_code, first["Content-Type"]) == (200, "application/json")
+    assert first["Cache-Control"] == "public, no-cache"
+    again = client.get("/v1/openapi.json", headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    packed = client.get("/v1/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert (packed["Content-Encoding"], len(packed.content) < len(first.content) / 4) == ("gzip", True)
+    stored = client.get("/v1/openapi.json", headers={"Accept-Encoding": "gzip", "If-None-Match": packed["ETag"]})
+    assert stored.status_code == 304

@@ -191,33 +191,6 @@ def test_a_list_without_a_stated_weight_keeps_that_of_the_saved_plan(house: Coll
     assert over.weights == {"vector": 1.0, "lexical": 2.0}
 
 
-def test_equal_plans_have_equal_hashes_however_they_are_stated() -> None:
-    collection = Collection(hybrid_enabled=True)
-    stated = services.build_plan(collection, mode="hybrid", k=12, weights={"lexical": 1, "vector": 1}, tags_any=[])
-    assert stated.hash == services.build_plan(collection).hash == RetrievePlan().hash
-    assert services.build_plan(collection, weights={"vector": 2}).hash != stated.hash
-
-
-def test_weights_and_compression_reach_the_results(house: Collection, client: Client) -> None:
-    headers = bearer()
-    weights = {"vector": 0, "lexical": 1}
-    body = post(client, SEARCH, {"query": "coffee costs", "weights": weights, "compress": "sentences"}, headers)[1]
-    check_shape(SearchResponse, body)
-    first = body["results"][0]
-    assert (first["doc_id"], first["score"]) == ("kitchen.md", pytest.approx(1 / 61))
-    assert all(
-        result["content"][span["start"] - result["start"] : span["end"] - result["start"]] == span["content"]
-        for result in body["results"]
-        for span in result["spans"]
-    )
-    assert [span["content"] for span in first["spans"]] == ["Coffee costs 50 cents, paid into the box beside the sink."]
-    kept = sum(span["tokens"] for result in body["results"] for span in result["spans"])
-    words = sum(len(result["content"].split()) for result in body["results"])
-    assert body["compression"] == {"tokens_before": words, "tokens_after": kept}
-    plain = post(client, SEARCH, {"query": "coffee costs"}, headers)[1]
-    assert (plain["compression"], "spans" in plain["results"][0]) == (None, False)
-
-
 def test_an_answer_quotes_only_what_was_kept(house: Collection, client: Client) -> None:
     asked = {"query": "What must be done before the pump is cleaned?", "compress": "sentences", "token_budget": 20}
     body = post(client, "/v1/collections/house/ask", asked, bearer())[1]

@@ -165,14 +165,6 @@ def test_a_malformed_body_is_422(house: Collection, client: Client) -> None:
         assert set(answer.json()) == {"error", "detail"}
 
 
-def test_odd_characters_of_a_query_are_normalized(house: Collection, client: Client) -> None:
-    raw = '{"query": "coffee\\u0000 costs \ud800"}'.encode("utf-8", "surrogatepass")
-    for body in ('{"query": "coffee\\u0000 costs \\ud800"}', raw):
-        answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
-        assert (answer.status_code, doc_ids(answer.json())[0]) == (200, "kitchen.md")
-    assert set(QueryRun.objects.values_list("query", flat=True)) == {"coffee costs \ufffd"}
-
-
 def test_the_run_of_a_search_is_kept(house: Collection, client: Client) -> None:
     headers = bearer(scope="read")
     _, body = post(client, SEARCH, {"query": " how is the pump cleaned ", "k": 3, "tags_any": ["water"]}, headers)

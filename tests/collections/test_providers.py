@@ -12,6 +12,7 @@ from django.utils import timezone
 from collections_app.documents.services import ingest_text
 from collections_app.endpoints import providers
 from collections_app.endpoints.providers import EndpointWaitsError, ingest_embedder, provider_states
+from collections_app.index.stores import embedder_for
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.maintenance import maintain
 from collections_app.models import Collection, Document, IngestJob, Provider
@@ -21,6 +22,7 @@ from ragd.models.openai_client import RetryPolicy, Server
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.faults import Fault, failing, fewer_vectors, rate_limited, with_vectors
 from tests.fakes.openai_server import BadRequest, OpenAIServer
+from tests.refusals import refuses
 
 MODEL, DIMS = "text-embedding-3-small", 32
 
@@ -314,3 +316,14 @@ def test_a_text_that_is_too_long_for_an_endpoint_that_says_500_is_embedded_in_pi
     monkeypatch.setattr(once, "answer", limited)
     assert run_job(upload(notes, "a short text and more words " * 150).pk) == "succeeded"
     assert Document.objects.get(collection=notes).chunk_count > 1
+
+
+def test_without_an_endpoint_no_text_leaves_the_machine(db: None, settings: Any) -> None:
+    settings.RAGD_EMBED_BASE_URL = settings.RAGD_EMBED_API_KEY = ""
+    embedder = embedder_for("text-embedding-3-small", 1536)
+    assert (embedder.model, embedder.dims) == ("text-embedding-3-small", 1536)
+    assert embedder.embed([]) == []
+    for ask in (lambda: embedder.embed(["a"]), lambda: embedder.embed_query("a")):
+        with refuses("embedder_failed_not_configured", None, "EMBED_BASE_URL") as caught:
+            ask()
+        assert (caught.value.kind, caught.value.retryable) == ("not_configured", False)

@@ -416,3 +416,13 @@ def test_keys_of_the_document_win_in_metadata_and_not_in_attributes() -> None:
 def test_times_of_a_segment_are_seconds_in_order(times: Any) -> None:
     with pytest.raises(InvalidInput):
         Segment("x", *times)
+
+
+@pytest.mark.parametrize("kind", ["words", "structure"])
+@pytest.mark.parametrize("text", ["", " \n\t\n", "\x00\ufeff\r\n"])
+def test_blank_text_gives_no_chunk(text: str, kind: str) -> None:
+    assert contents(text, kind=kind) == []
+
+
+def test_words_never_exceed_max_chars() -> None:
+    assert contents("aaa bbb ccc ddd", chars=8, kind="words") == ["aaa bbb", "ccc ddd"]

@@ -193,3 +193,13 @@ def test_spans_are_exact_ordered_and_within_the_budget(texts: list[str], query: 
         assert span["content"] == origin.content[span["start"] - origin.start : span["end"] - origin.start] != ""
         assert span["tokens_after"] == len(span["content"].split()) <= span["tokens_before"]
     assert sum(span["tokens_after"] for span in spans) <= (policy.token_budget or 10**9)
+
+
+def test_no_budget_takes_all_that_scores() -> None:
+    policy = CompressPolicy(token_budget=None)
+    assert found(compress("cats dogs birds fish", [candidate()], policy)) == [DOCUMENT]
+
+
+def test_policy_as_dict_and_back() -> None:
+    policy = CompressPolicy(kind="window", token_budget=None, max_sentences=3, window=2)
+    assert CompressPolicy.from_dict(policy.as_dict()) == policy

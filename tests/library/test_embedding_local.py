@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from ragd.errors import EmbedderError, EmptyContent, InvalidInput
 from ragd.models import minilm
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Embedder
+from tools.build_minilm_graph import build_graph
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "minilm_golden.json").read_text())["texts"]
 MIXED = [("The store keeps vectors. " * count).strip() for count in (40, 1, 7, 130, 2, 61, 1, 19)]
@@ -230,3 +232,26 @@ def test_locating_the_model_does_not_import_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_script_writes_the_file_in_the_repository() -> None:
+    assert onnx.load(minilm.GRAPH_FILE, load_external_data=False) == build_graph()
+
+
+def test_the_graph_is_valid_and_carries_no_weights() -> None:
+    assert minilm.GRAPH_FILE.stat().st_size < 60_000
+    model = onnx.load(minilm.GRAPH_FILE, load_external_data=False)
+    inline = [tensor for tensor in model.graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL]
+    assert sum(len(tensor.raw_data) for tensor in inline) < 100
+    assert {node.domain for node in model.graph.node} == {""}
+
+
+def test_every_weight_of_the_graph_is_in_the_file_with_its_shape_and_none_is_left_over() -> None:
+    model = onnx.load(minilm.GRAPH_FILE, load_external_data=False)
+    wanted = {
+        tensor.name: tuple(tensor.dims)
+        for tensor in model.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    }
+    weights, _ = minilm.map_weights(minilm.locate_model() / minilm.WEIGHTS_FILE)
+    assert wanted == {name: weight.shape for name, weight in weights.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from dataclasses import fields, replace
 from typing import Any
 
@@ -84,38 +83,6 @@ def test_the_path_may_be_given(rerank_server: RerankServer) -> None:  # noqa: F8
 def test_a_lone_surrogate_travels_as_a_question_mark(rerank_server: RerankServer) -> None:  # noqa: F811
     reranker_of(rerank_server).score("red", ["a\ud800"])
     assert rerank_server.bodies("/v1/rerank")[0]["documents"] == ["a?"]
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        faults.failing(500), faults.failing(503), faults.failing(408), faults.failing(409), faults.rate_limited(),
-        faults.connection_reset(), faults.bad_json(), faults.not_json(), faults.cut_short(20),
-    ],
-)  # fmt: skip
-def test_passing_failures_are_repeated(rerank_server: RerankServer, fault: faults.Fault) -> None:  # noqa: F811
-    rerank_server.script(fault, fault)
-    assert reranker_of(rerank_server).score(QUERY, TEXTS) == SCORES
-    assert len(rerank_server.requests) == 3
-
-
-def test_a_wait_beyond_the_deadline_is_not_begun(rerank_server: RerankServer) -> None:  # noqa: F811
-    rerank_server.script(faults.rate_limited("3600"))
-    message = failure_of(reranker_of(rerank_server, deadline_s=5.0))
-    assert "429" in message and "asks to wait 3600 s" in message
-    assert len(rerank_server.requests) == 1
-
-
-def test_a_slow_endpoint_is_given_up(rerank_server: RerankServer) -> None:  # noqa: F811
-    rerank_server.script(faults.slow(5))
-    began = time.monotonic()
-    assert "within 0.1 s" in failure_of(reranker_of(rerank_server, timeout_s=0.1, max_retries=0))
-    assert time.monotonic() - began < 4
-
-
-def test_a_dripping_endpoint_is_given_up(rerank_server: RerankServer) -> None:  # noqa: F811
-    rerank_server.script(faults.dripping(0.05))
-    assert "did not finish its answer" in failure_of(reranker_of(rerank_server, timeout_s=0.2, max_retries=0))
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,6 @@ def test_a_hybrid_search(house: Collection, recorder: Recorder) -> None:
     assert attributes(root)["ragd.channel"] == "cli"
 
 
-def test_a_vector_search_has_no_lexical_list(house: Collection, recorder: Recorder) -> None:
-    search(house, "pump", mode="vector")
-    assert [name for name, _ in own(recorder)][-2:] == [RETRIEVE, "rag.vector"]
-
-
 def test_a_lexical_search_embeds_nothing(house: Collection, recorder: Recorder) -> None:
     search(house, "pump", mode="lexical")
     assert [name for name, _ in own(recorder)] == ["rag.pipeline house", "rag.query house", RETRIEVE, "rag.lexical"]
@@ -246,17 +241,6 @@ def test_a_refusing_span_store_fails_no_request(client: Client, span_table: None
     assert get(client, f"/v1/runs/{found['run_id']}/spans", headers) == (200, {"spans": []})
     assert exporter.lost == len(recorder.spans)
     recorder.onward.shutdown()
-
-
-def test_two_hundred_documents_go_the_whole_way(stored: PostgresSpanExporter, recorder: Recorder) -> None:
-    from evaluation_app.models import Span
-    from tests.telemetry.examples import make_candidates, make_query_spans
-
-    make_query_spans(make_candidates(200))
-    recorder.force_flush()
-    retrieve = Span.objects.get(name=RETRIEVE)
-    assert (len(retrieve.events), retrieve.dropped_count) == (200, 0)
-    assert retrieve.attributes["retrieval.documents.199.document.content"].endswith("in the cellar")
 
 
 def test_candidates_with_odd_metadata(recorder: Recorder) -> None:

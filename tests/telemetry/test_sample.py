@@ -33,10 +33,9 @@ from evaluation_app.sample.loading import (
     read_title,
     sample_files,
 )
-from ragd import RetrievePlan, retrieve
+from ragd import retrieve
 from ragd_site import prepare
-from retrieval_app.models import QueryRun
-from retrieval_app.plans.services import build_plan, save_plan
+from retrieval_app.plans.services import build_plan
 from tests.fakes.openai_server import OpenAIServer
 
 pytestmark = pytest.mark.django_db
@@ -222,23 +221,6 @@ def test_a_start_loads_the_sample_unless_told_otherwise(
     assert told == ([("2", "2")] if loads else [])
     assert Collection.objects.filter(name=SAMPLE_NAME).exists() == loads
     assert EvaluationRun.objects.exists() == loads
-
-
-def test_every_field_of_a_plan_from_a_shell(small_sample: Path) -> None:
-    load_sample()
-    options = (
-        "-k 1 --mode hybrid --candidate-pool 7 --rrf-k 9 --weight vector=2 --weight lexical=0.5 --exact never "
-        "--ef-search 70 --compress window --token-budget 8 --rerank none"
-    )
-    found = run_json("search", SAMPLE_NAME, "roses", *options.split())
-    assert QueryRun.objects.get(pk=found["run_id"]).plan == RetrievePlan(
-        k=1, candidate_pool=7, rrf_k=9, weights={"vector": 2, "lexical": 0.5}, exact="never", ef_search=70,
-        compress="window", token_budget=8,
-    ).as_dict()  # fmt: skip
-    assert found["results"][0]["spans"][0]["content"].endswith("Roses are cut in March.")
-    save_plan(Collection.objects.get(name=SAMPLE_NAME), "words", RetrievePlan(mode="lexical"))
-    named = run_json("ask", SAMPLE_NAME, "When are roses cut?", "--plan", "words", "-k", "1")
-    assert (named["mode"], named["plan_name"], len(named["results"])) == ("lexical", "words", 1)
 
 
 @pytest.mark.parametrize(

@@ -212,16 +212,6 @@ def test_no_document_found(recorder: Recorder) -> None:
     assert "aitf.rag.retrieve.min_score" not in found
 
 
-def test_two_hundred_documents_fit(recorder: Recorder) -> None:
-    make_query_spans(make_candidates(200))
-    retrieve, rerank = recorder.named("rag.retrieve "), recorder.named("rag.rerank ")
-    for span in recorder.spans:
-        assert (span.dropped_attributes, span.dropped_events, span.dropped_links) == (0, 0, 0)
-    assert len([name for name in attributes(retrieve) if name.startswith("retrieval.documents.")]) == 800
-    assert len([name for name in attributes(rerank) if name.startswith("reranker.input_documents.")]) == 800
-    assert len(retrieve.events) == 200
-
-
 def test_a_chat_call(recorder: Recorder) -> None:
     make_query_spans()
     span = recorder.named("chat ")

@@ -17,6 +17,7 @@ from django.urls import NoReverseMatch, get_resolver, reverse
 from django.utils import timezone
 
 from tests.addresses import URLS
+from tests.evaluation.made_runs import make_run
 from tests.web.pages import texts
 
 FRAGMENTS = {
@@ -90,12 +91,12 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
     from collections_app.models import IngestJob, WorkerHeartbeat
-    from evaluation_app.models import GoldenQuestion, GoldenSet, Span
+    from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet, Span
 
     addresses = [
         "/", "/collections/", "/collections/nature/", "/collections/nature/uploads/", "/activity/", "/operations/",
         "/collections/nature/uploads/?state=all", "/status/", "/traces/", "/evaluation/", "/evaluation/sets/",
-        "/go/?q=w",
+        "/go/?q=w", "/evaluation/experiments/",
     ]  # fmt: skip
 
     def add(number: int) -> None:
@@ -110,6 +111,10 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
             started_at=timezone.now(), ended_at=timezone.now(), duration_ms=1.0,
         )  # fmt: skip
         golden = GoldenSet.objects.create(name=f"set {number}", collection_name="nature")
+        experiment = Experiment.objects.create(
+            kind="plans", set_name="s", set_version=1, set_digest="d", collection_name="nature", measure="mrr@10"
+        )
+        make_run([{"mrr@10": 1.0}], experiment=experiment, place=0)
         GoldenQuestion.objects.create(golden_set=golden, question=f"Question {number}?")
 
     add(1)

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import AuditEvent, Collection
 from evaluation_app.experiments.lifecycle import cancel_experiment, delete_experiment, save_variant
@@ -163,32 +161,6 @@ def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_colle
         save_variant(swept, done[0].pk, "swept")
     golden_set.collection_name = "elsewhere"
     assert estimate_plans(golden_set, plans, SEARCH_ONLY).took_s is None
-
-
-def test_the_list_asks_as_much_for_three_experiments_as_for_one(visitor: Client, db: None) -> None:
-    def count() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            assert visitor.get("/evaluation/experiments/").status_code == 200
-        return len(captured)
-
-    def add(name: str) -> None:
-        made = Experiment.objects.create(
-            kind="plans",
-            name=name,
-            set_name="birds",
-            set_version=1,
-            set_digest="d",
-            collection_name="nature",
-            measure="mrr@10",
-        )
-        make_run([{"mrr@10": 1.0}], experiment=made, place=0)
-
-    count()  # the first request of a log-in notes its session
-    add("first")
-    once = count()
-    add("second")
-    add("third")
-    assert count() == once
 
 
 def test_an_experiment_of_an_unknown_set_is_refused(visitor: Client, golden_set: GoldenSet) -> None:
