@@ -36,7 +36,7 @@ RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
 RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
 RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
 RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
-RAGD_COLLECTOR = "ragd_site.observability.collector.configured"  # reads where spans are sent
+RAGD_COLLECTOR = "ragd_site.observability.metrics.configured"  # reads where spans are sent
 # which variables are set: they go before what is set on pages
 RAGD_STATED = frozenset(environment.model_fields_set)
 RAGD_AT_START = environment.as_settings()  # what holds where no page has set another value

@@ -16,12 +16,15 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.models import Group, User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_noop
 from django.views.csrf import csrf_failure
 from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
@@ -34,10 +37,88 @@ from collections_app.access.services import access_of_user
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError, error_body
 from collections_app.http.middleware import API_PATHS
-from ragd_site.access.missing import spell_missing
+from collections_app.models import Document, IngestBatch, IngestJob, ModelSetting, Operation, Source
+from evaluation_app.models import AlertRule, EvaluationRun, Experiment, GoldenSet, ReviewTask, Span, Webhook
 from ragd_site.access.page_rules import find_collection_id, find_target
 from ragd_site.body_limits import refuse_body
 from ragd_site.sign_on.sessions import lead_to_factor, note_use
+from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
+
+QUERY_RUN, EVALUATION_RUN = gettext_noop("Query run"), gettext_noop("Evaluation run")
+# the start of the address, its argument, the model that it is the key (or the field of that name) of, the word for it
+ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
+    ("", "run_id", QueryRun, QUERY_RUN),
+    ("", "other_id", QueryRun, QUERY_RUN),
+    ("", "trace_id", Span, gettext_noop("Trace")),
+    ("", "span_id", Span, gettext_noop("Span")),
+    ("", "thread_id", ChatThread, gettext_noop("Thread")),
+    ("", "job_id", IngestJob, gettext_noop("Job")),
+    ("", "batch_id", IngestBatch, gettext_noop("Upload")),
+    ("", "operation_id", Operation, gettext_noop("Operation")),
+    ("", "sync_id", Operation, gettext_noop("Sync")),
+    ("collections/<str:name>/sources/", "pk", Source, gettext_noop("Source")),
+    ("alerts/rules/", "pk", AlertRule, gettext_noop("Alert rule")),
+    ("alerts/webhooks/", "pk", Webhook, gettext_noop("Webhook")),
+    ("chat/assistants/", "pk", ChatAssistant, gettext_noop("Assistant")),
+    ("evaluation/runs/", "pk", EvaluationRun, EVALUATION_RUN),
+    ("evaluation/runs/", "other", EvaluationRun, EVALUATION_RUN),
+    ("evaluation/board/runs/", "pk", EvaluationRun, EVALUATION_RUN),
+    ("evaluation/board/sets/", "pk", GoldenSet, gettext_noop("Test set")),
+    ("evaluation/sets/", "pk", GoldenSet, gettext_noop("Test set")),
+    ("evaluation/experiments/", "pk", Experiment, gettext_noop("Experiment")),
+    ("evaluation/review/", "pk", ReviewTask, gettext_noop("Review")),
+    ("models/<int:pk>/", "pk", ModelSetting, gettext_noop("Model")),
+    ("people/groups/", "pk", Group, gettext_noop("Group")),
+    ("people/<int:pk>/", "pk", User, gettext_noop("Person")),
+)
+
+
+def spell_missing(request: HttpRequest) -> str:
+    """The first of what the address names that is not there for this reader; "" where all is, or nothing is named.
+
+    The same for what there is and the reader may not see.
+    """
+    match = request.resolver_match
+    named = match.kwargs if match else {}
+    if match is None or not request.user.is_authenticated or any("\x00" in str(value) for value in named.values()):
+        return ""
+    collection = named.get("name")
+    collection_id = None if collection is None else find_collection_id(collection)
+    if collection is not None and collection_id is None:
+        return gettext("There is no collection %(collection)s.") % {"collection": collection}
+    item = _find_missing(match.route, named, collection_id)
+    if item is not None:
+        values = {"kind": gettext(item[0]), "name": item[1], "collection": collection}
+        if collection is None:
+            return gettext("%(kind)s %(name)s is not there.") % values
+        return gettext("%(kind)s %(name)s is not in collection %(collection)s.") % values
+    return "" if collection_id is None else _spell_missing_document(collection_id, named)
+
+
+def _find_missing(route: str, named: Mapping[str, Any], collection_id: int | None) -> tuple[str, str] | None:
+    """(its kind, its name)."""
+    for start, argument, model, kind in ITEMS:
+        if argument not in named or not route.startswith(start):
+            continue
+        fields = {field.name for field in model._meta.get_fields()}
+        conditions = {argument if argument in fields else "pk": named[argument]}
+        if collection_id is not None and "collection" in fields:
+            conditions["collection_id"] = collection_id
+        if not model._default_manager.filter(**conditions).exists():
+            return kind, str(named[argument])
+    return None
+
+
+def _spell_missing_document(collection_id: int, named: Mapping[str, Any]) -> str:
+    values = {"collection": named["name"], "document": named.get("doc_id"), "index": named.get("index")}
+    if values["document"] is None:
+        return gettext("It is not in collection %(collection)s.") % values
+    if not Document.objects.filter(collection_id=collection_id, doc_id=values["document"]).exists():
+        return gettext("Document %(document)s is not in collection %(collection)s.") % values
+    if values["index"] is not None:
+        return gettext("Chunk %(index)s is not in document %(document)s.") % values
+    return gettext("It is not in document %(document)s.") % values
+
 
 PAGES = ("collections", "retrieval", "evaluation", "operations")  # the namespaces of ragd's own pages
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")

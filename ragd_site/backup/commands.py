@@ -23,7 +23,7 @@ from collections_app.jobs.operations import running
 from collections_app.jobs.workers import forget_archive, record_archive
 from collections_app.models import Operation
 from ragd_site import embedded
-from ragd_site.backup.collection_backup import back_up_collection, restore_file
+from ragd_site.backup.database_backup import back_up_collection, restore_file
 from ragd_site.backup.encryption import Key
 from ragd_site.backup.operations import (
     back_up,

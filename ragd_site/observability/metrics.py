@@ -3,22 +3,53 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from django.conf import settings
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.util.re import parse_env_headers
 from prometheus_client import values
 
 from evaluation_app.telemetry.metrics.instruments import Instruments, SpanMeter
+from evaluation_app.telemetry.store.collector import PROTOBUF, PROTOCOLS, Collector
 from evaluation_app.telemetry.store.exporter import CountedExporter
 from ragd.telemetry import metrics
-from ragd_site.observability import collector
+
+TRACES_PATH = "v1/traces"
+
+log = logging.getLogger(__name__)
+
+
+def traces_endpoint() -> str:
+    """Where spans go: the variable for traces as it stands, or the common one with the path of traces; "": nowhere."""
+    own = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    common = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    return own or (f"{common.rstrip('/')}/{TRACES_PATH}" if common else "")
+
+
+def request_headers(signal: str) -> dict[str, str]:
+    """The headers of what is sent, such as a key. signal: TRACES or METRICS, which may have headers of their own."""
+    own = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS", "")
+    return dict(parse_env_headers(own or settings.OTEL_EXPORTER_OTLP_HEADERS, liberal=True))
+
+
+def configured() -> Collector:
+    """As the environment says it; a protocol that is not built in is http/protobuf."""
+    protocols = [os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL") for signal in ("TRACES_", "")]
+    protocol = next(filter(None, protocols), PROTOBUF)
+    if protocol not in PROTOCOLS:
+        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL must be %s or %s, not %s; taking the first", *PROTOCOLS, protocol)
+        protocol = PROTOBUF
+    return Collector(traces_endpoint(), protocol, request_headers("TRACES"))
+
 
 EXPORT_TIMEOUT_S = 5.0
 LAST_EXPORT_MS = 2000  # of a process that ends
@@ -32,7 +63,7 @@ class CountingExporter(OTLPMetricExporter):
     """Counts the exports that the collector did not accept. The next export holds what they held."""
 
     def __init__(self) -> None:
-        super().__init__(timeout=EXPORT_TIMEOUT_S, headers=collector.request_headers("METRICS"))
+        super().__init__(timeout=EXPORT_TIMEOUT_S, headers=request_headers("METRICS"))
         self.count_failure: Callable[[], None] = lambda: None
 
     def export(

@@ -15,8 +15,7 @@ import pytest
 
 from ragd_site import embedded
 from ragd_site.backup import server_restore
-from ragd_site.backup.collection_backup import restore_file
-from ragd_site.backup.database_backup import back_up_database
+from ragd_site.backup.database_backup import back_up_database, restore_file
 from ragd_site.backup.encryption import Key
 from ragd_site.backup.options import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError, feed_program, read_program, split_password

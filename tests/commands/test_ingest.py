@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from collections_app.collections.services import create_collection
-from collections_app.commands import local_files, progress
+from collections_app.commands import ingest, progress
 from collections_app.documents.services import ingest_text
 from collections_app.jobs.batches import batch_progress
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
@@ -138,12 +138,12 @@ def test_a_full_queue_is_waited_for(
     notes: Collection, folder: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.RAGD_QUEUE_MAX_JOBS = 1
-    monkeypatch.setattr(local_files, "GROUP_FILES", 1)
+    monkeypatch.setattr(ingest, "GROUP_FILES", 1)
 
     def rest(seconds: float) -> None:
         settings.RAGD_QUEUE_MAX_JOBS = 0
 
-    monkeypatch.setattr(local_files.time, "sleep", rest)
+    monkeypatch.setattr(ingest.time, "sleep", rest)
     assert run_json("ingest", "notes", str(folder), "--no-wait")["totals"] == {"new": 2}
     assert "Waiting" in capsys.readouterr().err
 
@@ -195,15 +195,15 @@ def test_stopping_in_the_middle_of_a_statement_says_what_goes_on(
 def test_stopping_while_files_are_sent_keeps_those(
     notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_files, "GROUP_FILES", 1)
-    real = local_files.submit_uploads
+    monkeypatch.setattr(ingest, "GROUP_FILES", 1)
+    real = ingest.submit_uploads
 
     def send(collection: Collection, files: Any, *options: Any, **values: Any) -> Any:
         if files[0].name == "one.txt":
             raise KeyboardInterrupt
         return real(collection, files, *options, **values)
 
-    monkeypatch.setattr(local_files, "submit_uploads", send)
+    monkeypatch.setattr(ingest, "submit_uploads", send)
     with pytest.raises(SystemExit):
         run("ingest", "notes", str(folder))
     assert "1 of 2 files were taken" in capsys.readouterr().err
@@ -243,10 +243,10 @@ def test_sync_leaves_what_is_missing_when_told(notes: Collection, folder: Path) 
 def test_odd_files_are_passed_over(notes: Collection, folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "broken").symlink_to(folder / "nowhere")
-    assert [file.name for file in local_files.find_files([str(folder)])] == ["in/two.md", "one.txt"]
+    assert [file.name for file in ingest.find_files([str(folder)])] == ["in/two.md", "one.txt"]
     (folder / "unreadable").symlink_to("x" * 300)  # it may be there, so that no sync may delete it
-    with pytest.raises(local_files.UsageError, match="unreadable"):
-        local_files.find_files([str(folder)])
+    with pytest.raises(ingest.UsageError, match="unreadable"):
+        ingest.find_files([str(folder)])
 
 
 def test_a_worker_that_goes_away_is_noticed(notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

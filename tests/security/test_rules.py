@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragd.security import Finding, find_leak, mask, redact, risk_score, scan, scan_once
-from ragd.security.disguises import views_of
+from ragd.security.instructions import views_of
 from ragd.security.patterns import Words, needs_of
 from tests.security.labelled_sets import FOLDER, PLACES, judge, read_set
 

@@ -18,7 +18,7 @@ from collections_app.http import downloads as http_downloads
 from evaluation_app.models import Span
 from evaluation_app.telemetry.exports import downloads
 from evaluation_app.telemetry.exports.downloads import SpanExport, export_trace
-from evaluation_app.telemetry.exports.otlp import any_value
+from evaluation_app.telemetry.exports.formats import any_value
 from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
 from evaluation_app.telemetry.store.span_reads import SpanRecord
 from ragd import telemetry

@@ -36,7 +36,7 @@ from evaluation_app.telemetry.store.collector import (
 from evaluation_app.telemetry.store.exporter import CountingProcessor
 from evaluation_app.telemetry.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.collector import configured, request_headers, traces_endpoint
+from ragd_site.observability.metrics import configured, request_headers, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +13,210 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.domain.formats import dollars
 from evaluation_app.models import Span
+from evaluation_app.telemetry.evidence.controls import Control, control_of, controls_of_row
 from evaluation_app.telemetry.store.span_reads import SpanRecord, spans_validity
 from evaluation_app.telemetry.traces.cards import Documents, documents_of, events_of, links_of, messages_of
-from evaluation_app.telemetry.traces.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
 from evaluation_app.telemetry.traces.span_usage import stage_of, with_facts
 from evaluation_app.telemetry.traces.waterfall import SPANS_READ, tree_of, walk_tree
-from ragd.conventions import Violation
+from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Field, SpanTable, Tables, Violation
 from ragd.telemetry import names
+
+TABS = {
+    "aitf": "AITF",
+    "openinference": "OpenInference",
+    "gen_ai": "gen_ai",
+    "ragd": "ragd",
+    "other": "Other",
+    "raw": "Raw",
+}
+OI_PREFIXES = (
+    "openinference.", "input.", "output.", "retrieval.documents.", "reranker.", "embedding.", "llm.", "session.",
+    "user.", "tag.", "evaluations.", "annotations.", "document.", "tool.", "tool_call.", "metadata", "graph.", "agent.",
+)  # fmt: skip
+GEN_AI_PREFIXES = ("gen_ai.", "server.", "error.type", "db.system.name")
+OWN_PREFIXES = ("ragd.",)
+LIST_MARK = ".N."  # in the name of a row that stands for one field per item of a flattened list
+TAB_TABLES: Mapping[str, Tables] = {"aitf": TABLES, "openinference": OPENINFERENCE, "gen_ai": OTEL}
+FLAT = re.compile(r"(.+?)\.(\d+)\.(.+)")
+LONG_CHARS = 140
+ITEMS_SHOWN = 50  # of a flattened list; Raw has all
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRow:
+    """One attribute. value: as text, "" when it is not recorded. is_long: better shown folded, in full below.
+
+    requirement: of the table's row, "" for a name that no table has. problem: what the validator says of it.
+    state: recorded, missing (although it is asked for), unneeded (it does not apply here) or optional.
+    event: the event that carries it instead of the span. expected: type and range or values that the table asks for.
+    """
+
+    name: str
+    value: str = ""
+    is_long: bool = False
+    requirement: str = ""
+    state: str = "recorded"
+    expected: str = ""
+    event: str = ""
+    problem: str = ""
+    controls: Sequence[Control] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """A flattened list: prefix.N.suffix. count: of its items; rows: of the first ITEMS_SHOWN of them."""
+
+    prefix: str
+    count: int
+    rows: list[FieldRow]
+
+    @property
+    def left_out(self) -> int:
+        return max(0, self.count - ITEMS_SHOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRow:
+    """A control and the fields of this span that speak to it."""
+
+    control: Control
+    recorded: list[str]
+    missing: list[str]
+
+
+def tabs_of(span: Span) -> dict[str, int]:
+    """How many attributes stand under each tab that has something to show, in the order of TABS."""
+    counts = {tab: sum(_belongs(name, tab, table_of(span)) for name in span.attributes) for tab in TABS}
+    counts["raw"] = len(span.attributes)
+    return {tab: count for tab, count in counts.items() if count or tab == "raw" or table_of(span, tab)}
+
+
+def table_of(span: Span, tab: str = "aitf") -> SpanTable | None:
+    """The table that governs the span in the vocabulary of a tab; None where none does."""
+    tables = TAB_TABLES.get(tab)
+    return tables.table_of({"name": span.name, "attributes": span.attributes}) if tables else None
+
+
+def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple[list[FieldRow], list[FieldGroup]]:
+    """(single attributes, flattened lists) of one tab: the rows of its table first, in their order, then what else is
+    there by name. violations: of this span in the tab's vocabulary."""
+    problems = {violation.field: violation.message for violation in violations}
+    table = table_of(span, tab)
+    fields = {row.name: row for row in (table.fields if table else ()) if LIST_MARK not in row.name}
+    rows = [_table_row(span, row, problems) for row in fields.values()]
+    details = {row.name for row in rows}
+    lists: dict[str, dict[str, list[FieldRow]]] = defaultdict(lambda: defaultdict(list))
+    for name in sorted(span.attributes, key=_natural):
+        if name in details or not _belongs(name, tab, table_of(span)):
+            continue
+        row = _plain_row(name, span.attributes[name], problems)
+        if match := FLAT.fullmatch(name):
+            lists[match[1]][match[2]].append(row)
+        else:
+            rows.append(row)
+    groups = [
+        FieldGroup(prefix, len(items), [row for each in list(items.values())[:ITEMS_SHOWN] for row in each])
+        for prefix, items in lists.items()
+    ]
+    return rows, groups
+
+
+def controls_of(span: Span) -> list[ControlRow]:
+    """The controls that the normative table and those of its events name, in the order of their rows; [] for a span
+    that none governs."""
+    table = table_of(span)
+    named = [(row, bool(_values(span, row))) for row in (table.fields if table else ())]
+    for event in TABLES.events:
+        if table is not None and event.span_type == table.type:
+            events = [each.get("attributes") or {} for each in span.events if each.get("name") == event.name]
+            named += [(row, any(row.name in values for values in events)) for row in event.fields]
+    result: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for row, is_recorded in named:
+        for pair in controls_of_row(row):
+            recorded, missing = result.setdefault(pair, ([], []))
+            names = recorded if is_recorded else missing
+            if row.name not in names:
+                names.append(row.name)
+    return [ControlRow(control_of(*pair), *fields) for pair, fields in result.items()]
+
+
+def _belongs(name: str, tab: str, table: SpanTable | None) -> bool:
+    in_table = table is not None and any(row.name == name for row in table.fields)
+    if tab == "aitf":
+        return in_table or name.startswith("aitf.")
+    known = {"openinference": OI_PREFIXES, "gen_ai": GEN_AI_PREFIXES, "ragd": OWN_PREFIXES}
+    if tab in known:
+        return name.startswith(known[tab])
+    every = tuple(prefix for prefixes in known.values() for prefix in prefixes)
+    return tab == "other" and not in_table and not name.startswith(("aitf.", *every))
+
+
+def _table_row(span: Span, row: Field, problems: Mapping[str, str]) -> FieldRow:
+    values = _values(span, row)
+    problem = problems.get(row.name, "")
+    value = _text("\n\n".join(map(str, values)) if len(values) > 1 else values[0]) if values else ""
+    return FieldRow(
+        name=row.name,
+        value=value,
+        is_long=_is_long(value),
+        requirement=row.requirement,
+        state=_state(row, bool(values), bool(problem)),
+        expected=_expected(row),
+        event=row.event,
+        problem=problem,
+        controls=[control_of(*pair) for pair in controls_of_row(row)],
+    )
+
+
+def _values(span: Span, row: Field) -> list[Any]:
+    """Where it was recorded: on the span, or on each of the events that the row names."""
+    holders = [span.attributes]
+    if row.event:
+        holders = [event.get("attributes") or {} for event in span.events if event.get("name") == row.event]
+    return [holder[row.name] for holder in holders if holder.get(row.name) is not None]
+
+
+def _state(row: Field, recorded: bool, wrong: bool) -> str:
+    if recorded:
+        return "recorded"
+    if wrong or row.requirement == "Required":
+        return "missing"
+    return "optional" if row.requirement == "Optional" else "unneeded"
+
+
+def _expected(row: Field) -> str:
+    if row.enum:
+        return f"{row.value_type}: {', '.join(row.enum)}"
+    if row.low is not None and row.high is not None:
+        return f"{row.value_type}, {row.low:g} to {row.high:g}"
+    return row.value_type
+
+
+def _plain_row(name: str, value: Any, problems: Mapping[str, str]) -> FieldRow:
+    text = _text(value)
+    return FieldRow(name=name, value=text, is_long=_is_long(text), problem=problems.get(name, ""))
+
+
+def _text(value: Any) -> str:
+    """A value as it is read: JSON in a string is laid out, anything but a string is JSON."""
+    if isinstance(value, str):
+        if value[:1] not in ("{", "["):
+            return value
+        try:
+            return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+        except ValueError:
+            return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > LONG_CHARS or "\n" in text
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts item 10 of a flattened list behind item 9."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in name.split(".")]
+
 
 LINKED_BACK = 5
 
